@@ -15,7 +15,7 @@ import {
   gatewayUrl,
   workerModel as model,
 } from '../rigs/gateway/appliance-gateway.ts'
-import { gatewaysOf, servingGateway } from '../rigs/gateway/serving-gateway.ts'
+import { listGatewayVms, servingGatewayVm } from '../rigs/gateway/serving-gateway-vm.ts'
 import { qemuProcesses } from '../rigs/leftovers.ts'
 import { until } from '../rigs/until.ts'
 import type { Figures } from './bench-report.ts'
@@ -53,7 +53,7 @@ async function measure(): Promise<Figures> {
   await appliance.admin('org', 'create', 'bench')
   const client = await createGatewayClient(appliance, 'bench')
   // The first one of an appliance waits for the keys of the simulated platform, which are made once.
-  await servingGateway(appliance)
+  await servingGatewayVm(appliance)
   const starts: Start[] = []
   for (let count = 1; count <= startRuns; count += 1) {
     const start = await measureStart(appliance, client)
@@ -87,11 +87,11 @@ type Start = { readonly bootMs: number; readonly servesMs: number; readonly star
 
 /** A VM dies, and another takes its place: from that one's start to the first answer that a client has verified. */
 async function measureStart(appliance: Appliance, client: GatewayClient): Promise<Start> {
-  const before = await servingGateway(appliance)
+  const before = await servingGatewayVm(appliance)
   const [pid] = qemuProcesses(appliance.stateDir)
   if (pid === undefined) throw new Error('the gateway VM has no QEMU')
   process.kill(pid, 'SIGKILL')
-  const vm = await servingGateway(appliance, before)
+  const vm = await servingGatewayVm(appliance, before)
   await until('it answers', goneTimeoutMs, async () => {
     await Bun.sleep(askEveryMs)
     return (await statusOf(client)) === 200
@@ -176,7 +176,7 @@ async function measureUpdate(
   appliance: Appliance,
   client: GatewayClient,
 ): Promise<{ readonly failed: number; readonly asked: number; readonly updateMs: number }> {
-  const before = await servingGateway(appliance)
+  const before = await servingGatewayVm(appliance)
   const found = { failed: 0, asked: 0 }
   const stopping = new AbortController()
   const ask = async (stream: boolean) => {
@@ -189,11 +189,11 @@ async function measureUpdate(
   const startedMs = performance.now()
   try {
     await appliance.admin('inference', 'update')
-    await servingGateway(appliance, before)
+    await servingGatewayVm(appliance, before)
     const updateMs = round(performance.now() - startedMs)
     await until('the VM before it is gone', goneTimeoutMs, async () => {
       await Bun.sleep(askEveryMs)
-      return (await gatewaysOf(appliance)).every(({ vm, state }) => vm !== before || state === 'gone')
+      return (await listGatewayVms(appliance)).every(({ vm, state }) => vm !== before || state === 'gone')
     })
     return { ...found, updateMs }
   } finally {

@@ -3,7 +3,7 @@
 // processes. As a program it prints its figures.
 
 import { rulesetText } from '../../src/vm/network/nft.plan.ts'
-import { gatewayPlan, listenPort, servicePort } from '../rigs/gateway/guests.ts'
+import { gatewayVmPlan, listenPort, servicePort } from '../rigs/gateway/guests.ts'
 import { createGuestNetwork, hostAddress } from '../rigs/guest/network.ts'
 import { guest } from '../rigs/guest/two-guests.ts'
 import type { Netns } from '../rigs/netns.ts'
@@ -20,7 +20,7 @@ export async function measureForward(say: Say): Promise<Figures> {
   // With packets of one segment, as a tap has them, packets queue here: 17 MiB/s in place of 300 on either path.
   await vm.run(['ip', 'link', 'set', 'eth0', 'gso_max_segs', '64'])
   await network.program(vm, sourceCode)
-  await network.apply(rulesetText(gatewayPlan()))
+  await network.apply(rulesetText(gatewayVmPlan()))
   const measured = { mapped: [] as number[], routed: [] as number[] }
   for (let turn = 0; turn < rounds; turn += 1) {
     measured.mapped.push(await mibPerS(network.world, hostAddress, listenPort))

@@ -3,7 +3,7 @@
 
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
-import type { AdminGateways } from '../../src/contract/admin/gateways.ts'
+import type { AdminGatewayVms } from '../../src/contract/admin/gateway-vms.ts'
 import { type Appliance, createAppliance } from '../rigs/appliance.ts'
 import { createModelFile, gatewayTables } from '../rigs/gateway/appliance-gateway.ts'
 import { qemuProcesses } from '../rigs/leftovers.ts'
@@ -47,14 +47,14 @@ async function openAppliance(): Promise<Serving> {
   }
 }
 
-async function gatewaysOf(appliance: Appliance) {
-  const { gateways } = await appliance.admin<AdminGateways>('inference', 'show')
+async function listGatewayVms(appliance: Appliance) {
+  const { gateways } = await appliance.admin<AdminGatewayVms>('inference', 'show')
   return gateways.filter(({ state }) => state !== 'gone')
 }
 
 /** One row, and one VM that is that row's. */
 async function oneGateway(appliance: Appliance): Promise<Findings> {
-  const rows = await gatewaysOf(appliance)
+  const rows = await listGatewayVms(appliance)
   const machines = readdirSync(join(appliance.stateDir, 'vms'))
   return [
     ...(rows.length === 1 ? [] : [`there are ${rows.length} gateway VMs: ${rows.map(row => row.state).join(', ')}`]),
@@ -92,10 +92,10 @@ async function openLost(): Promise<Stage> {
 async function openUpdate(): Promise<Stage> {
   const { appliance, ...opened } = await openAppliance()
   let before = ''
-  const servingVm = async () => (await gatewaysOf(appliance)).find(({ state }) => state === 'serving')?.vm ?? null
+  const servingVm = async () => (await listGatewayVms(appliance)).find(({ state }) => state === 'serving')?.vm ?? null
   const serves = (other: string) =>
     until('a gateway VM serves alone', serveMs, async () => {
-      const rows = await gatewaysOf(appliance)
+      const rows = await listGatewayVms(appliance)
       return rows.length === 1 && rows[0]?.state === 'serving' && rows[0].vm !== other
     })
   return {
@@ -109,14 +109,14 @@ async function openUpdate(): Promise<Stage> {
       await serves(before)
     },
     unsettled: async () => {
-      const rows = await gatewaysOf(appliance)
+      const rows = await listGatewayVms(appliance)
       const served = rows.filter(({ state }) => state === 'serving').length
       return [...(served === 1 ? [] : [`${served} gateway VMs serve`]), ...holdingFindings(appliance, rows.length)]
     },
     audit: async () => [],
     clear: async () => {
       // One that had begun goes on to its end; what was asked for and is forgotten may be asked for again.
-      await until('one gateway VM is left', serveMs, async () => (await gatewaysOf(appliance)).length === 1)
+      await until('one gateway VM is left', serveMs, async () => (await listGatewayVms(appliance)).length === 1)
       // The row of the other has ended before its VM.
       let left: Findings = []
       const isAlone = async () => {

@@ -2,7 +2,7 @@
 // verifies its answer. Effects: files below the demonstration's directory, processes in its namespace.
 
 import { join } from 'node:path'
-import type { AdminGateways } from '../../src/contract/admin/gateways.ts'
+import type { AdminGatewayVms } from '../../src/contract/admin/gateway-vms.ts'
 import { below, domain, executable, type Host } from './demo-host.ts'
 import { pinGatewayVm } from './gateway-pins.ts'
 import type { Steps } from './steps.ts'
@@ -37,7 +37,7 @@ export async function gatewayServes({ step, note }: Pick<Steps, 'step' | 'note'>
   note(`${seconds(performance.now() - startedMs).trim()} after the start of the daemon, at the latest`)
 }
 
-async function show({ strongroom }: Host): Promise<AdminGateways> {
+async function show({ strongroom }: Host): Promise<AdminGatewayVms> {
   return JSON.parse(await strongroom('inference', 'show', '--json'))
 }
 

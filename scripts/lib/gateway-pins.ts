@@ -17,7 +17,7 @@ import { allowlistOf } from '../../src/inference/attestation/workloads.ts'
 import { loadUpstream } from '../../src/inference/upstream/load-target.ts'
 import { workerCommand } from '../../src/inference/worker/command.plan.ts'
 import { readWorkerImage } from '../../src/inference/worker/root.ts'
-import { loadGatewayImage } from '../../src/vm/launch/image.driver.ts'
+import { loadGatewayVmImage } from '../../src/vm/launch/image.driver.ts'
 
 export type Expected = {
   /** argv of the daemon; the first is the executable. */
@@ -62,7 +62,7 @@ export type ExpectedVm = Pick<Expected, 'configFile' | 'directory'> & {
 export async function pinGatewayVm({ configFile, directory, operatorKey }: ExpectedVm): Promise<string[]> {
   const { config } = loadConfig({ path: configFile, env: {} })
   const { vcpus, worker, upstreams } = config.inference
-  const { launchDigests } = loadGatewayImage(worker.image_dir).manifest
+  const { launchDigests } = loadGatewayVmImage(worker.image_dir).manifest
   const measurements = Object.entries(launchDigests).flatMap(([shape, digest]) =>
     shape.startsWith('qemu-kvm/') && shape.endsWith(`/${config.vm.vcpu_type}/${vcpus}`) ? [decodeHex(digest)] : [],
   )

@@ -32,8 +32,8 @@ import { composeFleetHost, openFleet } from './fleet/hosts.ts'
 import { composePeers } from './fleet/peers.ts'
 import { composeSharedBudgets } from './fleet/shared-budgets.ts'
 import { composeShares } from './fleet/shares.ts'
-import { composeGatewayWorkloads } from './gateway/workloads.ts'
 import { composeMetering, placeGateway, placementOf } from './gateway.ts'
+import { composeGatewayVmWorkloads } from './gateway-vm/workloads.ts'
 import { composeGuestDns } from './guest-dns.ts'
 import { composeInstances, serveInstances } from './instances.ts'
 import { startListener } from './listening.ts'
@@ -91,7 +91,7 @@ export async function serve(
     beforeLaunch,
     simulatedPlatform,
     collateral: platform => composeCollateral({ config, stateDir, platform, clock, log }),
-    gatewayImageDir: placementOf(config) === 'vm' ? config.inference.worker.image_dir : null,
+    gatewayVmImageDir: placementOf(config) === 'vm' ? config.inference.worker.image_dir : null,
   })
   await engine.openNetwork()
   const { platform, capacity, collateral } = engine
@@ -182,7 +182,7 @@ function openShared(opened: OpenedStores, undo: AsyncDisposableStack) {
   const books = undo.use(composeSharedBudgets({ ...basis, fleet, link, metering }))
   const keys = createInstanceKeys({ store: store.directory, clock, log: log.unit('inference') })
   keys.revokeDeleted()
-  const workloads = placementOf(config) === 'vm' ? composeGatewayWorkloads(basis) : null
+  const workloads = placementOf(config) === 'vm' ? composeGatewayVmWorkloads(basis) : null
   const names = composeNames({ config, store, engine, link, clock, log })
   undo.defer(() => names.stop())
   const trust = createTrust({ platform, simulatedPlatform, operatorKeys: operatorKey.owned })

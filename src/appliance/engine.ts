@@ -43,10 +43,10 @@ import { freeDiskGib } from '../vm/launch/disk.driver.ts'
 import { expectedMeasurement } from '../vm/launch/expected.plan.ts'
 import {
   builderImage,
-  gatewayImage,
+  gatewayVmImage,
   type Image,
   loadBuilderImage,
-  loadGatewayImage,
+  loadGatewayVmImage,
   loadImage,
 } from '../vm/launch/image.driver.ts'
 import { ImageSummaries } from '../vm/launch/image-summary.driver.ts'
@@ -83,7 +83,7 @@ export type EngineDeps = Runtime & {
   readonly operatorKey: OperatorKey
   readonly simulatedPlatform: () => Promise<SimulatedHost>
   /** Image of the gateway's VM; null where the gateway runs in this process. */
-  readonly gatewayImageDir: string | null
+  readonly gatewayVmImageDir: string | null
   readonly starter: Pick<Starter, 'startJailed'>
   readonly beforeLaunch: LauncherDeps['beforeLaunch']
   /** Collateral that verifies this host's reports, once the platform is known. */
@@ -139,19 +139,19 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   ensureDir(`${stateDir}/vms`, { mode: 0o700 })
   enableForwarding(settingsNote({ stateDir }))
   if (config.network.pool_v6 !== '') enableForwardingV6(settingsNote({ stateDir }))
-  const { operatorKey, simulatedPlatform: simulated, gatewayImageDir, beforeLaunch } = deps
+  const { operatorKey, simulatedPlatform: simulated, gatewayVmImageDir, beforeLaunch } = deps
   const { db } = store.ledger
   const hostLoss = hostLossOf(db)
   const former = formerNetworkNames(db, { ...config.network, hostRestarted: hostLoss !== null })
-  const firewall = composeNetwork({ config, store, clock, log, former, gatewayInVm: gatewayImageDir !== null })
+  const firewall = composeNetwork({ config, store, clock, log, former, gatewayInVm: gatewayVmImageDir !== null })
   const { vcpu_type: vcpuType } = config.vm
   const boot = bootOf(platform, config.vm)
   const measuring = { vcpuType, boot, igvmDirectory: `${stateDir}/igvm` }
   const launcher = new Launcher({ db, clock, operatorKey, beforeLaunch, ...measuring })
-  warnUnmeasured(config, { gatewayImageDir, log })
+  warnUnmeasured(config, { gatewayVmImageDir, log })
   const images = imageSummaries({ stateDir, operatorKey, clock, log })
   const tpm = tpmOf(platform, { config, log })
-  const image = (name: string) => imageNamed(name, { config, gatewayImageDir, images })
+  const image = (name: string) => imageNamed(name, { config, gatewayVmImageDir, images })
   const kernels = platform === 'tcg' ? new UnpackedKernels(stateDir) : null
   const driver = new VmDriver({
     db,
@@ -173,8 +173,8 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     image,
     scratchLimits: { mibPerS: config.vm.scratch_mib_per_s_max, iops: config.vm.scratch_iops_max },
     namespace: firewall.namespace,
-    gateway: config.network.gateway_v4,
-    gatewayV6: config.network.gateway_v6,
+    nextHop: config.network.gateway_v4,
+    nextHopV6: config.network.gateway_v6,
     mtuBytes: config.network.mtu_bytes,
     tapPrefix: config.network.tap_prefix,
     consoleBytesMax: config.vm.console_bytes_max,
@@ -245,8 +245,8 @@ function composeNetwork({
   const namespace = createVmNamespace({
     name: table,
     tapPrefix,
-    gateway: ruleset.gateway,
-    gatewayV6: pool_v6 === '' ? null : gateway_v6,
+    nextHop: ruleset.nextHop,
+    nextHopV6: pool_v6 === '' ? null : gateway_v6,
     loopbackClients: hasLoopback(ruleset.gatewayListen),
     mtuBytes: ruleset.mtuBytes,
   })
@@ -303,14 +303,14 @@ function imageNamed(
   name: string,
   {
     config,
-    gatewayImageDir,
+    gatewayVmImageDir,
     images,
-  }: Pick<EngineDeps, 'config' | 'gatewayImageDir'> & { readonly images: ImageSummaries },
+  }: Pick<EngineDeps, 'config' | 'gatewayVmImageDir'> & { readonly images: ImageSummaries },
 ): Image | Promise<Image> {
   if (name === builderImage) return images.verifyBuilder(config.builds.image_dir)
-  if (name !== gatewayImage) return loadImage(config.vm.image_dir)
-  if (gatewayImageDir === null) throw new Fault('image.invalid', 'this appliance runs its gateway in no VM')
-  return loadGatewayImage(gatewayImageDir)
+  if (name !== gatewayVmImage) return loadImage(config.vm.image_dir)
+  if (gatewayVmImageDir === null) throw new Fault('image.invalid', 'this appliance runs its gateway in no VM')
+  return loadGatewayVmImage(gatewayVmImageDir)
 }
 
 /**
@@ -319,7 +319,7 @@ function imageNamed(
  */
 function warnUnmeasured(
   { vm, builds, listen, inference }: Config,
-  { gatewayImageDir, log }: Pick<EngineDeps, 'gatewayImageDir' | 'log'>,
+  { gatewayVmImageDir, log }: Pick<EngineDeps, 'gatewayVmImageDir' | 'log'>,
 ): void {
   const check = (field: string, vcpus: number, load: () => Image) => {
     try {
@@ -329,8 +329,8 @@ function warnUnmeasured(
     }
   }
   check('vm.image_dir', vm.vcpus, () => loadImage(vm.image_dir))
-  if (gatewayImageDir !== null) {
-    check('inference.worker.image_dir', inference.vcpus, () => loadGatewayImage(gatewayImageDir))
+  if (gatewayVmImageDir !== null) {
+    check('inference.worker.image_dir', inference.vcpus, () => loadGatewayVmImage(gatewayVmImageDir))
   }
   if (listen.builds !== '') check('builds.image_dir', builds.vcpus, () => loadBuilderImage(builds.image_dir))
 }
@@ -350,8 +350,8 @@ export function firewallSettings(config: Config, { gatewayInVm }: Placement): Vm
     pool: network.pool_v4 || null,
     v6: egressSettingsV6(network),
     egress: egressSettings(network),
-    gateway: network.gateway_v4,
-    gatewayPorts: guestGateway(config, guestGatewayName).ports,
+    nextHop: network.gateway_v4,
+    nextHopPorts: guestGateway(config, guestGatewayName).ports,
     services: serviceBounds(config),
     fetchPort: listen.builds === '' || config.builds.fetch_hosts.length === 0 ? null : config.builds.fetch_port,
     gatewayListen: gatewayInVm ? listenV4(listen.inference) : null,
@@ -370,8 +370,8 @@ export function hostTableSettings(config: Config, { gatewayInVm }: Placement): V
   return {
     table: network.table,
     link: linkNames(network.tap_prefix).host,
-    gateway: network.gateway_v4,
-    gatewayV6: network.pool_v6 === '' ? null : network.gateway_v6,
+    nextHop: network.gateway_v4,
+    nextHopV6: network.pool_v6 === '' ? null : network.gateway_v6,
     source: egressSource(network.egress.source),
     sourceV6: network.pool_v6 === '' ? null : egressSourceV6(network.egress.source_v6),
     dropOthers: network.forward_others === 'drop',
@@ -414,14 +414,14 @@ function egressSettingsV6({ egress, pool_v6: pool, gateway_v6, ...network }: Con
   const texts = [...egress.allow, ...openResolvers(network).map(address => `[${address}]:53`)]
   return {
     pool,
-    gateway: gateway_v6,
+    nextHop: gateway_v6,
     allowed: texts.flatMap(text => parseEgressEntryV6(text) ?? []),
   }
 }
 
 function guestNetwork({ gateway_v4, gateway_v6, mtu_bytes, ...network }: Config['network']): GuestNetwork {
   const resolvers = network.allow_names.length === 0 ? network.resolvers : [gateway_v4, gateway_v6]
-  return { gateway: gateway_v4, gatewayV6: gateway_v6, gatewayMac: tapMac, mtuBytes: mtu_bytes, resolvers }
+  return { nextHop: gateway_v4, nextHopV6: gateway_v6, nextHopMac: tapMac, mtuBytes: mtu_bytes, resolvers }
 }
 
 export function poolsOf({ network }: Pick<Config, 'network'>): Pools {

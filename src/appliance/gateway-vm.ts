@@ -13,11 +13,16 @@ import type { LogFact } from '../contract/http/log-entry.ts'
 import { gatewayVmPort } from '../contract/vm/enclave.ts'
 import { Addresses } from '../enclave-host/addresses.ts'
 import { ControlSource } from '../enclave-host/control.ts'
-import { GatewaySupervisor, type WantedGateway } from '../enclave-host/gateway-supervisor.ts'
+import { GatewayVmSupervisor, type WantedGatewayVm } from '../enclave-host/gateway-vm-supervisor.ts'
 import { unnamedGatewayVms } from '../enclave-host/leaks.ts'
-import { GatewaySession } from '../enclave-host/session.ts'
-import type { Certify, GatewayEngine } from '../enclave-host/types.ts'
-import { isAttestable, type UnverifiedGateway, type VerifiedGateway, verifyGatewayVm } from '../enclave-host/verify.ts'
+import { GatewayVmSession } from '../enclave-host/session.ts'
+import type { Certify, GatewayVmEngine } from '../enclave-host/types.ts'
+import {
+  isAttestable,
+  type UnverifiedGatewayVm,
+  type VerifiedGatewayVm,
+  verifyGatewayVm,
+} from '../enclave-host/verify.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
 import { createHostSums } from '../inference/metering/host-sums.ts'
 import type { Metering } from '../inference/metering/ledger.ts'
@@ -26,16 +31,16 @@ import { usageRecordOf, VmUsageLedger } from '../inference/metering/vm-usage-led
 import { createClusterMetrics } from '../inference/metrics/cluster.ts'
 import type { TraceExporter } from '../inference/traces/exporter.ts'
 import type { LedgerDb, Store } from '../store/db.ts'
-import { listGateways, moveGateway } from '../store/ledger/gateway.query.ts'
+import { listGatewayVms, moveGatewayVm } from '../store/ledger/gateway-vm.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 import type { HostTrust } from '../vm/evidence/launch-policy.plan.ts'
 import { launchedVm, ledgerHex } from '../vm/evidence/report.driver.ts'
 import { expectedMeasurement } from '../vm/launch/expected.plan.ts'
-import { gatewayImage, loadGatewayImage } from '../vm/launch/image.driver.ts'
+import { gatewayVmImage, loadGatewayVmImage } from '../vm/launch/image.driver.ts'
 import { imageDigest } from '../vm/launch/image-digest.driver.ts'
 import type { Engine } from './engine.ts'
 import type { FleetShares } from './fleet/shares.ts'
-import type { GatewayWorkloads } from './gateway/workloads.ts'
+import type { GatewayVmWorkloads } from './gateway-vm/workloads.ts'
 import type { Publish } from './log/transparency.ts'
 import { operatorKeyWords } from './pool.ts'
 import { composeTraces } from './traces.ts'
@@ -57,13 +62,13 @@ export type GatewayVmParts = Runtime & {
   readonly clockGuard: ClockGuard
   readonly publish: Publish
   /** Null if the gateway has no VM. */
-  readonly workloads: GatewayWorkloads | null
+  readonly workloads: GatewayVmWorkloads | null
   /** Null, or left out: this host is in no fleet. */
   readonly shares?: FleetShares | null
 }
 
 export type GatewayVm = {
-  readonly supervisor: GatewaySupervisor
+  readonly supervisor: GatewayVmSupervisor
   readonly traces: TraceExporter | null
   readonly collectors: readonly Collector[]
   readonly start: () => void
@@ -105,14 +110,15 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
     write: rows => metering.book(rows.map(usageRecordOf)),
     log,
   })
-  const engine = gatewayEngine(parts)
-  const statusOf = (vmId: string) => supervisor.view().gateways.find(gateway => gateway.vmId === vmId)?.status ?? null
+  const engine = gatewayVmEngine(parts)
+  const statusOf = (vmId: string) =>
+    supervisor.view().gatewayVms.find(gatewayVm => gatewayVm.vmId === vmId)?.status ?? null
   const usageReporter = createHostSums({ ...store, statusOf, shares: metering.shares })
   const shared = { engine, control, addresses, usageLedger, usageReporter, shares: shares?.ofVms ?? null, clock, log }
   const { certificates } = parts
   const certifying = { certify: certificates.certify, certificatesStamp: certificates.stamp }
-  const wanted = () => wantedGateway(parts, workloads)
-  const supervisor = new GatewaySupervisor({
+  const wanted = () => wantedGatewayVm(parts, workloads)
+  const supervisor = new GatewayVmSupervisor({
     store: store.ledger,
     hostId: store.hostId,
     engine,
@@ -126,9 +132,9 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
     // The worker may be started again once, and its golden answer takes as long as its start.
     startMs: config.vm.boot_timeout_ms + 4 * config.inference.worker.start_timeout_ms + verifyMs,
     drainMs: config.inference.drain_s * 1000,
-    newSession: (vmId, onChange) => new GatewaySession({ ...shared, ...certifying, vmId, spans: traces, onChange }),
+    newSession: (vmId, onChange) => new GatewayVmSession({ ...shared, ...certifying, vmId, spans: traces, onChange }),
     verify: (vmId, claimed) => verifyServing(parts, { engine, log }, vmId, claimed),
-    beforeServing: (vmId, { receiptKey }) => parts.publish(gatewayStart(store.ledger.db, vmId, receiptKey)),
+    beforeServing: (vmId, { receiptKey }) => parts.publish(gatewayVmStart(store.ledger.db, vmId, receiptKey)),
   })
   metering.shares?.followVm(scope => supervisor.lowerBudget(scope))
   control.onChange(() => void supervisor.pushControl())
@@ -164,12 +170,12 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
 }
 
 /** Launch of a gateway VM by today's configuration, image, model and allowlist. Faults image.invalid, config.file. */
-function wantedGateway(
+function wantedGatewayVm(
   { config, engine, operatorKey }: GatewayVmParts,
-  { models, textFor }: GatewayWorkloads,
-): WantedGateway {
+  { models, textFor }: GatewayVmWorkloads,
+): WantedGatewayVm {
   const imageDir = config.inference.worker.image_dir
-  const { manifest } = loadGatewayImage(imageDir)
+  const { manifest } = loadGatewayVmImage(imageDir)
   const current = models.current()
   const workload = textFor(manifest)
   const { vcpus, memory_mib: memoryMib } = config.inference
@@ -183,7 +189,7 @@ function wantedGateway(
   const modelDisk = current === null ? {} : { modelDisk: current.disk }
   const ofGpus = addresses.length === 0 ? {} : { gpus: addresses }
   return {
-    spec: { image: gatewayImage, vcpus, memoryMib, network: 'gateway', workload, ...modelDisk, ...ofGpus },
+    spec: { image: gatewayVmImage, vcpus, memoryMib, network: 'gateway', workload, ...modelDisk, ...ofGpus },
     shape: new Bun.CryptoHasher('sha256').update(shape).digest('hex'),
   }
 }
@@ -197,10 +203,10 @@ function noGpusOn(platform: string): Fault {
 /** The verified facts about it; its own statement where nothing can be verified. Fault attest.unavailable. */
 async function verifyServing(
   { trust, clock, random }: GatewayVmParts,
-  { engine, log }: { readonly engine: GatewayEngine; readonly log: Logger },
+  { engine, log }: { readonly engine: GatewayVmEngine; readonly log: Logger },
   vmId: string,
-  claimed: UnverifiedGateway,
-): Promise<VerifiedGateway> {
+  claimed: UnverifiedGatewayVm,
+): Promise<VerifiedGatewayVm> {
   const launch = engine.launch(vmId)
   if (!isAttestable(launch.workload ?? '')) {
     log.warn('the gateway serves without attestation: there is no built-in worker, of which a receipt would have to be')
@@ -211,7 +217,7 @@ async function verifyServing(
 }
 
 /** The start of a gateway VM as the transparency log has it. */
-function gatewayStart(db: LedgerDb, vmId: string, receiptKey: string): LogFact {
+function gatewayVmStart(db: LedgerDb, vmId: string, receiptKey: string): LogFact {
   const { measurement, hostData, operatorKey } = launchedVm(db, vmId).launch
   const key = toHex(sha256(fromBase64Url(receiptKey) ?? utf8(receiptKey)))
   return { kind: 'gateway-start', measurement, workload: hostData, operator_key: operatorKey, receipt_key: key }
@@ -225,35 +231,35 @@ export function dismissGatewayVms({
   log,
 }: Pick<GatewayVmParts, 'store' | 'engine' | 'clock' | 'log'>): void {
   const nowMs = clock.nowMs()
-  for (const { vmId, state } of listGateways(store.ledger.db, store.hostId)) {
+  for (const { vmId, state } of listGatewayVms(store.ledger.db, store.hostId)) {
     log.unit('inference').warn('a gateway VM is dismissed: inference.placement is not "vm"', { vm: vmId })
-    moveGateway(store.ledger.db, { vmId, from: [state], to: 'gone', reason: 'the gateway has no VM any more', nowMs })
+    moveGatewayVm(store.ledger.db, { vmId, from: [state], to: 'gone', reason: 'the gateway has no VM any more', nowMs })
   }
   for (const { id } of unnamedGatewayVms(store.ledger.db, store.hostId)) engine.reconciler.dismiss(id)
 }
 
-function gatewayEngine({ engine, store }: GatewayVmParts): GatewayEngine {
+function gatewayVmEngine({ engine, store }: GatewayVmParts): GatewayVmEngine {
   const { reconciler, network } = engine
-  const { gateways } = reconciler
+  const { gatewayVms } = reconciler
   return {
     define: (vmId, spec) => reconciler.define(vmId, spec),
     dismiss: vmId => reconciler.dismiss(vmId),
     view: vmId => reconciler.view(vmId),
     onChange: listener => reconciler.onChange(listener),
     open: vmId => reconciler.open(vmId),
-    workload: (...args) => gateways.workload(...args),
-    control: (...args) => gateways.control(...args),
-    tell: (...args) => gateways.tell(...args),
-    next: (...args) => gateways.next(...args),
-    report: (...args) => gateways.report(...args),
-    spans: (...args) => gateways.spans(...args),
-    lower: (...args) => gateways.lower(...args),
-    completeEvidence: (...args) => gateways.completeEvidence(...args),
+    workload: (...args) => gatewayVms.workload(...args),
+    control: (...args) => gatewayVms.control(...args),
+    tell: (...args) => gatewayVms.tell(...args),
+    next: (...args) => gatewayVms.next(...args),
+    report: (...args) => gatewayVms.report(...args),
+    spans: (...args) => gatewayVms.spans(...args),
+    lower: (...args) => gatewayVms.lower(...args),
+    completeEvidence: (...args) => gatewayVms.completeEvidence(...args),
     launch: vmId => {
       const { launch } = launchedVm(store.ledger.db, vmId)
       return { document: launch.document, workload: launch.workload, operatorKey: ledgerHex(launch.operatorKey) }
     },
-    route: ({ serving, upstreams }) => network.setGateway({ serving, port: gatewayVmPort, upstreams }),
+    route: ({ serving, upstreams }) => network.setGatewayVm({ serving, port: gatewayVmPort, upstreams }),
   }
 }
 

@@ -7,7 +7,7 @@ import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
 import { listenAddress, localUrl } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
-import type { GatewaySupervisor } from '../enclave-host/gateway-supervisor.ts'
+import type { GatewayVmSupervisor } from '../enclave-host/gateway-vm-supervisor.ts'
 import { databaseFile, usageJournalFile } from '../host/state-files.ts'
 import { UsageJournal } from '../inference/metering/journal/journal.ts'
 import { Metering } from '../inference/metering/ledger.ts'
@@ -29,7 +29,7 @@ export type PlacedGateway = {
   /** Answers in this process; null if it is off, or in its VM. */
   readonly fetch: Inference['fetch'] | null
   /** The gateway's VMs, or its place without one. */
-  readonly vms: GatewaySupervisor | 'host' | 'off'
+  readonly vms: GatewayVmSupervisor | 'host' | 'off'
   /** Null if there are no traces. */
   readonly traces: () => TraceCounts | null
   readonly collectors: readonly Collector[]

@@ -1,5 +1,5 @@
 // Puts together the resolver for instances where the configuration has a list of names. Effects: listens on the
-// gateway addresses while it runs; those of the resolver.
+// next hops of instances while it runs; those of the resolver.
 
 import { networkInterfaces } from 'node:os'
 import type { Clock } from '../base/clock.ts'
@@ -60,12 +60,12 @@ export function composeGuestDns({ config, engine, clock, ...parts }: GuestDnsPar
     limits: parts.limits ?? {},
   })
   const listeners = new GuestListeners(resolver, { clock, log })
-  const gateways = [
+  const nextHops = [
     ...(network.pool_v4 === '' ? [] : [network.gateway_v4]),
     ...(network.pool_v6 === '' ? [] : [network.gateway_v6]),
   ]
   const stopping = new AbortController()
-  const following = listeners.follow(gateways, stopping.signal)
+  const following = listeners.follow(nextHops, stopping.signal)
   const status = () => ({
     entries: network.allow_names.length,
     addresses: engine.network.namedCount(),
@@ -119,9 +119,9 @@ class GuestListeners {
   }
 
   /** Until the signal is aborted. Never rejects. */
-  async follow(gateways: readonly string[], signal: AbortSignal): Promise<void> {
+  async follow(nextHops: readonly string[], signal: AbortSignal): Promise<void> {
     await sweep({ clock: this.#clock, intervalMs: followMs, signal }, async () => {
-      for (const address of gateways) if (!this.#open.has(address)) await this.#listen(address)
+      for (const address of nextHops) if (!this.#open.has(address)) await this.#listen(address)
     })
     for (const listener of this.#open.values()) listener.close()
     this.#open.clear()

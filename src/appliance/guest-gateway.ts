@@ -17,13 +17,13 @@ import { exposuresIn } from '../contract/vm/exposure.ts'
 import type { AttestedGateway } from '../contract/vm/inference-gateway.ts'
 import { type SimulatedHost, simulatedRootPem } from '../host/simulated-host.ts'
 import type { Store } from '../store/db.ts'
-import { listGateways } from '../store/ledger/gateway.query.ts'
+import { listGatewayVms } from '../store/ledger/gateway-vm.query.ts'
 import { launchOf } from '../store/ledger/launch.query.ts'
 import { expectedMeasurement } from '../vm/launch/expected.plan.ts'
-import { loadGatewayImage } from '../vm/launch/image.driver.ts'
+import { loadGatewayVmImage } from '../vm/launch/image.driver.ts'
 import type { Engine } from './engine.ts'
-import type { GatewayWorkloads } from './gateway/workloads.ts'
 import { placementOf } from './gateway.ts'
+import type { GatewayVmWorkloads } from './gateway-vm/workloads.ts'
 import { gatewaySettings } from './inference.ts'
 
 export type GuestGatewayParts = {
@@ -35,7 +35,7 @@ export type GuestGatewayParts = {
   /** SHA-384 of the operator's ID key. */
   readonly operatorKey: { readonly digest: Uint8Array }
   /** Null if the gateway has no VM. */
-  readonly workloads: Pick<GatewayWorkloads, 'textFor'> | null
+  readonly workloads: Pick<GatewayVmWorkloads, 'textFor'> | null
   readonly simulatedPlatform: () => Promise<Pick<SimulatedHost, 'root'>>
   readonly log: Logger
 }
@@ -86,7 +86,7 @@ type KnownLaunch = { readonly measurement: string; readonly workload: string | n
 /** Fault image.invalid. */
 function launchIn(directory: string, { config, workloads, log }: GuestGatewayParts): KnownLaunch {
   const { vm, inference } = config
-  const { manifest } = loadGatewayImage(directory)
+  const { manifest } = loadGatewayVmImage(directory)
   const shape = { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus: inference.vcpus }
   const measurement = expectedMeasurement(manifest, shape)
   try {
@@ -104,7 +104,7 @@ function launchIn(directory: string, { config, workloads, log }: GuestGatewayPar
  */
 function launchesOf(parts: GuestGatewayParts): { readonly measurements: string[]; readonly workloads: string[] } {
   const { config, store, log } = parts
-  const serving = listGateways(store.ledger.db, store.hostId).find(({ state }) => state === 'serving')
+  const serving = listGatewayVms(store.ledger.db, store.hostId).find(({ state }) => state === 'serving')
   const launch = serving === undefined ? null : launchOf(store.ledger.db, serving.vmId)
   const known: KnownLaunch[] = launch === null ? [] : [{ measurement: launch.measurement, workload: launch.hostData }]
   const directory = resolve(config.inference.worker.image_dir)

@@ -40,7 +40,7 @@ import type { FirewallWatch } from '../vm/firewall-probe/watch.ts'
 import { runPurge } from '../vm/machine/purge.driver.ts'
 import type { Engine } from './engine.ts'
 import type { DirectoryLink } from './fleet/directory.ts'
-import type { GatewayWorkloads } from './gateway/workloads.ts'
+import type { GatewayVmWorkloads } from './gateway-vm/workloads.ts'
 import { composeGuestGateway } from './guest-gateway.ts'
 import { composePool } from './pool.ts'
 
@@ -59,7 +59,7 @@ export type InstancesParts = Runtime & {
   readonly peers: Pick<Peers, 'forward'>
   readonly trust: AttestationTrustOf
   /** Null if the gateway has no VM. */
-  readonly workloads: Pick<GatewayWorkloads, 'textFor'> | null
+  readonly workloads: Pick<GatewayVmWorkloads, 'textFor'> | null
   readonly operatorKey: Pick<OperatorKey, 'digest'>
   readonly firewall: Pick<FirewallWatch, 'cutOff'>
   readonly simulatedPlatform: () => Promise<Pick<SimulatedHost, 'root'>>

@@ -9,7 +9,7 @@ import type { Builds } from '../builds/builds.ts'
 import { createBuildMetrics } from '../builds/metrics.ts'
 import type { Config } from '../config/schema.ts'
 import type { AdminStatus } from '../contract/admin/admin.ts'
-import { gatewayLeaks } from '../enclave-host/leaks.ts'
+import { findGatewayVmLeaks } from '../enclave-host/leaks.ts'
 import { mintGatewayKey } from '../inference/keys/authenticate.ts'
 import { readAttested } from '../inference/metrics/attested-read.ts'
 import { sampleEgress } from '../instances/egress.ts'
@@ -146,7 +146,7 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
         pools: poolsOf(config),
         uids: { min: config.vm.uid_min, max: config.vm.uid_max },
       })),
-      ...gatewayLeaks(store.ledger.db, store.hostId),
+      ...findGatewayVmLeaks(store.ledger.db, store.hostId),
       ...pool.claimedOrphans().map(vmId => unownedVm(vmId, resourceOf(store.ledger.db, vmId, 'qemu')?.name ?? null)),
     ],
     consoleDir: vmId => vmPaths(stateDir, vmId).directory,

@@ -38,7 +38,7 @@ export type WorkloadParts = {
 }
 
 /** The canonical text. Faults: config.file (the operator's allowlist), image.invalid, config.invalid (too long). */
-export function gatewayWorkload(parts: WorkloadParts): string {
+export function composeWorkloadText(parts: WorkloadParts): string {
   const { config, upstreams, model, gpus, controlKey } = parts
   const document: WorkloadDocument = {
     format: workloadFormat,

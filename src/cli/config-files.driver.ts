@@ -16,7 +16,7 @@ import { openCollector } from '../inference/traces/collector.ts'
 import { loadUpstream } from '../inference/upstream/load-target.ts'
 import { loadGpus } from '../inference/worker/gpu-policy.ts'
 import { readWorkerImage } from '../inference/worker/root.ts'
-import { type Image, loadBuilderImage, loadGatewayImage, loadImage } from '../vm/launch/image.driver.ts'
+import { type Image, loadBuilderImage, loadGatewayVmImage, loadImage } from '../vm/launch/image.driver.ts'
 import { measurementOf } from './doctor/image-check.driver.ts'
 
 export type FileFinding = {
@@ -167,7 +167,7 @@ function workerImageFindings({ image_dir: directory }: Config['inference']['work
 function gatewayImageFindings({ vm, inference }: Config): FileFinding[] {
   return imageFindings(vm, {
     field: 'inference.worker.image_dir',
-    load: () => loadGatewayImage(inference.worker.image_dir),
+    load: () => loadGatewayVmImage(inference.worker.image_dir),
     vcpus: ['inference.vcpus', inference.vcpus],
   })
 }

@@ -70,7 +70,7 @@ export function entryProblemV6(text: string, pool: string | null): string | null
 /** Null if it is valid. */
 export function sourceProblemV6(
   text: string,
-  { pool, gateway }: { pool: string | null; gateway: string },
+  { pool, nextHop }: { pool: string | null; nextHop: string },
 ): string | null {
   if (text === 'masquerade' || text === 'pool') return null
   if (!isHexIpv6(text))
@@ -80,7 +80,7 @@ export function sourceProblemV6(
     return `${text} is not an address that a host can have`
   if (pool !== null && coversV6(rangeOfV6(pool), address))
     return `${text} is in pool_v6 (${pool}), whose addresses instances get; use "pool" for their own`
-  if (parseIpv6(text) === parseIpv6(gateway))
+  if (parseIpv6(text) === parseIpv6(nextHop))
     return `${text} is gateway_v6, which instances alone can reach: no answer would come back`
   return null
 }

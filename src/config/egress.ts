@@ -85,14 +85,14 @@ type Around = {
 
 export function egressProblems({ egress, ...network }: Around): Problem[] {
   const pool = network.pool_v4 || null
-  const v6 = { pool: network.pool_v6 || null, gateway: network.gateway_v6 }
+  const v6 = { pool: network.pool_v6 || null, nextHop: network.gateway_v6 }
   const sourceV6 = sourceProblemV6(egress.source_v6, v6)
   return [
     ...egress.allow.flatMap((text, index) => {
       const message = parseEgressEntryV6(text) === null ? entryProblem(text, pool) : entryProblemV6(text, v6.pool)
       return message === null ? [] : [{ field: `network.egress.allow.${index}`, message }]
     }),
-    ...sourceProblems(egress.source, { pool, gateway: network.gateway_v4 }),
+    ...sourceProblems(egress.source, { pool, nextHop: network.gateway_v4 }),
     ...(sourceV6 === null ? [] : [{ field: 'network.egress.source_v6', message: sourceV6 }]),
   ]
 }
@@ -110,7 +110,7 @@ function entryProblem(text: string, pool: string | null): string | null {
   return null
 }
 
-function sourceProblems(text: string, { pool, gateway }: { readonly pool: string | null; readonly gateway: string }) {
+function sourceProblems(text: string, { pool, nextHop }: { readonly pool: string | null; readonly nextHop: string }) {
   const field = 'network.egress.source'
   const source = egressSource(text)
   if (source.kind !== 'snat') return []
@@ -120,7 +120,7 @@ function sourceProblems(text: string, { pool, gateway }: { readonly pool: string
     return problem(`${source.to} is not an address that a host can have`)
   if (pool !== null && containsRange(rangeOf(pool), address))
     return problem(`${source.to} is in pool_v4 (${pool}), whose addresses instances get; use "pool" for their own`)
-  if (source.to === gateway)
+  if (source.to === nextHop)
     return problem(`${source.to} is gateway_v4, which instances alone can reach: no answer would come back`)
   return []
 }

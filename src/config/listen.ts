@@ -109,12 +109,12 @@ export function listenV4(text: string): { readonly address: string | null; reado
   return { address: isIPv4(host) ? host : null, port }
 }
 
-/** UDP port of the gateway address where instances resolve names, if there is a list (`network.allow_names`). */
+/** UDP port of the next hop of instances where they resolve names, if there is a list (`network.allow_names`). */
 export const guestDnsPort = 53
 
 /** How instances reach the inference gateway. */
 type GuestGateway = {
-  /** TCP ports of the gateway address that instances may reach; the firewall closes all others. */
+  /** TCP ports of their next hop that instances may reach; the firewall closes all others. */
   readonly ports: readonly number[]
   readonly baseUrl: string
   /** Address of the host in it; null if the configuration names a gateway elsewhere, which must be publicly trusted. */

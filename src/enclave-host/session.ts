@@ -19,7 +19,7 @@ import type {
   BudgetPart,
   BudgetScope,
   Certify,
-  GatewayEngine,
+  GatewayVmEngine,
   HostRequestOf,
   UsageLedger,
   UsageReporter,
@@ -28,7 +28,7 @@ import type {
 
 export type SessionDeps = {
   readonly vmId: string
-  readonly engine: GatewayEngine
+  readonly engine: GatewayVmEngine
   readonly control: Pick<ControlSource, 'current' | 'raiseAbove'>
   readonly addresses: Pick<Addresses, 'hosts'>
   readonly usageLedger: UsageLedger
@@ -67,7 +67,7 @@ const noteMs = 1_000
 /** Between two answers of a VM that always has changes. */
 const leastPauseMs = 5
 
-export class GatewaySession {
+export class GatewayVmSession {
   readonly vmId: string
   readonly #deps: SessionDeps
   readonly #stopping = new AbortController()
@@ -271,7 +271,7 @@ export class GatewaySession {
     return this.#send({ op: 'certificates', stamp: this.#deps.certificatesStamp() })
   }
 
-  #send(operation: Parameters<GatewayEngine['tell']>[1]): Promise<void> {
+  #send(operation: Parameters<GatewayVmEngine['tell']>[1]): Promise<void> {
     return this.#deps.engine.tell(this.vmId, operation, askTimeoutMs)
   }
 

@@ -6,7 +6,7 @@ import { type Clock, onAbort, pause } from '../base/clock.ts'
 import { sweepLater } from '../base/work/sweep.ts'
 import { TokenBucket } from '../base/work/token-bucket.ts'
 import type { TraceSpan } from '../contract/vm/span.ts'
-import type { GatewayEngine } from './types.ts'
+import type { GatewayVmEngine } from './types.ts'
 
 /** Receives the fetched spans; neither throws. */
 export type SpanTaker = {
@@ -17,7 +17,7 @@ export type SpanTaker = {
 
 export type SpanFetcherDeps = {
   readonly vmId: string
-  readonly engine: Pick<GatewayEngine, 'spans'>
+  readonly engine: Pick<GatewayVmEngine, 'spans'>
   readonly taker: SpanTaker
   /** Whether the VM has its workload. */
   readonly isFed: () => boolean

@@ -4,22 +4,22 @@ import type { DaySums, MonthSums } from '../contract/vm/enclave.ts'
 import type { HostRequest, UsageBatch } from '../contract/vm/enclave-responses.ts'
 import type { ShareAnswer } from '../contract/vm/shares.ts'
 import type { VmEngine } from '../vm/engine.ts'
-import type { VmGateways } from '../vm/evidence/gateway.driver.ts'
+import type { GatewayVmRequests } from '../vm/evidence/gateway-vm.driver.ts'
 import type { RecordedLaunch } from '../vm/evidence/launch-policy.plan.ts'
 
 /** Where the firewall sends the gateway's clients, and what the gateway can reach. */
-export type GatewayRoute = {
+export type GatewayVmRoute = {
   /** Null if no VM serves. */
   readonly serving: string | null
   readonly upstreams: readonly { readonly address: string; readonly port: number }[]
 }
 
-export type GatewayEngine = Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onChange' | 'open'> &
-  Omit<VmGateways, '#private'> & {
+export type GatewayVmEngine = Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onChange' | 'open'> &
+  Omit<GatewayVmRequests, '#private'> & {
     /** Recorded launch. Fault attest.unavailable. */
     readonly launch: (vmId: string) => RecordedLaunch
     /** Idempotent; resolves when the firewall has it. Faults: host.command_failed, host.command_timeout. */
-    readonly route: (route: GatewayRoute) => Promise<void>
+    readonly route: (route: GatewayVmRoute) => Promise<void>
   }
 
 /**

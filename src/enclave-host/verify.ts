@@ -29,13 +29,13 @@ export type VerifyDeps = {
   readonly random: RandomBytes
 }
 
-export type VerifiedGateway = {
+export type VerifiedGatewayVm = {
   /** The VM's Ed25519 receipt key, base64url. */
   readonly receiptKey: string
 }
 
 /** Fields that a gateway VM reports, before or without verification. */
-export type UnverifiedGateway = VerifiedGateway
+export type UnverifiedGatewayVm = VerifiedGatewayVm
 
 /** Whether the gateway attests: that takes five receipts, one of them of the built-in worker (contract 4.2). */
 export function isAttestable(workload: string): boolean {
@@ -52,7 +52,7 @@ const timeoutMs = 60_000
 export async function verifyGatewayVm(
   { trust, clock, random }: VerifyDeps,
   { url, launch }: { readonly url: string; readonly launch: RecordedLaunch },
-): Promise<VerifiedGateway> {
+): Promise<VerifiedGatewayVm> {
   const believed = await trust()
   const strange = strangeOperatorKey(believed, launch.operatorKey)
   if (strange !== null) throw unfit(strange)

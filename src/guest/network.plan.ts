@@ -1,4 +1,4 @@
-// Addresses of the interface (a /32, a /128 or both, each with an on-link gateway) as `ip` commands and resolv.conf.
+// Addresses of the interface (a /32, a /128 or both, each with an on-link next hop) as `ip` commands and resolv.conf.
 // Pure.
 
 import { isIPv6 } from 'node:net'
@@ -23,33 +23,33 @@ export function networkProblem({ address, gateway, v6, resolvers, mtuBytes }: Ne
 const mtuMinV6 = 1280
 
 /** Commands in order, each of which may be repeated. iproute2's ip(8). */
-export function planNetwork({ address, gateway, v6, mtuBytes }: Network, device: string): string[][] {
+export function planNetwork({ address, gateway: nextHop, v6, mtuBytes }: Network, device: string): string[][] {
   return [
     // No link-local address: the host drops its packets.
     ...(v6 === undefined ? [] : [['ip', 'link', 'set', 'dev', device, 'addrgenmode', 'none']]),
     ['ip', 'link', 'set', 'dev', device, 'mtu', String(mtuBytes), 'up'],
-    ...(address === undefined || gateway === undefined ? [] : planV4({ address, gateway }, device)),
+    ...(address === undefined || nextHop === undefined ? [] : planV4({ address, nextHop }, device)),
     ...(v6 === undefined ? [] : planV6(v6, device)),
   ]
 }
 
-function planV4({ address, gateway }: { address: string; gateway: string }, device: string): string[][] {
+function planV4({ address, nextHop }: { address: string; nextHop: string }, device: string): string[][] {
   return [
     ['ip', '-4', 'address', 'flush', 'dev', device],
     ['ip', 'address', 'replace', `${address}/32`, 'dev', device],
-    ['ip', 'route', 'replace', `${gateway}/32`, 'dev', device, 'scope', 'link', 'src', address],
-    ['ip', 'route', 'replace', 'default', 'via', gateway, 'dev', device, 'src', address],
+    ['ip', 'route', 'replace', `${nextHop}/32`, 'dev', device, 'scope', 'link', 'src', address],
+    ['ip', 'route', 'replace', 'default', 'via', nextHop, 'dev', device, 'src', address],
   ]
 }
 
-/** No duplicate detection (nodad), because no other machine has the address; the gateway is a permanent neighbour. */
-function planV6({ address, gateway, gatewayMac }: NonNullable<Network['v6']>, device: string): string[][] {
+/** No duplicate detection (nodad), because no other machine has the address; the next hop is a permanent neighbour. */
+function planV6({ address, gateway: nextHop, gatewayMac }: NonNullable<Network['v6']>, device: string): string[][] {
   return [
     ['ip', '-6', 'address', 'flush', 'dev', device],
     ['ip', '-6', 'address', 'replace', `${address}/128`, 'dev', device, 'nodad'],
-    ['ip', '-6', 'neighbour', 'replace', gateway, 'lladdr', gatewayMac, 'dev', device, 'nud', 'permanent'],
-    ['ip', '-6', 'route', 'replace', `${gateway}/128`, 'dev', device, 'src', address],
-    ['ip', '-6', 'route', 'replace', 'default', 'via', gateway, 'dev', device, 'src', address],
+    ['ip', '-6', 'neighbour', 'replace', nextHop, 'lladdr', gatewayMac, 'dev', device, 'nud', 'permanent'],
+    ['ip', '-6', 'route', 'replace', `${nextHop}/128`, 'dev', device, 'src', address],
+    ['ip', '-6', 'route', 'replace', 'default', 'via', nextHop, 'dev', device, 'src', address],
   ]
 }
 

@@ -12,7 +12,7 @@ import type { Store } from '../store/db.ts'
 import type { Build } from '../store/directory/build.table.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import type { Organization } from '../store/directory/organization.table.ts'
-import type { GatewayState } from '../store/ledger/gateway.table.ts'
+import type { GatewayVmState } from '../store/ledger/gateway-vm.table.ts'
 import type { Administrator } from './access/caller.ts'
 import type { ConsoleControl } from './access/console-control.ts'
 import type { OperatorClock } from './clock.ts'
@@ -68,9 +68,9 @@ export type PlacedGatewayControl = GatewayVmControl | 'host' | 'off'
 export type GatewayVmControl = {
   readonly view: () => {
     readonly problem: string | null
-    readonly gateways: readonly {
+    readonly gatewayVms: readonly {
       readonly vmId: string
-      readonly state: GatewayState
+      readonly state: GatewayVmState
       readonly address: string | null
       readonly status: EnclaveStatus | null
       readonly sinceMs: number

@@ -5,16 +5,16 @@ import { Elysia, t } from 'elysia'
 import { iso, isoOrNull } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import type { AdminStatus } from '../contract/admin/admin.ts'
-import { AdminGatewayLog, AdminGateways } from '../contract/admin/gateways.ts'
+import { AdminGatewayVmLog, AdminGatewayVms } from '../contract/admin/gateway-vms.ts'
 import type { AdminDeps, GatewayVmControl, PlacedGatewayControl } from './deps.ts'
 
 export function inferenceRoutes({ gateway }: Pick<AdminDeps, 'gateway'>) {
   return new Elysia({ normalize: false })
-    .get('/inference', () => show(gateway), { response: AdminGateways })
-    .post('/inference/update', () => update(inVm(gateway)), { response: AdminGateways })
+    .get('/inference', () => show(gateway), { response: AdminGatewayVms })
+    .post('/inference/update', () => update(inVm(gateway)), { response: AdminGatewayVms })
     .get('/inference/log', ({ query }) => ({ lines: inVm(gateway).session()?.log(query.from) ?? [] }), {
       query: Type.Object({ from: t.Integer({ default: 0, minimum: 0 }) }),
-      response: AdminGatewayLog,
+      response: AdminGatewayVmLog,
     })
 }
 
@@ -29,13 +29,13 @@ export function gatewaySummary(
   return { placement, vm: shown?.vm ?? null, state, problem: shown?.problem ?? problem }
 }
 
-function show(gateway: PlacedGatewayControl): AdminGateways {
+function show(gateway: PlacedGatewayControl): AdminGatewayVms {
   if (typeof gateway === 'string') return { placement: gateway, problem: null, gateways: [] }
-  const { gateways, problem } = gateway.view()
+  const { gatewayVms, problem } = gateway.view()
   return {
     placement: 'vm',
     problem,
-    gateways: gateways.map(({ vmId, state, address, status, sinceMs, isWanted, booked, reason, ...rest }) => ({
+    gateways: gatewayVms.map(({ vmId, state, address, status, sinceMs, isWanted, booked, reason, ...rest }) => ({
       vm: vmId,
       state,
       address,
@@ -54,7 +54,7 @@ function show(gateway: PlacedGatewayControl): AdminGateways {
 }
 
 /** Fault conflict: no VM serves. */
-function update(gateway: GatewayVmControl): AdminGateways {
+function update(gateway: GatewayVmControl): AdminGatewayVms {
   if (!gateway.replace()) {
     throw new Fault('conflict', 'no serving gateway VM can be replaced; `strongroom inference show` has the reason')
   }

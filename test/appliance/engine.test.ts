@@ -13,7 +13,7 @@ const none = {
   ownNetworks: [],
   hostAddresses: [],
   names: null,
-  gatewayService: null,
+  gatewayVmService: null,
   vms: [],
   removed: { quotas: [], counters: [] },
 } as const
@@ -115,7 +115,7 @@ test('goal: IPv6 is as the configuration says, and none where it says nothing', 
   expect(settingsOf('')).toMatchObject({
     v6: null,
     sourceV6: null,
-    gatewayV6: null,
+    nextHopV6: null,
     pools: { v4: '10.88.0.0/24', v6: null },
   })
   const pool = 'pool_v6 = "2001:db8:88::/64"'
@@ -125,7 +125,7 @@ test('goal: IPv6 is as the configuration says, and none where it says nothing', 
   expect(both.egress.allowed.length).toBe(2)
   expect(both.v6).toEqual({
     pool: '2001:db8:88::/64',
-    gateway: 'fd73:7472:6f6e:67::1',
+    nextHop: 'fd73:7472:6f6e:67::1',
     allowed: [
       { ...rangeOfV6('fd00::/8'), ports: { first: 443, last: 443 } },
       { ...rangeOfV6('2620:fe::9'), ports: { first: 53, last: 53 } },
@@ -136,7 +136,7 @@ test('goal: IPv6 is as the configuration says, and none where it says nothing', 
   expect(alone).toMatchObject({
     pool: null,
     pools: { v4: null, v6: '2001:db8:88::/64' },
-    told: { address: both.v6?.gateway },
+    told: { address: both.v6?.nextHop },
   })
 })
 

@@ -15,7 +15,7 @@ import { parseConfig } from '../../src/config/parse.ts'
 import type { ImageManifest } from '../../src/contract/vm/image.ts'
 import { InferenceGateway } from '../../src/contract/vm/inference-gateway.ts'
 import { openStore } from '../../src/store/db.ts'
-import { insertGateway, moveGateway } from '../../src/store/ledger/gateway.query.ts'
+import { insertGatewayVm, moveGatewayVm } from '../../src/store/ledger/gateway-vm.query.ts'
 import { recordLaunch } from '../../src/store/ledger/launch.query.ts'
 import { insertVm } from '../../src/store/ledger/vm.query.ts'
 
@@ -49,8 +49,8 @@ async function claimed({ toml, platform = 'tcg', serving, problem }: Host) {
       insertVm(db, { id: 'gateway', hostId: store.hostId, image: 'inference', ...size, network: 'gateway', nowMs: 1 })
       const digest = { measurement: serving, hostData: '0d'.repeat(32), operatorKey: toHex(operatorKey) }
       recordLaunch(db, { vmId: 'gateway', document: '', workload: '', ...digest, launchedAtMs: 2 })
-      insertGateway(db, { vmId: 'gateway', hostId: store.hostId, shape: 's', nowMs: 3 })
-      moveGateway(db, { vmId: 'gateway', from: ['starting'], to: 'serving', nowMs: 4 })
+      insertGatewayVm(db, { vmId: 'gateway', hostId: store.hostId, shape: 's', nowMs: 3 })
+      moveGatewayVm(db, { vmId: 'gateway', from: ['starting'], to: 'serving', nowMs: 4 })
     }
     const { authority } = await simulatedPlatform('genoa')
     const found = await composeGuestGateway({

@@ -6,7 +6,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { rootHash } from '../../scripts/rigs/enclave/workload.ts'
-import { gatewayWorkload } from '../../src/appliance/workload.ts'
+import { composeWorkloadText } from '../../src/appliance/workload.ts'
 import { defaultGpuPolicy } from '../../src/attest/nvidia/policy.ts'
 import { encodeTdxPolicy, strictTdxPolicy } from '../../src/attest/tdx/encode-policy.ts'
 import { parseConfig } from '../../src/config/parse.ts'
@@ -36,7 +36,7 @@ function workloadTextOf(toml: string): string {
   if (!verdict.ok) throw new Error('the configuration is valid')
   const { config } = verdict
   const upstreams = config.inference.upstreams.map(loadUpstream)
-  return gatewayWorkload({
+  return composeWorkloadText({
     config,
     manifest,
     upstreams,
@@ -148,7 +148,7 @@ test('goal: GPUs are in it with their number and the whole policy, and without a
       if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
       const { config } = verdict
       const gpus = loadGpus(config.inference.worker)
-      return gatewayWorkload({
+      return composeWorkloadText({
         config,
         manifest,
         upstreams: [],

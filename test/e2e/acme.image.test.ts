@@ -6,7 +6,7 @@ import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Appliance, createAppliance } from '../../scripts/rigs/appliance.ts'
 import { caOf, createModelFile, gatewayTables } from '../../scripts/rigs/gateway/appliance-gateway.ts'
-import { servingGateway } from '../../scripts/rigs/gateway/serving-gateway.ts'
+import { servingGatewayVm } from '../../scripts/rigs/gateway/serving-gateway-vm.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { until } from '../../scripts/rigs/until.ts'
 import { startPebble } from '../rigs/acme/pebble.ts'
@@ -57,7 +57,7 @@ inOwnNetns(
           ),
         )
         await appliance.start()
-        const first = await servingGateway(appliance)
+        const first = await servingGatewayVm(appliance)
         await until('all names have a certificate', 60_000, () => haveAll(appliance))
         const root = await pebble.root()
         const ca = caOf(appliance)
@@ -92,7 +92,7 @@ inOwnNetns(
           const found = await shown(gatewayPort, 'api.other.test', caOf(appliance)).catch(() => null)
           return found?.names === 'DNS:api.other.test'
         })
-        expect(await servingGateway(appliance)).toBe(first)
+        expect(await servingGatewayVm(appliance)).toBe(first)
         await until('its listener is the new one alone', 60_000, async () => {
           const problem = shown(gatewayPort, 'api.other.test', caOf(appliance)).then(found => found.problem)
           return (await problem.catch(() => 'reset')) === null

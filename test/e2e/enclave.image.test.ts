@@ -10,7 +10,7 @@ import { pinGatewayVm } from '../../scripts/lib/gateway-pins.ts'
 import { imageDir } from '../../scripts/rigs/appliance.ts'
 import { buildCachedImage } from '../../scripts/rigs/build/image-build.ts'
 import { gatewayUrl, workerModel as model, PRICE } from '../../scripts/rigs/gateway/appliance-gateway.ts'
-import { gatewaysOf, servingGateway } from '../../scripts/rigs/gateway/serving-gateway.ts'
+import { listGatewayVms, servingGatewayVm } from '../../scripts/rigs/gateway/serving-gateway-vm.ts'
 import { createCustomer } from '../../scripts/rigs/instances/instances-client.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { failure, until } from '../../scripts/rigs/until.ts'
@@ -84,7 +84,7 @@ inOwnNetns(
   () => {
     beforeAll(async () => {
       enclave = await startEnclaveAppliance()
-      serving = await servingGateway(enclave.appliance)
+      serving = await servingGatewayVm(enclave.appliance)
     }, testMs)
     afterAll(() => enclave?.[Symbol.asyncDispose]())
 
@@ -238,7 +238,7 @@ inOwnNetns(
         }
         expect(chunks).toBeGreaterThan(32)
         await appliance.start()
-        expect(await servingGateway(appliance)).toBe(serving)
+        expect(await servingGatewayVm(appliance)).toBe(serving)
         expect(await verdictByLog('--allow-outside', outside.name)).toEqual([0, 'pass', 1])
         await until('the usage of both is booked', waitMs, async () => (await usageRows()) >= 1)
       },
@@ -265,9 +265,9 @@ inOwnNetns(
         })()
         expect((await appliance.cli('inference', 'update')).exitCode).toBe(0)
         const first = serving
-        serving = await servingGateway(appliance, first)
+        serving = await servingGatewayVm(appliance, first)
         await until('the old VM is gone', waitMs, async () =>
-          (await gatewaysOf(appliance)).every(({ vm, state }) => vm !== first || state === 'gone'),
+          (await listGatewayVms(appliance)).every(({ vm, state }) => vm !== first || state === 'gone'),
         )
         stopping.abort()
         await load
@@ -342,7 +342,7 @@ inOwnNetns(
         await until('the upstream outside is attested again', waitMs, async () => (await askOutside()) === 200)
 
         flipBit(disk)
-        expect(await servingGateway(appliance, serving)).toBe(third.vm)
+        expect(await servingGatewayVm(appliance, serving)).toBe(third.vm)
         expect((await openai.chat.completions.create(chat)).usage?.completion_tokens).toBe(8)
         expect(await verdictByPins()).toContain('VERDICT: PASS SIMULATED')
         expect(await appliance.stop()).toBe(0)

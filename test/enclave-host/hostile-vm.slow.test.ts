@@ -16,7 +16,7 @@ import { Metering } from '../../src/inference/metering/ledger.ts'
 import { usageRecordOf, VmUsageLedger } from '../../src/inference/metering/vm-usage-ledger.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
-import { insertGateway, setReceiptKey } from '../../src/store/ledger/gateway.query.ts'
+import { insertGatewayVm, setReceiptKey } from '../../src/store/ledger/gateway-vm.query.ts'
 import { fakeSession, fakeStatus } from '../rigs/enclave/fake-gateway-vm.ts'
 import { openLedger } from '../rigs/gateway/keys.ts'
 
@@ -244,7 +244,7 @@ describe('usage', () => {
       log: silentLogger,
     })
     const { privateKey, publicKey } = generateKeyPairSync('ed25519')
-    insertGateway(store.ledger.db, { vmId: 'v1', hostId: store.hostId, shape: 's', nowMs: 1 })
+    insertGatewayVm(store.ledger.db, { vmId: 'v1', hostId: store.hostId, shape: 's', nowMs: 1 })
     setReceiptKey(store.ledger.db, 'v1', publicKey.export({ format: 'jwk' }).x ?? '')
     let before: Uint8Array = new Uint8Array(32)
     let from = 0

@@ -4,9 +4,9 @@ import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { gatewayLeaks, unnamedGatewayVms } from '../../src/enclave-host/leaks.ts'
+import { findGatewayVmLeaks, unnamedGatewayVms } from '../../src/enclave-host/leaks.ts'
 import { openStore, type Store } from '../../src/store/db.ts'
-import { insertGateway, moveGateway } from '../../src/store/ledger/gateway.query.ts'
+import { insertGatewayVm, moveGatewayVm } from '../../src/store/ledger/gateway-vm.query.ts'
 import { dismissVm, insertVm } from '../../src/store/ledger/vm.query.ts'
 
 let dir: string
@@ -22,10 +22,10 @@ afterEach(() => {
 
 const addVm = (id: string, image = 'inference', hostId = store.hostId) =>
   insertVm(store.ledger.db, { id, hostId, image, vcpus: 1, memoryMib: 1024, nowMs: 1 })
-const addRow = (vmId: string) => insertGateway(store.ledger.db, { vmId, hostId: store.hostId, shape: 's', nowMs: 1 })
+const addRow = (vmId: string) => insertGatewayVm(store.ledger.db, { vmId, hostId: store.hostId, shape: 's', nowMs: 1 })
 const end = (vmId: string) =>
-  moveGateway(store.ledger.db, { vmId, from: ['starting'], to: 'gone', reason: 'r', nowMs: 2 })
-const leaks = () => gatewayLeaks(store.ledger.db, store.hostId).map(({ name, detail }) => `${name} ${detail}`)
+  moveGatewayVm(store.ledger.db, { vmId, from: ['starting'], to: 'gone', reason: 'r', nowMs: 2 })
+const leaks = () => findGatewayVmLeaks(store.ledger.db, store.hostId).map(({ name, detail }) => `${name} ${detail}`)
 
 test('goal: rows and VMs that belong together are no leak', () => {
   addRow('v1')

@@ -5,7 +5,7 @@ import { createManualClock } from '../../scripts/rigs/clock.ts'
 import { Fault } from '../../src/base/fault.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import type { EnclaveNext, UsageBatch } from '../../src/contract/vm/enclave-responses.ts'
-import { GatewaySession, type SessionDeps } from '../../src/enclave-host/session.ts'
+import { GatewayVmSession, type SessionDeps } from '../../src/enclave-host/session.ts'
 import { fakeSession, fakeStatus, nobodyAsked } from '../rigs/enclave/fake-gateway-vm.ts'
 
 const receiptKey = 'k'.repeat(43)
@@ -20,7 +20,7 @@ test('goal: rows that wait are told with since when and why, until they are book
   const clock = createManualClock()
   let said = next(0)
   let refusal: Fault | null = null
-  const session = new GatewaySession({
+  const session = new GatewayVmSession({
     vmId: 'v1',
     engine: {
       view: () => ({ state: 'running' }),

@@ -56,7 +56,7 @@ async function openHost() {
     mintGatewayKey,
     offeredModels: offeredModels([]),
     gateway: {
-      view: () => ({ problem: null, gateways: [] }),
+      view: () => ({ problem: null, gatewayVms: [] }),
       replace: () => false,
       pushControl: () => session.pushControl(),
       session: () => null,

@@ -11,7 +11,7 @@ import { systemClock } from '../../src/base/clock.ts'
 import { Fault } from '../../src/base/fault.ts'
 import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { documentBytesMax, pieceBytesMax } from '../../src/contract/vm/enclave.ts'
-import type { GatewayEngine } from '../../src/enclave-host/types.ts'
+import type { GatewayVmEngine } from '../../src/enclave-host/types.ts'
 import { type Authority, openAuthority } from '../../src/http/authority.ts'
 import { openRawChannel } from '../rigs/raw-channel.ts'
 
@@ -185,8 +185,8 @@ describe('evidence', () => {
       await using bench = await start()
       const key = bench.addKey()
       const { engine } = bench
-      let complete: GatewayEngine['completeEvidence'] = engine.completeEvidence
-      const completeEvidence: GatewayEngine['completeEvidence'] = (...args) => complete(...args)
+      let complete: GatewayVmEngine['completeEvidence'] = engine.completeEvidence
+      const completeEvidence: GatewayVmEngine['completeEvidence'] = (...args) => complete(...args)
       const { vmId } = await bench.serve({ engine: { ...engine, completeEvidence } })
       const change =
         (changes: (evidence: { report: string; vek: string; chain: [string, string] }) => object) =>

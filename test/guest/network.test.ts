@@ -10,7 +10,7 @@ import { createNetworking } from '../../src/guest/network.ts'
 
 const network = { address: '10.9.0.7', gateway: '10.9.0.1', mtuBytes: 1420, resolvers: ['10.9.0.1', '192.0.2.53'] }
 
-// Goal: the commands are exactly these: a /32, an on-link gateway, a default route through it.
+// Goal: the commands are exactly these: a /32, an on-link next hop, a default route through it.
 test('the plan', () => {
   expect(planNetwork(network, 'eth0').map(argv => argv.join(' '))).toEqual([
     'ip link set dev eth0 mtu 1420 up',

@@ -49,7 +49,7 @@ function hostOf({ store, clock }: Appliance, options: { hostId?: string; memoryM
     platform: 'tcg',
     isHostStopping: async () => false,
     probeSsh: async () => {},
-    guestNetwork: { gateway: '169.254.88.1', gatewayV6: '', gatewayMac: '', mtuBytes: 1500, resolvers: [] },
+    guestNetwork: { nextHop: '169.254.88.1', nextHopV6: '', nextHopMac: '', mtuBytes: 1500, resolvers: [] },
     diskGibMax: () => 0,
     bootTimeoutMs: 600_000,
     capacityWaitMs: 0,

@@ -14,7 +14,7 @@ test('goal: a change of keys is answered once the VMs of the gateway have them, 
   const { admin, store } = egressAdmin({
     clock,
     gateway: {
-      view: () => ({ gateways: [], problem: null }),
+      view: () => ({ gatewayVms: [], problem: null }),
       replace: () => false,
       session: () => null,
       pushControl: () => {

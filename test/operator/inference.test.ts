@@ -5,7 +5,7 @@ import type { GatewayVmControl } from '../../src/operator/deps.ts'
 import { gatewaySummary } from '../../src/operator/inference.ts'
 
 type View = ReturnType<GatewayVmControl['view']>
-const gateway = (vmId: string, state: View['gateways'][number]['state'], problem: string | null = null) =>
+const gateway = (vmId: string, state: View['gatewayVms'][number]['state'], problem: string | null = null) =>
   ({
     vmId,
     state,
@@ -18,9 +18,9 @@ const gateway = (vmId: string, state: View['gateways'][number]['state'], problem
     booked: 0,
     reason: null,
   }) as const
-const summary = (gateways: View['gateways'], problem: string | null = null) =>
+const summary = (gatewayVms: View['gatewayVms'], problem: string | null = null) =>
   gatewaySummary({
-    view: () => ({ gateways, problem }),
+    view: () => ({ gatewayVms, problem }),
     replace: () => false,
     session: () => null,
     pushControl: async () => {},

@@ -27,7 +27,7 @@ import { inspectDatabase } from '../../src/store/inspect.ts'
 import { audit } from '../../src/store/ledger/audit.table.ts'
 import { egressOf } from '../../src/store/ledger/egress.query.ts'
 import { events } from '../../src/store/ledger/event.table.ts'
-import { gateways } from '../../src/store/ledger/gateway.table.ts'
+import { gatewayVms } from '../../src/store/ledger/gateway-vm.table.ts'
 import { logCosignatures, logEntries, logHashes } from '../../src/store/ledger/log.table.ts'
 import { nonces } from '../../src/store/ledger/nonce.table.ts'
 import { passkeys } from '../../src/store/ledger/passkey.table.ts'
@@ -61,7 +61,7 @@ const ROOMS: Record<DatabaseName, readonly SQLiteTable[]> = {
     restingAddresses,
     egress,
     launches,
-    gateways,
+    gatewayVms,
     nonces,
     passkeys,
     events,

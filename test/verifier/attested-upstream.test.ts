@@ -3,7 +3,7 @@
 import { expect, test } from 'bun:test'
 import { rootHash } from '../../scripts/rigs/enclave/workload.ts'
 import { target } from '../../scripts/rigs/gateway/server.ts'
-import { gatewayWorkload } from '../../src/appliance/workload.ts'
+import { composeWorkloadText } from '../../src/appliance/workload.ts'
 import { carriedReceipt } from '../../src/attest/receipt/response.ts'
 import { verifyResponse } from '../../src/attest/receipt/response-verify.ts'
 import type { StatementOf } from '../../src/attest/receipt/statement.ts'
@@ -31,7 +31,7 @@ const far = target('https://far.example/v1', {
 const parsedConfig = parseConfig('', 'test.toml')
 if (!parsedConfig.ok) throw new Error('the default configuration')
 const file = { path: 'file', sha256: rootHash, sizeBytes: 1 }
-const text = gatewayWorkload({
+const text = composeWorkloadText({
   gpus: null,
   config: parsedConfig.config,
   manifest: {

@@ -4,7 +4,7 @@
 import { hostTableText } from '../../../src/vm/network/host-table.plan.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 import { createGuestNetwork, type GuestNetwork, plugIn, worldAddress } from '../../rigs/guest/network.ts'
-import { gateway, guest, hostPlan, plan, unspent } from '../../rigs/guest/two-guests.ts'
+import { guest, hostPlan, nextHop, plan, unspent } from '../../rigs/guest/two-guests.ts'
 import { createNetns, type Netns } from '../../rigs/netns.ts'
 import { percentile } from '../in-netns.ts'
 
@@ -22,7 +22,7 @@ export async function measureStreamRates(): Promise<StreamRates> {
   const { host, world } = network
   await plugIn({ host, inside: host }, plain, plainGuest)
   const { tap, address } = guest(plainGuest)
-  await host.run(['ip', 'route', 'replace', `${address}/32`, 'dev', tap, 'src', gateway])
+  await host.run(['ip', 'route', 'replace', `${address}/32`, 'dev', tap, 'src', nextHop])
   await network.program(world, sinkCode)
   const [ours] = network.guests
   const vms = [1, 2].map(n => ({

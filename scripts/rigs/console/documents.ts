@@ -12,7 +12,7 @@ import type {
 import type { AdminConsoleSession, AdminPasskey, SessionDocument } from '../../../src/contract/admin/console.ts'
 import type { AdminCommand } from '../../../src/contract/admin/events.ts'
 import type { FleetHost } from '../../../src/contract/admin/fleet.ts'
-import type { AdminGateways } from '../../../src/contract/admin/gateways.ts'
+import type { AdminGatewayVms } from '../../../src/contract/admin/gateway-vms.ts'
 import type { AdminLog, AdminLogEntries } from '../../../src/contract/admin/log.ts'
 import type { AdminUsage } from '../../../src/contract/admin/usage.ts'
 
@@ -348,7 +348,7 @@ export function build(number: number, more: Partial<AdminBuild> = {}): AdminBuil
   }
 }
 
-export const GATEWAYS: AdminGateways = {
+export const GATEWAYS: AdminGatewayVms = {
   placement: 'vm',
   problem: null,
   gateways: [

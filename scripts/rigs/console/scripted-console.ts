@@ -23,7 +23,7 @@ import { AdminConsoleSessionList, AdminPasskeyList, SessionDocument } from '../.
 import { AdminDeletion } from '../../../src/contract/admin/deletion.ts'
 import { AdminCommandList } from '../../../src/contract/admin/events.ts'
 import { FleetHost, FleetHosts } from '../../../src/contract/admin/fleet.ts'
-import { AdminGatewayLog, AdminGateways } from '../../../src/contract/admin/gateways.ts'
+import { AdminGatewayVmLog, AdminGatewayVms } from '../../../src/contract/admin/gateway-vms.ts'
 import { AdminLog, AdminLogEntries } from '../../../src/contract/admin/log.ts'
 import { AdminUsage } from '../../../src/contract/admin/usage.ts'
 import { checkValue } from '../../../src/contract/check.ts'
@@ -190,9 +190,9 @@ const ANSWERS: Readonly<Record<string, Answer>> = {
     document(AdminBuild, documents.build(2, { error_type: 'build_failed', error: documents.hostileText })),
   [`GET ${operator}/builds/${documents.build(2).id}/log`]: () =>
     new Response(`queued: 0 before it\nbuild: ${documents.hostileText}\ncomplete: ok\n`),
-  [`GET ${operator}/inference`]: () => document(AdminGateways, documents.GATEWAYS),
+  [`GET ${operator}/inference`]: () => document(AdminGatewayVms, documents.GATEWAYS),
   [`GET ${operator}/inference/log`]: () =>
-    document(AdminGatewayLog, { lines: [{ seq: 1, line: documents.hostileText }] }),
+    document(AdminGatewayVmLog, { lines: [{ seq: 1, line: documents.hostileText }] }),
   [`GET ${operator}/events`]: () => document(AdminCommandList, { commands: documents.COMMANDS }),
   [`GET ${operator}/log`]: () => document(AdminLog, documents.LOG),
   [`GET ${operator}/log/entries`]: () => document(AdminLogEntries, documents.LOG_ENTRIES),

@@ -20,9 +20,9 @@ import {
 import { Addresses } from '../../../src/enclave-host/addresses.ts'
 import { ControlSource } from '../../../src/enclave-host/control.ts'
 import { type ControlKey, openControlKey } from '../../../src/enclave-host/control-key.ts'
-import { GatewaySession, type SessionDeps } from '../../../src/enclave-host/session.ts'
-import type { Certify, GatewayEngine, GatewayRoute } from '../../../src/enclave-host/types.ts'
-import { type VerifiedGateway, verifyGatewayVm } from '../../../src/enclave-host/verify.ts'
+import { GatewayVmSession, type SessionDeps } from '../../../src/enclave-host/session.ts'
+import type { Certify, GatewayVmEngine, GatewayVmRoute } from '../../../src/enclave-host/types.ts'
+import { type VerifiedGatewayVm, verifyGatewayVm } from '../../../src/enclave-host/verify.ts'
 import type { AgentOperation, AgentSuccess } from '../../../src/host/qemu/agent-channel.ts'
 import { openSimulatedHost, type SimulatedHost } from '../../../src/host/simulated-host.ts'
 import { createTls } from '../../../src/http/certificate.ts'
@@ -34,10 +34,10 @@ import { usageRecordOf, VmUsageLedger } from '../../../src/inference/metering/vm
 import { openStore, type Store } from '../../../src/store/db.ts'
 import { insertGatewayKey, type NewGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
-import { insertGateway, listGateways, setReceiptKey } from '../../../src/store/ledger/gateway.query.ts'
+import { insertGatewayVm, listGatewayVms, setReceiptKey } from '../../../src/store/ledger/gateway-vm.query.ts'
 import { launchOf, recordLaunch } from '../../../src/store/ledger/launch.query.ts'
 import { dismissVm, insertVm, moveVm, vmById } from '../../../src/store/ledger/vm.query.ts'
-import { VmGateways } from '../../../src/vm/evidence/gateway.driver.ts'
+import { GatewayVmRequests } from '../../../src/vm/evidence/gateway-vm.driver.ts'
 import { ledgerHex } from '../../../src/vm/evidence/report.driver.ts'
 import { hostDataOf } from '../../../src/vm/launch/expected.plan.ts'
 import { keepSimulatedPlatform } from '../launch/simulated-keys.ts'
@@ -78,9 +78,9 @@ export class EnclaveBench {
   readonly control: ControlSource
   readonly addresses: Addresses
   readonly books: VmUsageLedger
-  readonly engine: GatewayEngine
+  readonly engine: GatewayVmEngine
   /** Routes requested of the firewall, in order. */
-  readonly routes: GatewayRoute[] = []
+  readonly routes: GatewayVmRoute[] = []
   /** The VM whose row said `serving` when that was asked; null if none did. */
   readonly servingAtRoutes: (string | null)[] = []
   readonly log: string[] = []
@@ -262,18 +262,18 @@ export class EnclaveBench {
 
   /** The row of a VM that is to serve. */
   addRow(vmId: string): void {
-    insertGateway(this.store.ledger.db, { vmId, hostId: this.store.hostId, shape: 's', nowMs: systemClock.nowMs() })
+    insertGatewayVm(this.store.ledger.db, { vmId, hostId: this.store.hostId, shape: 's', nowMs: systemClock.nowMs() })
   }
 
   certify(csr: Uint8Array, options: Parameters<Certify>[1]): ReturnType<Certify> {
     return this.#tls.certify(csr, options)
   }
 
-  newSession(vmId: string, changes: Partial<SessionDeps> = {}): GatewaySession {
+  newSession(vmId: string, changes: Partial<SessionDeps> = {}): GatewayVmSession {
     const { engine, control, addresses, books: usageLedger } = this
     const log = createLogger({ level: 'info', sink: line => void this.log.push(line), nowMs: systemClock.nowMs })
     const certify: Certify = (csr, options) => this.certify(csr, options)
-    return new GatewaySession({
+    return new GatewayVmSession({
       vmId,
       engine,
       control,
@@ -291,7 +291,7 @@ export class EnclaveBench {
     })
   }
 
-  verify(vmId: string): Promise<VerifiedGateway> {
+  verify(vmId: string): Promise<VerifiedGatewayVm> {
     const trust = async () => ({ roots: [this.host.root], simulated: true, operatorKeys: [this.host.operatorKey] })
     return verifyGatewayVm(
       { trust, clock: systemClock, random: systemRandom },
@@ -302,7 +302,7 @@ export class EnclaveBench {
   /** A VM that is asked for news; what follows is the caller's to wait for. */
   async begin(
     changes: Partial<SessionDeps> = {},
-  ): Promise<{ readonly vmId: string; readonly session: GatewaySession }> {
+  ): Promise<{ readonly vmId: string; readonly session: GatewayVmSession }> {
     const vmId = newUuid()
     this.addRow(vmId)
     await this.boot(vmId, this.workloadText)
@@ -315,7 +315,7 @@ export class EnclaveBench {
   /** A VM that serves and whose usage is booked. */
   async serve(
     changes: Partial<SessionDeps> = {},
-  ): Promise<{ readonly vmId: string; readonly session: GatewaySession }> {
+  ): Promise<{ readonly vmId: string; readonly session: GatewayVmSession }> {
     const { vmId, session } = await this.begin(changes)
     // It listens before its worker was admitted, and attests nothing until then: the status names that as its problem.
     await until('the gateway is ready', 60_000, () => {
@@ -337,11 +337,11 @@ export class EnclaveBench {
 
   /** The VM whose row says `serving`. */
   servingRow(): string | null {
-    return listGateways(this.store.ledger.db, this.store.hostId).find(row => row.state === 'serving')?.vmId ?? null
+    return listGatewayVms(this.store.ledger.db, this.store.hostId).find(row => row.state === 'serving')?.vmId ?? null
   }
 
-  #newEngine(): GatewayEngine {
-    const gateways = new VmGateways({
+  #newEngine(): GatewayVmEngine {
+    const gatewayVms = new GatewayVmRequests({
       db: this.store.ledger.db,
       sources: { collateral: null, simulated: async () => this.host },
       linkOf: vmId => {
@@ -368,14 +368,14 @@ export class EnclaveBench {
         return { document: launch.document, workload: launch.workload, operatorKey: ledgerHex(launch.operatorKey) }
       },
       workload: (vmId, timeoutMs) =>
-        this.#forged.has(vmId) ? this.#forgedWorkload(vmId) : gateways.workload(vmId, timeoutMs),
-      control: (...args) => gateways.control(...args),
-      tell: (...args) => gateways.tell(...args),
-      next: (...args) => gateways.next(...args),
-      report: (...args) => gateways.report(...args),
-      spans: (...args) => gateways.spans(...args),
-      completeEvidence: (...args) => gateways.completeEvidence(...args),
-      lower: (...args) => gateways.lower(...args),
+        this.#forged.has(vmId) ? this.#forgedWorkload(vmId) : gatewayVms.workload(vmId, timeoutMs),
+      control: (...args) => gatewayVms.control(...args),
+      tell: (...args) => gatewayVms.tell(...args),
+      next: (...args) => gatewayVms.next(...args),
+      report: (...args) => gatewayVms.report(...args),
+      spans: (...args) => gatewayVms.spans(...args),
+      completeEvidence: (...args) => gatewayVms.completeEvidence(...args),
+      lower: (...args) => gatewayVms.lower(...args),
     }
   }
 
@@ -388,7 +388,7 @@ export class EnclaveBench {
     await this.request(vmId, { op: 'workload', sha256: sha256Of(bytes), simulated })
   }
 
-  #view(vmId: string): ReturnType<GatewayEngine['view']> {
+  #view(vmId: string): ReturnType<GatewayVmEngine['view']> {
     const machine = this.#machines.get(vmId)
     if (machine === undefined) return null
     const failed = machine.state === 'failed'

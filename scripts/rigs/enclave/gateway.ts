@@ -10,14 +10,14 @@ import { systemClock } from '../../../src/base/clock.ts'
 import type { EnclaveReport } from '../../../src/contract/vm/enclave-responses.ts'
 import { keptResponsesDefault } from '../../../src/contract/vm/kept-defaults.ts'
 import type { GatewaySettings, WorkloadUpstream } from '../../../src/contract/vm/workload.ts'
-import type { GatewaySession } from '../../../src/enclave-host/session.ts'
+import type { GatewayVmSession } from '../../../src/enclave-host/session.ts'
 import type { UsageRecord } from '../../../src/inference/metering/types.ts'
 import { usageRecordOf } from '../../../src/inference/metering/vm-usage-ledger.ts'
 import type { UpstreamTarget } from '../../../src/inference/upstream/target.ts'
 import { type NewGatewayKey, revokeGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
 import { sumUsage, type UsageSum } from '../../../src/store/directory/usage/usage.query.ts'
-import { setReceiptKey } from '../../../src/store/ledger/gateway.query.ts'
+import { setReceiptKey } from '../../../src/store/ledger/gateway-vm.query.ts'
 import { newNonce } from '../gateway/attestation.ts'
 import { type StoredGateway, samplesOf } from '../gateway/test-gateway.ts'
 import { until } from '../until.ts'
@@ -77,7 +77,7 @@ type Parts = {
   readonly bench: EnclaveBench
   readonly machine: EnclaveMachine
   readonly vmId: string
-  readonly session: GatewaySession
+  readonly session: GatewayVmSession
   readonly heard: CapturedBytes
   readonly models: readonly string[]
 }

@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { guestPaths } from '../../../src/guest/paths.ts'
 import { type Channel, connectChannel } from '../../../src/host/qemu/agent-channel.ts'
-import { gatewayChannelLimits } from '../../../src/vm/evidence/gateway.driver.ts'
+import { gatewayVmChannelLimits } from '../../../src/vm/evidence/gateway-vm.driver.ts'
 import { phaseOf } from '../../lib/phases.ts'
 import { builtEnclaveProcess } from '../built/enclave-process.ts'
 import { type BridgeTap, bridgeSocket } from '../guest/agent-bridge.ts'
@@ -104,7 +104,7 @@ export class EnclaveMachine {
       idPrefix: systemRandom(6).toHex(),
       timeoutMs: 30_000,
       onClose: () => {},
-      limits: gatewayChannelLimits,
+      limits: gatewayVmChannelLimits,
     })
     await until('the enclave says hello', 60_000, async () => {
       const hello = await channel.hello(2_000).catch(() => null)

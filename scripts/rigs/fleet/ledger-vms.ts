@@ -57,7 +57,7 @@ const roomy = { memoryMib: 1e9, vcpus: 1e6, addresses: 1e6, asids: null, booting
 /** So that addresses are given again within a run. */
 const addressRestMs = 3_000
 const guestNetwork = {
-  ...{ gateway: '169.254.88.1', gatewayV6: 'fd73:7472:6f6e:67::1', gatewayMac: '0a:73:74:72:6f:6e' },
+  ...{ nextHop: '169.254.88.1', nextHopV6: 'fd73:7472:6f6e:67::1', nextHopMac: '0a:73:74:72:6f:6e' },
   ...{ mtuBytes: 1_500, resolvers: [] },
 }
 

@@ -2,38 +2,38 @@
 // Pure.
 
 import type { HostTablePlan } from '../../../src/vm/network/host-table.plan.ts'
-import type { GatewayService, NftPlan, NftVm } from '../../../src/vm/network/nft.plan.ts'
-import { gateway, guest, hostPlan, plan, unspent } from '../guest/two-guests.ts'
+import type { GatewayVmService, NftPlan, NftVm } from '../../../src/vm/network/nft.plan.ts'
+import { guest, hostPlan, nextHop, plan, unspent } from '../guest/two-guests.ts'
 
 export const servicePort = 8442
 /** The host's port for gateway VMs. */
 export const listenPort = 9442
 export const upstream = { address: '192.0.2.9', port: 443 } as const
 /** On this host. */
-export const hostUpstream = { address: gateway, port: 9999 } as const
+export const hostUpstream = { address: nextHop, port: 9999 } as const
 
 /** 1, 2 and 5: the gateway's. 3: an instance. 4: builds. */
 const networks = ['gateway', 'gateway', 'world', 'fetch', 'gateway'] as const
 
-export type GatewayChange = {
-  readonly service?: Partial<GatewayService>
+export type GatewayVmChange = {
+  readonly service?: Partial<GatewayVmService>
   /** By number. */
   readonly vms?: Readonly<Record<number, Partial<NftVm>>>
   readonly listen?: NftPlan['gatewayListen']
 }
 
 /** This host's part of it. */
-export function gatewayHostPlan(change: GatewayChange = {}): HostTablePlan {
-  const { gatewayListen, gatewayService } = gatewayPlan(change)
-  return hostPlan({ gatewayListen, gatewayService })
+export function gatewayVmHostPlan(change: GatewayVmChange = {}): HostTablePlan {
+  const { gatewayListen, gatewayVmService } = gatewayVmPlan(change)
+  return hostPlan({ gatewayListen, gatewayVmService })
 }
 
 /** The first serves. */
-export function gatewayPlan({ service = {}, vms = {}, listen }: GatewayChange = {}): NftPlan {
+export function gatewayVmPlan({ service = {}, vms = {}, listen }: GatewayVmChange = {}): NftPlan {
   return plan({
-    gatewayPorts: [listenPort],
+    nextHopPorts: [listenPort],
     gatewayListen: listen === undefined ? { address: '0.0.0.0', port: listenPort } : listen,
-    gatewayService: {
+    gatewayVmService: {
       port: servicePort,
       address: guest(1).address,
       upstreams: [upstream, hostUpstream],

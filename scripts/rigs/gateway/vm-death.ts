@@ -5,7 +5,7 @@ import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 import { createGuestNetwork, hostAddress } from '../guest/network.ts'
 import { guest } from '../guest/two-guests.ts'
 import type { Netns } from '../netns.ts'
-import { gatewayHostPlan, gatewayPlan, listenPort, servicePort } from './guests.ts'
+import { gatewayVmHostPlan, gatewayVmPlan, listenPort, servicePort } from './guests.ts'
 
 const source = new URL('../../../src', import.meta.url).pathname
 
@@ -33,14 +33,14 @@ export async function measureVmDeath(): Promise<number> {
   const { host, inside, world } = network
   const [vm] = network.guests
   await network.listen(vm, '0.0.0.0', servicePort, 'a ')
-  await network.apply(rulesetText(gatewayPlan()))
-  await network.applyHost(hostTableText(gatewayHostPlan()))
+  await network.apply(rulesetText(gatewayVmPlan()))
+  await network.applyHost(hostTableText(gatewayVmHostPlan()))
   const client = await network.program(world, clientCode(hostAddress, listenPort))
   const daemon = await network.program(host, restCode(guest(1).address, inside))
   await inside.run(['ip', 'link', 'set', guest(1).tap, 'down'])
   const change = { vms: { 1: { opened: false } }, service: { address: null } }
-  await network.apply(rulesetText(gatewayPlan(change)))
-  await network.applyHost(hostTableText(gatewayHostPlan(change)))
+  await network.apply(rulesetText(gatewayVmPlan(change)))
+  await network.applyHost(hostTableText(gatewayVmHostPlan(change)))
   const startedMs = performance.now()
   daemon.write('go')
   const said = await client.says('error')

@@ -19,7 +19,7 @@ import { hostTableText } from '../../../src/vm/network/host-table.plan.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 import { createNetns, type Netns } from '../netns.ts'
 import { until } from '../until.ts'
-import { gateway, gatewayV6, guest, hostPlan, link, plan } from './two-guests.ts'
+import { guest, hostPlan, link, nextHop, nextHopV6, plan } from './two-guests.ts'
 
 export type GuestNetwork = Disposable & {
   readonly host: Netns
@@ -153,21 +153,21 @@ export async function plugIn({ host, inside }: Pick<GuestNetwork, 'host' | 'insi
     stdin: [
       `link add ${tap} type veth peer name eth0 netns ${netns.name}`,
       `link set ${tap} up`,
-      `address add ${gateway}/32 dev ${tap}`,
-      `route add ${address}/32 dev ${tap} src ${gateway}`,
-      `neighbour add proxy ${gateway} dev ${tap}`,
+      `address add ${nextHop}/32 dev ${tap}`,
+      `route add ${address}/32 dev ${tap} src ${nextHop}`,
+      `neighbour add proxy ${nextHop} dev ${tap}`,
     ].join('\n'),
   })
   await inside.run(['sh', '-c', `echo 0 > /proc/sys/net/ipv4/neigh/${tap}/proxy_delay`])
   const { host: name } = linkNames(link.tapPrefix)
-  const routes = vmRouteCommands({ link: name, gateway, gatewayV6, address, addressV6: null })
+  const routes = vmRouteCommands({ link: name, nextHop, nextHopV6, address, addressV6: null })
   await host.run(['ip', '-batch', '-'], { stdin: routes.join('\n') })
   await netns.run(['ip', '-batch', '-'], {
     stdin: [
       `link set eth0 address ${mac} gso_max_segs 1 up`,
       `address add ${address}/32 dev eth0`,
-      `route add ${gateway} dev eth0 scope link`,
-      `route add default via ${gateway}`,
+      `route add ${nextHop} dev eth0 scope link`,
+      `route add default via ${nextHop}`,
     ].join('\n'),
   })
 }
@@ -186,11 +186,11 @@ export async function joinNamespaces(
   if (!isThere) await host.run(addLinkArgv(names, namespaceFile(inside.name)))
   await write(host, hostSettings(link))
   await write(inside, insideSettings(link))
-  const gateways = [
-    ['-4', link.gateway],
-    ['-6', link.gatewayV6],
+  const nextHops = [
+    ['-4', link.nextHop],
+    ['-6', link.nextHopV6],
   ] as const
-  for (const [family, address] of gateways) {
+  for (const [family, address] of nextHops) {
     if (address === null) continue
     const rules = async (where: Netns) => parseRules(await where.run(['ip', family, '-json', 'rule', 'show']))
     await batch(host, hostRuleCommands(await rules(host), names.host), family)

@@ -4,7 +4,7 @@ import type { Nft } from '../../../src/host/network/nft.ts'
 import type { HostTablePlan } from '../../../src/vm/network/host-table.plan.ts'
 import type { NftPlan } from '../../../src/vm/network/nft.plan.ts'
 
-export const gateway = '169.254.88.1'
+export const nextHop = '169.254.88.1'
 export const guest = (n: number) => ({
   tap: `srtest00000${n}`,
   mac: `02:00:00:00:00:0${n}`,
@@ -18,12 +18,18 @@ export const objectsOf = (tap: string | null) =>
 /** Tests of open connections open many in a second. */
 const bounds = { perAddressMax: 4, perNetworkMax: 6, allMax: 6, newPerSecondMax: 10_000 } as const
 /** The link between this host and the namespace of the guests. */
-export const link = { tapPrefix: 'sr', gateway, gatewayV6: null, loopbackClients: true, mtuBytes: 1500 } as const
+export const link = {
+  tapPrefix: 'sr',
+  nextHop,
+  nextHopV6: null,
+  loopbackClients: true,
+  mtuBytes: 1500,
+} as const
 export const hostPlan = (change: Partial<HostTablePlan> = {}): HostTablePlan => ({
   table: 'strongroom',
   link: 'sr-vms',
-  gateway,
-  gatewayV6: null,
+  nextHop,
+  nextHopV6: null,
   source: { kind: 'masquerade' },
   sourceV6: null,
   dropOthers: false,
@@ -31,7 +37,7 @@ export const hostPlan = (change: Partial<HostTablePlan> = {}): HostTablePlan => 
   uids: { min: 70_000, max: 79_999 },
   namesPort: null,
   gatewayListen: null,
-  gatewayService: null,
+  gatewayVmService: null,
   ...change,
 })
 /** This host's part of a `VmNetwork` whose VMs are in the same namespace, in a table of its own. */
@@ -46,17 +52,17 @@ export const plan = (change: Partial<NftPlan> = {}): NftPlan => ({
   hostAddresses: ['192.0.2.1'],
   egress: { allowed: [], newFlowsPerSecondMax: 250, flowsMax: 2048 },
   names: null,
-  gateway,
-  gatewayPorts: [8442],
+  nextHop,
+  nextHopPorts: [8442],
   services: bounds,
   fetchPort: 3129,
   gatewayListen: null,
-  gatewayService: null,
+  gatewayVmService: null,
   vms: [1, 2].map(n => ({ ...guest(n), ...unspent, opened: true, network: 'world' })),
   removed: { quotas: [], counters: [] },
   ...change,
 })
-export const gatewayV6 = 'fd73:7472:6f6e:67::1'
+export const nextHopV6 = 'fd73:7472:6f6e:67::1'
 export const poolV6 = '2001:db8:88::/64'
 /** The same guest with IPv6, beside IPv4 or alone. */
 export const guestV6 = (n: number, { alone = false } = {}) => ({
@@ -68,7 +74,7 @@ export const guestV6 = (n: number, { alone = false } = {}) => ({
 export const planV6 = ({ alone = false, v6 = {}, ...change }: PlanV6Change = {}): NftPlan =>
   plan({
     ...(alone ? { pool: null } : {}),
-    v6: { pool: poolV6, gateway: gatewayV6, allowed: [], ...v6 },
+    v6: { pool: poolV6, nextHop: nextHopV6, allowed: [], ...v6 },
     vms: [1, 2].map(n => ({ ...guestV6(n, { alone }), ...unspent, opened: true, network: 'world' })),
     ...change,
   })

@@ -8,7 +8,7 @@ import { configureTap, openTap } from '../../../src/host/network/tap.ts'
 import { routeVm, type VmNamespace } from '../../../src/host/network/vm-namespace.ts'
 import { run } from '../../../src/linux/command.ts'
 import { ioctl } from '../../../src/linux/libc.ts'
-import { gateway } from '../guest/two-guests.ts'
+import { nextHop } from '../guest/two-guests.ts'
 
 export const protocols = { icmp: 1, tcp: 6, udp: 17 } as const
 export const worldAddress = '192.0.2.9'
@@ -56,10 +56,10 @@ export async function openTapWire(guest: WireGuest, { foreignFlags, namespace }:
   const tap = foreignFlags === undefined ? openTap(guest.tap, netns) : foreignTap(guest.tap, foreignFlags)
   undo.defer(tap.close)
   const uplink = undo.use(await openUplink())
-  const addresses = { name: guest.tap, gateway, address: guest.address, mac: guest.mac }
+  const addresses = { name: guest.tap, nextHop, address: guest.address, mac: guest.mac }
   await configureTap({ ...addresses, mtuBytes: tapMtuBytes, timeoutMs: timeouts.timeoutMs }, netns)
   if (namespace !== undefined)
-    await routeVm({ link: namespace.link, gateway, gatewayV6: '', address: guest.address, addressV6: null })
+    await routeVm({ link: namespace.link, nextHop, nextHopV6: '', address: guest.address, addressV6: null })
   const tapMac = netns.run(() => macOf(guest.tap))
   const kept = undo.move()
   const frame = (packet: Uint8Array) => frameOf({ to: tapMac, from: guest.mac, packet })

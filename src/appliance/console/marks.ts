@@ -27,7 +27,7 @@ export function createMarks({ store, clock, status }: MarksDeps): () => Marks {
     const mark = written()
     if (seen?.written !== mark) {
       const { organizations, keys, instances, builds, usage } = inDirectory()
-      const { commands, vms, gateways } = inLedger()
+      const { commands, vms, gatewayVms } = inLedger()
       const marks = {
         organizations: `${organizations} ${commands}`,
         keys: `${keys} ${commands}`,
@@ -35,7 +35,7 @@ export function createMarks({ store, clock, status }: MarksDeps): () => Marks {
         builds: `${builds} ${vms}`,
         events: commands,
       }
-      seen = { written: mark, marks, gateway: `${gateways} ${usage}` }
+      seen = { written: mark, marks, gateway: `${gatewayVms} ${usage}` }
     }
     if (clock.monotonicMs() - state.atMs >= statusMs) state = { atMs: clock.monotonicMs(), ...stateIn(status()) }
     return { ...seen.marks, gateway: `${seen.gateway} ${state.gateway}`, status: state.status }

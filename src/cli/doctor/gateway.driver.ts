@@ -5,11 +5,11 @@ import { existsSync, statSync } from 'node:fs'
 import { systemErrorCode } from '../../base/fault.ts'
 import { hasWorker } from '../../config/checks/worker.ts'
 import type { Config } from '../../config/schema.ts'
-import { AdminGateways } from '../../contract/admin/gateways.ts'
+import { AdminGatewayVms } from '../../contract/admin/gateway-vms.ts'
 import { controlKeyFile } from '../../enclave-host/control-key.ts'
 import { loadModel } from '../../host/models/models.ts'
 import { plainEnv, run } from '../../linux/command.ts'
-import { loadGatewayImage } from '../../vm/launch/image.driver.ts'
+import { loadGatewayVmImage } from '../../vm/launch/image.driver.ts'
 import type { AdminClient } from '../daemon-client.ts'
 import { type Outcome, outcomeOf } from './check.ts'
 import type { ControlKeyFacts, GatewayFacts, VmGatewayFacts } from './gateway.plan.ts'
@@ -37,16 +37,16 @@ export async function collectGatewayFacts(
       worker: isThere ? await workerOutcome(worker, stateDir) : null,
     }
   }
-  const image = await outcomeOf(() => checkImage(worker.image_dir, loadGatewayImage))
+  const image = await outcomeOf(() => checkImage(worker.image_dir, loadGatewayVmImage))
   return {
     placement: 'vm',
     image,
     measurement: image.ok
-      ? await outcomeOf(() => measurementOf(loadGatewayImage(worker.image_dir), vm, inference.vcpus))
+      ? await outcomeOf(() => measurementOf(loadGatewayVmImage(worker.image_dir), vm, inference.vcpus))
       : null,
     ...(await modelFacts(worker, stateDir)),
     controlKey: controlKeyFacts(stateDir),
-    shown: await client.request({ path: '/inference', response: AdminGateways }).catch(() => null),
+    shown: await client.request({ path: '/inference', response: AdminGatewayVms }).catch(() => null),
   }
 }
 

@@ -2,7 +2,7 @@
 
 import type { Config, Platform } from '../../config/schema.ts'
 import type { AdminStatus } from '../../contract/admin/admin.ts'
-import type { AdminGateways } from '../../contract/admin/gateways.ts'
+import type { AdminGatewayVms } from '../../contract/admin/gateway-vms.ts'
 import type { VfioDevice } from '../../host/vfio.ts'
 import { gpuProblems, qemuProblem, smallBar } from '../../vm/gpu/gpu.plan.ts'
 import { type Check, fail, fromOutcome, type ImageFacts, imageChecks, type Outcome, pass, skip, warn } from './check.ts'
@@ -24,7 +24,7 @@ export type VmGatewayFacts = ImageFacts & {
   readonly modelMib: number | null
   readonly controlKey: ControlKeyFacts
   /** The daemon's answer; null if it does not answer. */
-  readonly shown: AdminGateways | null
+  readonly shown: AdminGatewayVms | null
 }
 
 /** `unmade`: the first start makes it. `lost`: an earlier start has made it. */
@@ -35,7 +35,7 @@ export type ControlKeyFacts =
 export type GatewayFacts = HostGatewayFacts | VmGatewayFacts
 
 type Inference = Config['inference']
-type Gateway = AdminGateways['gateways'][number]
+type GatewayVm = AdminGatewayVms['gateways'][number]
 
 /** Usage that waits for so long is in trouble: it is booked within a second where nothing is wrong. */
 const usageWaitMsMax = 60_000
@@ -113,7 +113,7 @@ function controlKeyCheck(key: ControlKeyFacts): Check {
   return fail(name, detail, `run chown root ${path} and chmod 600 ${path}; replace the key if others could read it`)
 }
 
-function vmChecks(shown: AdminGateways | null, nowMs: number): Check[] {
+function vmChecks(shown: AdminGatewayVms | null, nowMs: number): Check[] {
   const name = 'gateway VM'
   if (shown === null) return [skip(name, 'the daemon does not answer')]
   if (shown.placement !== 'vm') {
@@ -129,7 +129,7 @@ function vmChecks(shown: AdminGateways | null, nowMs: number): Check[] {
   return [servingCheck(name, gateways, problem), ...gateways.flatMap(gateway => usageCheck(gateway, nowMs))]
 }
 
-function servingCheck(name: string, gateways: readonly Gateway[], problem: string | null): Check {
+function servingCheck(name: string, gateways: readonly GatewayVm[], problem: string | null): Check {
   const serving = gateways.find(gateway => gateway.state === 'serving')
   if (serving !== undefined) {
     const detail = `${serving.vm} serves at ${serving.address}, since ${serving.since}`
@@ -148,7 +148,7 @@ const USAGE_REMEDY =
   'keep the VM running, because these rows end with it, and correct what the log of the daemon names; with too many of them the gateway answers 503'
 
 /** Nothing where all is well. */
-function usageCheck({ vm, usage_waiting, usage_waiting_since: since, problem }: Gateway, nowMs: number): Check[] {
+function usageCheck({ vm, usage_waiting, usage_waiting_since: since, problem }: GatewayVm, nowMs: number): Check[] {
   if (since === null || nowMs - Date.parse(since) < usageWaitMsMax) return []
   const detail = `${usage_waiting} rows of ${vm} wait since ${since}, and none is booked${problem === null ? '' : `: ${problem}`}`
   return [fail('gateway usage', detail, USAGE_REMEDY)]

@@ -1,6 +1,6 @@
 // strongroom inference: the VM of the gateway, as the operator sees it. Effects: requests to the daemon.
 
-import { AdminGatewayLog, AdminGateways } from '../../contract/admin/gateways.ts'
+import { AdminGatewayVmLog, AdminGatewayVms } from '../../contract/admin/gateway-vms.ts'
 import { countOption } from '../../terminal/options.ts'
 import { dash, oneLine, type Paint, table, timeText } from '../../terminal/render.ts'
 import type { Command } from '../operator-run.ts'
@@ -16,7 +16,7 @@ export function addInference(program: Command): void {
     .description('show the gateway VMs: the one that serves, those that start or drain, and the last former ones')
     .examples('strongroom inference show', 'strongroom inference show --json')
     .runs(async run => {
-      await run.show({ path: '/inference', response: AdminGateways }, gatewaysText)
+      await run.show({ path: '/inference', response: AdminGatewayVms }, gatewaysText)
     })
 
   inference
@@ -24,7 +24,7 @@ export function addInference(program: Command): void {
     .description('start a new VM; it serves when it is verified, and the former one completes its requests')
     .examples('strongroom inference update')
     .runs(async run => {
-      await run.show({ method: 'POST', path: '/inference/update', response: AdminGateways }, gatewaysText)
+      await run.show({ method: 'POST', path: '/inference/update', response: AdminGatewayVms }, gatewaysText)
       await run.hint('`strongroom inference show` has the progress')
     })
 
@@ -34,12 +34,12 @@ export function addInference(program: Command): void {
     .option('--from <n>', 'start at this line number', countOption(0, Number.MAX_SAFE_INTEGER), 0)
     .examples('strongroom inference logs', 'strongroom inference logs --from 120 --json')
     .runs(async (run, { from }: { from: number }) => {
-      const found = await run.client().request({ path: '/inference/log', query: { from }, response: AdminGatewayLog })
+      const found = await run.client().request({ path: '/inference/log', query: { from }, response: AdminGatewayVmLog })
       await run.result(found, found.lines.map(({ seq, line }) => `${seq} ${oneLine(line)}`).join('\n'))
     })
 }
 
-function gatewaysText({ placement, problem, gateways }: AdminGateways, paint: Paint): string {
+function gatewaysText({ placement, problem, gateways }: AdminGatewayVms, paint: Paint): string {
   if (placement === 'off') return 'there is no gateway: listen.inference is off'
   if (placement === 'host') return 'the gateway is a part of the daemon: inference.placement is "host"'
   const rows = gateways.map(gateway => [

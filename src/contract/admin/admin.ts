@@ -9,7 +9,7 @@ import { type Static, Type } from '../type.ts'
 import { AdminBackups } from './backups.ts'
 import { AdminClock } from './clock.ts'
 import { FleetStatus } from './fleet.ts'
-import { AdminGatewaySummary } from './gateways.ts'
+import { AdminGatewaySummary } from './gateway-vms.ts'
 import {
   AdminKeyBudgetSet,
   budgetFields,

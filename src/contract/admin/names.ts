@@ -8,7 +8,7 @@ export const AdminNames = Closed({
   entries: Type.Integer({ minimum: 1 }),
   /** Addresses that are open because of them. */
   addresses: Type.Integer({ minimum: 0 }),
-  /** Gateway addresses at which instances are answered: none before the first VM. */
+  /** Next hops at which instances are answered: none before the first VM. */
   listening: Type.Array(Type.String()),
   answered: Type.Integer({ minimum: 0 }),
   blocked: Type.Integer({ minimum: 0 }),

@@ -6,7 +6,10 @@ import { type Static, Type } from '../type.ts'
 export const Ipv4 = Type.String({ pattern: '^[0-9.]{7,15}$' })
 export const Ipv6 = Type.String({ pattern: '^[0-9a-f:]{2,39}$' })
 
-/** Addresses of the one network interface: a routed /32, a routed /128, or both, each behind an on-link gateway. */
+/**
+ * Addresses of the one network interface: a routed /32, a routed /128, or both, each behind an on-link next hop, which
+ * `gateway` names.
+ */
 export const Network = Closed({
   /** Both are there, or neither. */
   address: Type.Optional(Ipv4),

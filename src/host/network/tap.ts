@@ -75,12 +75,12 @@ function interfaceRequest(name: string): Uint8Array {
 
 export type TapAddresses = {
   readonly name: string
-  /** The host's IPv4 address for guests, the same on every tap. */
-  readonly gateway: string
+  /** The host's IPv4 address for guests, their default route, the same on every tap. */
+  readonly nextHop: string
   /** The VM's, routed to this tap alone; null if it has no IPv4. */
   readonly address: string | null
   /** The same of IPv6. Without it the tap has none. */
-  readonly v6?: { readonly gateway: string; readonly address: string }
+  readonly v6?: { readonly nextHop: string; readonly address: string }
   /** The VM's. If it is set, no machine can claim the VM's addresses by ARP or neighbour discovery. */
   readonly mac?: string
   readonly mtuBytes: number
@@ -101,7 +101,7 @@ export async function configureTap(tap: TapAddresses, netns: Netns = hereNetns):
 }
 
 /** Commands for `ip -batch -`. Pure. */
-export function tapBatch({ name, gateway, address, v6, mac, mtuBytes }: Omit<TapAddresses, 'timeoutMs'>): string {
+export function tapBatch({ name, nextHop, address, v6, mac, mtuBytes }: Omit<TapAddresses, 'timeoutMs'>): string {
   const neighbour = (of: string) =>
     mac === undefined ? [] : [`neighbour replace ${of} lladdr ${mac} dev ${name} nud permanent`]
   const lines = [
@@ -110,18 +110,18 @@ export function tapBatch({ name, gateway, address, v6, mac, mtuBytes }: Omit<Tap
     ...(address === null
       ? []
       : [
-          `address replace ${gateway}/32 dev ${name} scope link`,
-          `route replace ${address}/32 dev ${name} src ${gateway}`,
+          `address replace ${nextHop}/32 dev ${name} scope link`,
+          `route replace ${address}/32 dev ${name} src ${nextHop}`,
           // The way to this address leads out of the namespace, so the kernel answers for it only if configured to.
-          `neighbour replace proxy ${gateway} dev ${name}`,
+          `neighbour replace proxy ${nextHop} dev ${name}`,
           ...neighbour(address),
         ]),
     ...(v6 === undefined
       ? []
       : [
           // Deprecated, so that this host itself uses it for nothing but its VMs (RFC 6724 5, rule 3).
-          `address replace ${v6.gateway}/128 dev ${name} nodad noprefixroute preferred_lft 0`,
-          `route replace ${v6.address}/128 dev ${name} src ${v6.gateway}`,
+          `address replace ${v6.nextHop}/128 dev ${name} nodad noprefixroute preferred_lft 0`,
+          `route replace ${v6.address}/128 dev ${name} src ${v6.nextHop}`,
           ...neighbour(v6.address),
         ]),
   ]
@@ -150,9 +150,9 @@ export function tapSettings({
         ] satisfies [string, string][])),
     // A source that is not routed back to this tap is spoofed.
     [`${v4}/rp_filter`, '1'],
-    // Otherwise a guest waits most of a second for the gateway's MAC.
+    // Otherwise a guest waits most of a second for the next hop's MAC.
     [`/proc/sys/net/ipv4/neigh/${name}/proxy_delay`, '0'],
-    // Answer ARP for the gateway only, and ask with it, not with other addresses of the host.
+    // Answer ARP for the next hop only, and ask with it, not with other addresses of the host.
     [`${v4}/arp_ignore`, '1'],
     [`${v4}/arp_announce`, '2'],
     [`${v4}/accept_redirects`, '0'],

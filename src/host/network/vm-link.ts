@@ -1,10 +1,10 @@
 // The link between this host and the namespace of VMs (vm-namespace.ts) as text: names, settings, commands for
 // `ip -batch -`. Pure.
 //
-// Packets of VMs must reach this host at the gateway address alone, also at the moment when it gets another address,
+// Packets of VMs must reach this host at their next hop's address alone, also when it gets another address,
 // and whatever becomes of its nftables. So they skip table `local`, by rules in front of it (ip-rule(8)):
 //
-//     0: iif LINK lookup 29554     the gateway address
+//     0: iif LINK lookup 29554     the next hop of VMs
 //     0: iif LINK fwmark 0x8000000/0x8000000 lookup local
 //                                  answers to this host, by connection tracking (vm/network/host-table.plan.ts)
 //     0: iif LINK goto 2           everything else is forwarded, by whatever rules this host has
@@ -18,10 +18,10 @@ import { checked } from '../../contract/check.ts'
 
 export type VmLinkPlan = {
   readonly tapPrefix: string
-  /** This host's address for VMs. */
-  readonly gateway: string
+  /** This host's address for VMs: their default route. */
+  readonly nextHop: string
   /** Null if no VM has IPv6. */
-  readonly gatewayV6: string | null
+  readonly nextHopV6: string | null
   /** Loopback addresses of this host may be clients of VMs; the table of this host translates them. */
   readonly loopbackClients: boolean
   readonly mtuBytes: number
@@ -31,12 +31,13 @@ export type VmLinkPlan = {
 export const linkMac = '0a:73:74:72:6f:6c'
 
 /**
- * Both ends have one MAC and no ARP: a frame needs no neighbour. The next hop, which belongs to neither end, keeps
- * the kernel from holding a neighbour for each destination. It is the address of a router that has none (RFC 7600).
+ * Both ends have one MAC and no ARP: a frame needs no neighbour. The link's next hop, which belongs to neither end,
+ * keeps the kernel from holding a neighbour for each destination. It is the address of a router that has none (RFC
+ * 7600).
  */
-const nextHop = '192.0.0.8'
-const nextHopV6 = 'fe80::1'
-/** Holds routes for the gateway address; it has no name in rt_tables(5). */
+const linkNextHop = '192.0.0.8'
+const linkNextHopV6 = 'fe80::1'
+/** Holds routes for the next hop of VMs; it has no name in rt_tables(5). */
 const table = 29_554
 
 export function addLinkArgv({ host, inside }: LinkNames, namespaceFile: string): string[] {
@@ -56,7 +57,7 @@ export function hostSettings({ tapPrefix, ...plan }: VmLinkPlan): Setting[] {
 export function insideSettings({ tapPrefix, ...plan }: VmLinkPlan): Setting[] {
   return [
     ['/proc/sys/net/ipv4/ip_forward', '1'],
-    ...(plan.gatewayV6 === null ? [] : ([[`${ipv6}/all/forwarding`, '1']] satisfies Setting[])),
+    ...(plan.nextHopV6 === null ? [] : ([[`${ipv6}/all/forwarding`, '1']] satisfies Setting[])),
     ...endSettings(linkNames(tapPrefix).inside, plan),
   ]
 }
@@ -64,10 +65,10 @@ export function insideSettings({ tapPrefix, ...plan }: VmLinkPlan): Setting[] {
 const ipv4 = '/proc/sys/net/ipv4/conf'
 const ipv6 = '/proc/sys/net/ipv6/conf'
 
-function endSettings(name: string, { gatewayV6 }: Pick<VmLinkPlan, 'gatewayV6'>): Setting[] {
+function endSettings(name: string, { nextHopV6 }: Pick<VmLinkPlan, 'nextHopV6'>): Setting[] {
   return [
     [`${ipv6}/${name}/accept_ra`, '0'],
-    ...(gatewayV6 === null
+    ...(nextHopV6 === null
       ? ([[`${ipv6}/${name}/disable_ipv6`, '1']] satisfies Setting[])
       : ([
           [`${ipv6}/${name}/addr_gen_mode`, '1'],
@@ -82,49 +83,49 @@ function endSettings(name: string, { gatewayV6 }: Pick<VmLinkPlan, 'gatewayV6'>)
   ]
 }
 
-export function hostCommands({ tapPrefix, gateway, gatewayV6, mtuBytes }: VmLinkPlan): string[] {
+export function hostCommands({ tapPrefix, nextHop, nextHopV6, mtuBytes }: VmLinkPlan): string[] {
   const { host } = linkNames(tapPrefix)
   return [
     `link set dev ${host} mtu ${mtuBytes} arp off up`,
-    `address replace ${gateway}/32 dev ${host} scope link`,
-    `route replace local ${gateway} dev ${host} table ${table}`,
-    ...(gatewayV6 === null
+    `address replace ${nextHop}/32 dev ${host} scope link`,
+    `route replace local ${nextHop} dev ${host} table ${table}`,
+    ...(nextHopV6 === null
       ? []
       : [
           // Deprecated, so that this host itself uses it for nothing but its VMs (RFC 6724 5, rule 3).
-          `address replace ${gatewayV6}/128 dev ${host} nodad noprefixroute preferred_lft 0`,
-          `route replace local ${gatewayV6} dev ${host} table ${table}`,
+          `address replace ${nextHopV6}/128 dev ${host} nodad noprefixroute preferred_lft 0`,
+          `route replace local ${nextHopV6} dev ${host} table ${table}`,
         ]),
   ]
 }
 
-export function insideCommands({ tapPrefix, gateway, gatewayV6, mtuBytes }: VmLinkPlan): string[] {
+export function insideCommands({ tapPrefix, nextHop, nextHopV6, mtuBytes }: VmLinkPlan): string[] {
   const { inside } = linkNames(tapPrefix)
-  const v4 = `via ${nextHop} dev ${inside} onlink`
-  const v6 = `via ${nextHopV6} dev ${inside}`
+  const v4 = `via ${linkNextHop} dev ${inside} onlink`
+  const v6 = `via ${linkNextHopV6} dev ${inside}`
   return [
     'link set dev lo up',
     `link set dev ${inside} mtu ${mtuBytes} arp off up`,
-    `route replace ${gateway}/32 ${v4} table ${table}`,
+    `route replace ${nextHop}/32 ${v4} table ${table}`,
     `route replace default ${v4}`,
-    ...(gatewayV6 === null ? [] : [`route replace ${gatewayV6}/128 ${v6} table ${table}`, `route replace ::/0 ${v6}`]),
+    ...(nextHopV6 === null ? [] : [`route replace ${nextHopV6}/128 ${v6} table ${table}`, `route replace ::/0 ${v6}`]),
   ]
 }
 
 export type LinkRoutes = {
   readonly link: string
-  readonly gateway: string
-  readonly gatewayV6: string
+  readonly nextHop: string
+  readonly nextHopV6: string
   /** The VM's; null if there is none of this family. */
   readonly address: string | null
   readonly addressV6: string | null
 }
 
-/** This host's routes to one VM, which it uses with the gateway address. */
-export function vmRouteCommands({ link, gateway, gatewayV6, address, addressV6 }: LinkRoutes): string[] {
+/** This host's routes to one VM, which it uses with their next hop's address. */
+export function vmRouteCommands({ link, nextHop, nextHopV6, address, addressV6 }: LinkRoutes): string[] {
   return [
-    ...(address === null ? [] : [`route replace ${address}/32 via ${nextHop} dev ${link} onlink src ${gateway}`]),
-    ...(addressV6 === null ? [] : [`route replace ${addressV6}/128 via ${nextHopV6} dev ${link} src ${gatewayV6}`]),
+    ...(address === null ? [] : [`route replace ${address}/32 via ${linkNextHop} dev ${link} onlink src ${nextHop}`]),
+    ...(addressV6 === null ? [] : [`route replace ${addressV6}/128 via ${linkNextHopV6} dev ${link} src ${nextHopV6}`]),
   ]
 }
 
@@ -200,16 +201,16 @@ export function withdrawnRuleCommands(rules: readonly RoutingRule[], link: strin
   ]
 }
 
-/** Inside: what is for the gateway address goes to this host, though the taps have it, too. Empty: it does. */
-export function insideRuleCommands(rules: readonly RoutingRule[], gateway: string): string[] {
+/** Inside: what is for the next hop's address goes to this host, though the taps have it, too. Empty: it does. */
+export function insideRuleCommands(rules: readonly RoutingRule[], nextHop: string): string[] {
   const ours = rules.filter(({ table: to }) => to === `${table}`)
   const localAt = rules.filter(isLocal).map(({ priority }) => priority)
-  if (ours.length === 1 && ours[0]?.dst === gateway && !localAt.includes(0)) return []
+  if (ours.length === 1 && ours[0]?.dst === nextHop && !localAt.includes(0)) return []
   return [
     ...(localAt.some(priority => priority > 0) ? [] : ['rule add pref 1 lookup local']),
     ...(localAt.includes(0) ? ['rule delete pref 0 lookup local'] : []),
     ...ours.map(({ priority, dst }) => `rule delete pref ${priority} to ${dst} lookup ${table}`),
-    `rule add pref 0 to ${gateway} lookup ${table}`,
+    `rule add pref 0 to ${nextHop} lookup ${table}`,
   ]
 }
 

@@ -2,7 +2,7 @@
 // /run/netns, makes interfaces, routes and routing rules in both, writes their settings.
 //
 // The taps' table of nftables is in there with them, so nothing that is flushed on this host opens or uncounts them.
-// Both ends of the link have one MAC and no ARP: a frame needs no neighbour. The gateway address is this host's end of
+// Both ends of the link have one MAC and no ARP: a frame needs no neighbour. The next hop of VMs is this host's end of
 // the link. Inside it is on each tap as well, as the source of errors, but a routing rule sends what is for it here.
 
 import { Type } from '@sinclair/typebox'
@@ -142,10 +142,10 @@ async function join(options: Options, netns: Netns): Promise<void> {
     for (const [path, value] of insideSettings(options)) writeSetting(path, value)
   })
   // Before an end is up: no packet comes to this host without the rules that bound where it goes.
-  for (const { family, gateway } of gatewaysOf(options)) {
+  for (const { family, nextHop } of nextHopsOf(options)) {
     await batch(hostRuleCommands(await readRules(family), names.host), family)
     const inside = await netns.run(() => readRules(family))
-    await netns.run(() => batch(insideRuleCommands(inside, gateway), family))
+    await netns.run(() => batch(insideRuleCommands(inside, nextHop), family))
   }
   await netns.run(() => batch(insideCommands(options)))
   await batch(hostCommands(options))
@@ -154,14 +154,14 @@ async function join(options: Options, netns: Netns): Promise<void> {
 async function isKept(options: Options): Promise<boolean> {
   const { host } = linkNames(options.tapPrefix)
   if (!interfaceNames().includes(host)) return false
-  for (const { family } of gatewaysOf(options)) {
+  for (const { family } of nextHopsOf(options)) {
     if (hostRuleCommands(await readRules(family), host).length > 0) return false
   }
   return true
 }
 
-function gatewaysOf({ gateway, gatewayV6 }: Options): { readonly family: Family; readonly gateway: string }[] {
-  return [{ family: ipv4, gateway }, ...(gatewayV6 === null ? [] : [{ family: ipv6, gateway: gatewayV6 }])]
+function nextHopsOf({ nextHop, nextHopV6 }: Options): { readonly family: Family; readonly nextHop: string }[] {
+  return [{ family: ipv4, nextHop }, ...(nextHopV6 === null ? [] : [{ family: ipv6, nextHop: nextHopV6 }])]
 }
 
 async function readRules(family: Family): Promise<RoutingRule[]> {

@@ -14,7 +14,7 @@ import type { EnclaveStatus } from '../../contract/vm/enclave-responses.ts'
 import type { Store } from '../../store/db.ts'
 import { prepareDaysPage } from '../../store/directory/usage/usage-day.query.ts'
 import { type MonthSum, prepareMonthSum } from '../../store/directory/usage/usage-month.query.ts'
-import { gatewayById, listGateways } from '../../store/ledger/gateway.query.ts'
+import { findGatewayVm, listGatewayVms } from '../../store/ledger/gateway-vm.query.ts'
 import { NO_AMOUNTS, plus } from './shares/amounts.ts'
 import type { Amounts, BudgetShares, HostRequestOf, ShareDemand, ShareDemands } from './types.ts'
 
@@ -35,14 +35,14 @@ export type HostSumsDeps = Pick<Store, 'directory' | 'ledger' | 'hostId'> & {
 export function createHostSums({ directory, ledger, hostId, statusOf, shares }: HostSumsDeps): HostSums {
   const monthSum = prepareMonthSum(directory.db)
   const daysPage = prepareDaysPage(directory.db)
-  const bookedOf = (vmId: string) => gatewayById(ledger.db, vmId)?.booked ?? 0
+  const bookedOf = (vmId: string) => findGatewayVm(ledger.db, vmId)?.booked ?? 0
   /**
    * Other VMs that may still record usage. Fault channel.refused if one has not reported the cost of its running
    * requests.
    */
   const neighboursOf = (vmId: string, want: HostRequestOf<'spent'>) => {
-    const self = gatewayById(ledger.db, vmId)
-    const others = listGateways(ledger.db, hostId).filter(row => row.vmId !== vmId && row.state !== 'starting')
+    const self = findGatewayVm(ledger.db, vmId)
+    const others = listGatewayVms(ledger.db, hostId).filter(row => row.vmId !== vmId && row.state !== 'starting')
     // A VM that drains refuses keys with budgets.
     const reservations = (self?.state === 'draining' ? [] : others).flatMap(other => {
       const status = statusOf(other.vmId)

@@ -11,7 +11,7 @@ import type { Logger } from '../../base/log.ts'
 import type { UsageBatch, UsageRow } from '../../contract/vm/enclave-responses.ts'
 import { usageBytes, usageMessage } from '../../contract/vm/usage-batch.ts'
 import type { LedgerDb } from '../../store/db.ts'
-import { advanceBooks, gatewayById } from '../../store/ledger/gateway.query.ts'
+import { advanceBooks, findGatewayVm } from '../../store/ledger/gateway-vm.query.ts'
 import { tokensOfRow } from './row.ts'
 import type { UsageRecord } from './types.ts'
 
@@ -33,13 +33,13 @@ export class VmUsageLedger {
 
   /** How many rows of a VM's usage are booked. */
   booked(vmId: string): number {
-    return gatewayById(this.#deps.ledger, vmId)?.booked ?? 0
+    return findGatewayVm(this.#deps.ledger, vmId)?.booked ?? 0
   }
 
   /** Books a batch, once. Fault channel.refused: not the next batch, or not signed by the verified key. */
   take(vmId: string, batch: UsageBatch): void {
     const { ledger, write } = this.#deps
-    const gateway = gatewayById(ledger, vmId)
+    const gateway = findGatewayVm(ledger, vmId)
     if (gateway === null || gateway.receiptKey === null) throw refused(vmId, 'it has not been verified')
     const to = batch.from + batch.rows.length
     if (to <= gateway.booked) return

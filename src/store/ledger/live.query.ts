@@ -6,7 +6,7 @@ export type LedgerMarks = {
   /** Commands of operators. */
   readonly commands: string
   readonly vms: string
-  readonly gateways: string
+  readonly gatewayVms: string
 }
 
 export function ledgerMarks(db: LedgerDb): () => LedgerMarks {
@@ -16,9 +16,9 @@ export function ledgerMarks(db: LedgerDb): () => LedgerMarks {
       (SELECT coalesce(max(seq), 0) || ' ' || count(*) FROM audit WHERE result IS NULL)
         || (SELECT ' ' || coalesce(max(seq), 0) FROM audit) AS commands,
       (SELECT count(*) || ' ' || total(changed_at_ms) FROM vms) AS vms,
-      (SELECT count(*) || ' ' || group_concat(state) FROM gateways) AS gateways`,
+      (SELECT count(*) || ' ' || group_concat(state) FROM gateways) AS gatewayVms`,
   )
-  return () => asked.get() ?? { commands: '', vms: '', gateways: '' }
+  return () => asked.get() ?? { commands: '', vms: '', gatewayVms: '' }
 }
 
 /** Differs after every write to the database: by this connection, or by another one. */

@@ -118,7 +118,7 @@ export class ForwardProbe {
   async #opened(endsOf: EndsOf): Promise<Taps> {
     if (this.#taps !== null) return this.#taps
     const { config, timeoutMs } = this.#options
-    const { gateway_v4: gateway, mtu_bytes: mtuBytes } = config.network
+    const { gateway_v4: nextHop, mtu_bytes: mtuBytes } = config.network
     const netns = netnsAt(this.#file)
     const bounds = { timeoutMs, outputBytesMax }
     const addressed = ['ip', 'link', 'set', 'dev', this.#name, 'address', tapMac]
@@ -127,9 +127,9 @@ export class ForwardProbe {
     const world = undo.adopt(await this.#openFreed(hereNetns), tap => tap.close())
     await netns.run(() => run(addressed, bounds))
     const { ipv4, ipv6 } = endsOf
-    const v6 = ipv6 === null ? {} : { v6: { gateway: ipv6.gateway, address: ipv6.instance } }
+    const v6 = ipv6 === null ? {} : { v6: { nextHop: ipv6.nextHop, address: ipv6.instance } }
     const address = ipv4?.instance ?? null
-    await configureTap({ name: this.#name, gateway, address, ...v6, mac: tapMac, mtuBytes, timeoutMs }, netns)
+    await configureTap({ name: this.#name, nextHop, address, ...v6, mac: tapMac, mtuBytes, timeoutMs }, netns)
     // Packets that leave it enter by the uplink.
     await run([...addressed, 'up'], bounds)
     undo.move()
@@ -154,14 +154,14 @@ export class ForwardProbe {
 
   /** The way of an instance's packets and to it, as that of VMs. */
   async #route({ ipv4, ipv6 }: EndsOf): Promise<void> {
-    const { gateway_v4: gateway, gateway_v6: gatewayV6 } = this.#options.config.network
+    const { gateway_v4: nextHop, gateway_v6: nextHopV6 } = this.#options.config.network
     const addresses = { address: ipv4?.instance ?? null, addressV6: ipv6?.instance ?? null }
-    await routeVm({ link: this.#link, gateway, gatewayV6, ...addresses })
+    await routeVm({ link: this.#link, nextHop, nextHopV6, ...addresses })
   }
 
   async #ends(family: Family): Promise<Ends | null> {
     const { network } = this.#options.config
-    const [pool, gateway] =
+    const [pool, nextHop] =
       family === 'ipv4' ? [network.pool_v4, network.gateway_v4] : [network.pool_v6, network.gateway_v6]
     const peers = network.probe_peers.find(text => text.includes(':') === (family === 'ipv6'))
     if (pool === '' || peers === undefined) return null
@@ -170,7 +170,7 @@ export class ForwardProbe {
     if (route === null) return null
     const instance = probeAddress(pool, PROBES[this.#options.who].address)
     const stranger = addressIn(peers, this.#random())
-    return { world, stranger, instance, gateway, host: route.source, uplink: route.device }
+    return { world, stranger, instance, nextHop, host: route.source, uplink: route.device }
   }
 }
 

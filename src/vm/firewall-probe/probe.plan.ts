@@ -21,8 +21,8 @@ export type Family = (typeof FAMILIES)[number]
  */
 export type NeedKind = 'instances' | 'services' | 'others'
 
-/** `world` and `stranger`: addresses outside. `host`: of this host, as clients outside know it. */
-type End = 'world' | 'stranger' | 'instance' | 'gateway' | 'host'
+/** `world` and `stranger`: outside. `nextHop`: that of instances. `host`: of this host, as clients outside know it. */
+type End = 'world' | 'stranger' | 'instance' | 'nextHop' | 'host'
 
 /** A packet that must pass. It enters by the uplink if it is from the world, else by the link to VMs. */
 export type Need = Pick<ProbePacket, 'family' | 'protocol' | 'port'> & {
@@ -50,7 +50,7 @@ export function neededPackets(config: Config): Need[] {
   const fetchPorts = listen.builds !== '' && builds.fetch_hosts.length > 0 ? [builds.fetch_port] : []
   const inFamily = (family: Family, guestPorts: readonly number[]): Need[] => {
     const of = { kind: 'instances', family, protocol: 'tcp', mappedPort: null } as const
-    const here = { ...of, from: 'instance', to: 'gateway' } as const
+    const here = { ...of, from: 'instance', to: 'nextHop' } as const
     const by = family === 'ipv6' ? ' by IPv6' : ''
     return [
       { ...of, name: `SSH to instances${by}`, from: 'world', to: 'instance', port: 22 },

@@ -13,7 +13,7 @@ import type { QemuImage } from './qemu.plan.ts'
 /** Name of the image that build VMs boot. */
 export const builderImage = 'builder'
 /** Name of the image that the gateway's VM boots. */
-export const gatewayImage = 'inference'
+export const gatewayVmImage = 'inference'
 
 export type Image = QemuImage & {
   readonly manifest: ImageManifest
@@ -72,8 +72,8 @@ export function loadBuilderImage(directory: string): BuilderImage {
 }
 
 /** The image that the gateway's VM boots. Fault image.invalid: as `loadImage`, or an image of another kind. */
-export function loadGatewayImage(directory: string): Image {
-  return loadNamedImage(directory, gatewayImage, "the gateway's VM boots")
+export function loadGatewayVmImage(directory: string): Image {
+  return loadNamedImage(directory, gatewayVmImage, "the gateway's VM boots")
 }
 
 function loadNamedImage(directory: string, expected: string, who: string): Image {
@@ -114,7 +114,7 @@ function provenanceOf(
 
 /** Whether `vm.firmware` and `vm.igvm` apply to this image. They belong to the instance image. */
 export function isOfNamed({ manifest }: Pick<Image, 'manifest'>): boolean {
-  return manifest.name !== builderImage && manifest.name !== gatewayImage
+  return manifest.name !== builderImage && manifest.name !== gatewayVmImage
 }
 
 function readManifest(directory: string): ImageManifest {

@@ -22,7 +22,7 @@ import { type AddressSlot, type Pools, placeFor, type VmAddresses } from '../cap
 import type { HostLoss, VmEngine, VmEvidence, VmSpec, VmView } from '../engine.ts'
 import { VmBuilds } from '../evidence/build.driver.ts'
 import { EvidenceTaker } from '../evidence/evidence.driver.ts'
-import { VmGateways } from '../evidence/gateway.driver.ts'
+import { GatewayVmRequests } from '../evidence/gateway-vm.driver.ts'
 import { attached, type EvidenceSources } from '../evidence/report.driver.ts'
 import { LaunchMismatch } from '../launch/launcher.driver.ts'
 import { type GuestNetwork, networkOf } from '../network/guest-network.plan.ts'
@@ -91,7 +91,7 @@ export class VmReconciler implements VmEngine {
   /** Requests to build VMs. */
   readonly builds: VmBuilds
   /** Requests to gateway VMs. */
-  readonly gateways: VmGateways
+  readonly gatewayVms: GatewayVmRequests
   /** The implementation of each work of VM_TABLE. */
   readonly #works: Record<VmWork, Work> = {
     admit: (vm, entry) => this.#admit(vm, entry),
@@ -116,7 +116,7 @@ export class VmReconciler implements VmEngine {
     const asking = { db: deps.ledger.db, sources, linkOf: (vmId: string) => this.#entries.get(vmId)?.link ?? null }
     this.#evidence = new EvidenceTaker({ ...asking, clock: deps.clock })
     this.builds = new VmBuilds(asking)
-    this.gateways = new VmGateways(asking)
+    this.gatewayVms = new GatewayVmRequests(asking)
     this.#workers = createWorkers({
       clock: deps.clock,
       work: vmId => this.#look(vmId),

@@ -20,10 +20,10 @@ import { removeForeignTree } from '../../linux/tree.ts'
 import type { LedgerDb } from '../../store/db.ts'
 import { recordResource, resourceOf, resourcesOf, strikeResource } from '../../store/ledger/resource.query.ts'
 import type { Resource, ResourceKind, Vm } from '../../store/ledger/vm.table.ts'
-import { gatewayChannelLimits } from '../evidence/gateway.driver.ts'
+import { gatewayVmChannelLimits } from '../evidence/gateway-vm.driver.ts'
 import type { TakeGpus, TakenGpus } from '../gpu/gpu.driver.ts'
 import { makeDisk, resumeWhenFree } from '../launch/disk.driver.ts'
-import { gatewayImage, type Image } from '../launch/image.driver.ts'
+import { gatewayVmImage, type Image } from '../launch/image.driver.ts'
 import { type ImageFile, openImageFile } from '../launch/image-file.driver.ts'
 import type { JailFiles } from '../launch/jail-files.driver.ts'
 import { type StartJailed, settled } from '../launch/jailed.driver.ts'
@@ -59,8 +59,8 @@ export type VmDriverDeps = Runtime & {
   readonly takeGpus: TakeGpus
   /** Network namespace of the taps. */
   readonly namespace: VmNamespace
-  readonly gateway: string
-  readonly gatewayV6: string
+  readonly nextHop: string
+  readonly nextHopV6: string
   readonly mtuBytes: number
   readonly tapPrefix: string
   readonly consoleBytesMax: number
@@ -139,7 +139,7 @@ export class VmDriver {
       return await attachLink({
         paths: this.#paths(vm),
         consoleBytesMax,
-        channelLimits: vm.image === gatewayImage ? gatewayChannelLimits : usualLimits,
+        channelLimits: vm.image === gatewayVmImage ? gatewayVmChannelLimits : usualLimits,
         timeoutMs: attachTimeoutMs,
         signal: waiting.signal,
         random,
@@ -240,14 +240,14 @@ export class VmDriver {
 
   /** The way to this host too, which others may have removed. */
   async #configureTap({ id, address, addressV6 }: Vm): Promise<void> {
-    const { tapPrefix, gateway, gatewayV6, mtuBytes, namespace } = this.#deps
+    const { tapPrefix, nextHop, nextHopV6, mtuBytes, namespace } = this.#deps
     const name = tapName(tapPrefix, id)
     const mac = macAddress(id)
-    const v6 = addressV6 === null ? {} : { v6: { gateway: gatewayV6, address: addressV6 } }
+    const v6 = addressV6 === null ? {} : { v6: { nextHop: nextHopV6, address: addressV6 } }
     await namespace.open()
-    const tap = { name, gateway, address, ...v6, mac, mtuBytes, timeoutMs: commandTimeoutMs }
+    const tap = { name, nextHop, address, ...v6, mac, mtuBytes, timeoutMs: commandTimeoutMs }
     await configureTap(tap, namespace.netns)
-    await routeVm({ link: namespace.link, gateway, gatewayV6, address, addressV6 })
+    await routeVm({ link: namespace.link, nextHop, nextHopV6, address, addressV6 })
   }
 
   /** Null if this VM has none. Faults: host.*. */

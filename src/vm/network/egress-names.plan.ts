@@ -9,7 +9,7 @@ import { type Element, elementLines } from './nft-elements.plan.ts'
 
 /** The names list of instances. */
 export type EgressNames = {
-  /** UDP port of the gateway addresses that answers queries. */
+  /** UDP port of the next hops that answers queries. */
   readonly port: number
   /** The kernel holds addresses of another list, which must go. */
   readonly isStale: boolean
@@ -78,17 +78,17 @@ function setOf(address: string): (typeof SETS)[number][0] {
 }
 
 export type NameRules = {
-  readonly gateway: string
+  readonly nextHop: string
   /** Null if VMs have no IPv6. */
-  readonly gatewayV6: string | null
+  readonly nextHopV6: string | null
   readonly port: number
 }
 
 /** Matches of an instance's DNS query. */
-export function askingMatches({ gateway, gatewayV6, port }: NameRules): string[] {
+export function askingMatches({ nextHop, nextHopV6, port }: NameRules): string[] {
   return [
-    `ip daddr ${gateway} udp dport ${port}`,
-    ...(gatewayV6 === null ? [] : [`ip6 daddr ${gatewayV6} udp dport ${port}`]),
+    `ip daddr ${nextHop} udp dport ${port}`,
+    ...(nextHopV6 === null ? [] : [`ip6 daddr ${nextHopV6} udp dport ${port}`]),
   ]
 }
 
@@ -102,8 +102,8 @@ export function questionRules(to: NameRules): string[] {
 }
 
 /** Chain `names`, for packets that begin a flow to the world. A name opens no address that is denied. */
-export function nameRules({ gatewayV6 }: NameRules): string[] {
-  const both = (v4: string, v6: string) => (gatewayV6 === null ? [v4] : [v4, v6])
+export function nameRules({ nextHopV6 }: NameRules): string[] {
+  const both = (v4: string, v6: string) => (nextHopV6 === null ? [v4] : [v4, v6])
   return [
     // Addresses that the operator has opened.
     ...both('ip daddr @egress_allowed goto destination', 'ip6 daddr @egress_allowed_v6 goto destination'),

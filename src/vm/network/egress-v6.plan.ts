@@ -9,7 +9,7 @@ export type EgressPlanV6 = {
   /** Network that VMs have their IPv6 addresses from. */
   readonly pool: string
   /** Address of this host on every tap. */
-  readonly gateway: string
+  readonly nextHop: string
   /** Entries that open denied destinations. */
   readonly allowed: readonly EgressEntryV6[]
 }

@@ -82,9 +82,9 @@ function rangeText({ first, last }: Ipv4Range): string {
 }
 
 export type EgressRules = {
-  readonly gateway: string
-  /** TCP ports of the gateway address that these VMs may reach. */
-  readonly gatewayPorts: readonly number[]
+  readonly nextHop: string
+  /** TCP ports of the next hop that these VMs may reach. */
+  readonly nextHopPorts: readonly number[]
   /** Null if they have no IPv4 addresses. */
   readonly pool: string | null
   /** Null if they have no IPv6 addresses. */
@@ -100,12 +100,12 @@ export const EGRESS_CHAINS = ['egress', 'here', 'replies', 'destination', 'denie
 export const EGRESS_CHAINS_V6 = ['denied_v6'] as const
 type Rule = [chain: (typeof EGRESS_CHAINS | typeof EGRESS_CHAINS_V6)[number] | typeof namesChain, rule: string]
 
-export function egressRules({ gateway, gatewayPorts, pool, servicePort, v6, names }: EgressRules): Rule[] {
-  const ports = `tcp dport { ${gatewayPorts.join(', ')} }`
+export function egressRules({ nextHop, nextHopPorts, pool, servicePort, v6, names }: EgressRules): Rule[] {
+  const ports = `tcp dport { ${nextHopPorts.join(', ')} }`
   const also = (place: keyof typeof EGRESS_RULES_V6): readonly string[] => (v6 === null ? [] : EGRESS_RULES_V6[place])
   const open = [
-    ...(gatewayPorts.length === 0 ? [] : [`ip daddr ${gateway} ${ports} return`]),
-    ...(gatewayPorts.length === 0 || v6 === null ? [] : [`ip6 daddr ${v6.gateway} ${ports} return`]),
+    ...(nextHopPorts.length === 0 ? [] : [`ip daddr ${nextHop} ${ports} return`]),
+    ...(nextHopPorts.length === 0 || v6 === null ? [] : [`ip6 daddr ${v6.nextHop} ${ports} return`]),
     ...(servicePort === null ? [] : [`ip daddr @gateway_addresses tcp dport ${servicePort} return`]),
     ...(names === null ? [] : askingMatches(names).map(match => `${match} return`)),
   ]

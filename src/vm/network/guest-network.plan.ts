@@ -4,20 +4,20 @@ import type { Network } from '../../contract/vm/network.ts'
 import type { VmAddresses } from '../capacity.query.ts'
 
 export type GuestNetwork = {
-  readonly gateway: string
-  readonly gatewayV6: string
+  readonly nextHop: string
+  readonly nextHopV6: string
   /** MAC address of the host's end, a fixed neighbour of the guest. */
-  readonly gatewayMac: string
+  readonly nextHopMac: string
   readonly mtuBytes: number
   /** Resolvers of either family. A guest gets those of the families that it has. */
   readonly resolvers: readonly string[]
 }
 
 export function networkOf(host: GuestNetwork, { address, addressV6 }: VmAddresses): Network {
-  const { gateway, gatewayV6, gatewayMac, mtuBytes, resolvers } = host
+  const { nextHop, nextHopV6, nextHopMac, mtuBytes, resolvers } = host
   return {
-    ...(address === null ? {} : { address, gateway }),
-    ...(addressV6 === null ? {} : { v6: { address: addressV6, gateway: gatewayV6, gatewayMac } }),
+    ...(address === null ? {} : { address, gateway: nextHop }),
+    ...(addressV6 === null ? {} : { v6: { address: addressV6, gateway: nextHopV6, gatewayMac: nextHopMac } }),
     mtuBytes,
     resolvers: resolvers.filter(resolver => (resolver.includes(':') ? addressV6 : address) !== null),
   }

@@ -7,7 +7,7 @@
 import { answerMark } from '../../base/link-names.ts'
 import type { EgressSource } from '../../config/egress.ts'
 import type { EgressSourceV6 } from '../../config/egress-v6.ts'
-import type { GatewayListen, GatewayService } from './nft.plan.ts'
+import type { GatewayListen, GatewayVmService } from './nft.plan.ts'
 import { clientRules, RATED, ratedSetForm, type ServiceConnections, serviceRules } from './nft-services.plan.ts'
 
 export type HostTablePlan = {
@@ -15,9 +15,9 @@ export type HostTablePlan = {
   /** Interface that leads to VMs. */
   readonly link: string
   /** This host's address on it. */
-  readonly gateway: string
+  readonly nextHop: string
   /** Null if no VM has IPv6. */
-  readonly gatewayV6: string | null
+  readonly nextHopV6: string | null
   readonly source: EgressSource
   /** Null if no VM has IPv6. */
   readonly sourceV6: EgressSourceV6 | null
@@ -26,12 +26,12 @@ export type HostTablePlan = {
   readonly services: ServiceConnections
   /** Users of QEMU. They may send nothing: a guest's packets come out of its tap. */
   readonly uids: { readonly min: number; readonly max: number }
-  /** UDP port of the gateway addresses where VMs resolve names. Null if there is none. */
+  /** UDP port of the next hops where VMs resolve names. Null if there is none. */
   readonly namesPort: number | null
   /** Null if this host has none. */
   readonly gatewayListen: GatewayListen | null
   /** Null if there is no gateway in a VM. */
-  readonly gatewayService: Pick<GatewayService, 'port' | 'address'> | null
+  readonly gatewayVmService: Pick<GatewayVmService, 'port' | 'address'> | null
 }
 
 const markAnswer = `meta mark set meta mark | 0x${answerMark.toString(16).padStart(8, '0')}`
@@ -76,11 +76,11 @@ export function hostTableText(plan: HostTablePlan): string {
 }
 
 function rules(plan: HostTablePlan): Rule[] {
-  const { link, uids, services, gatewayV6, gatewayService: service } = plan
+  const { link, uids, services, nextHopV6, gatewayVmService: service } = plan
   const others: Rule[] = [['forward_others', `iifname != "${link}" oifname != "${link}" drop`]]
   return [
     ...questionRules(plan),
-    ...serviceRules(services, { link, hasV6: gatewayV6 !== null }),
+    ...serviceRules(services, { link, hasV6: nextHopV6 !== null }),
     ...(service === null ? [] : clientRules(services, { link, port: service.port })),
     ...(plan.dropOthers ? others : []),
     // A process that escaped into a QEMU reaches neither this host nor the world.
@@ -92,11 +92,11 @@ function rules(plan: HostTablePlan): Rule[] {
   ]
 }
 
-/** Only VMs may query the gateway addresses, regardless of a packet's source address. */
-function questionRules({ link, gateway, gatewayV6, namesPort }: HostTablePlan): Rule[] {
+/** Only VMs may query their next hops, regardless of a packet's source address. */
+function questionRules({ link, nextHop, nextHopV6, namesPort }: HostTablePlan): Rule[] {
   if (namesPort === null) return []
-  const gateways = [`ip daddr ${gateway}`, ...(gatewayV6 === null ? [] : [`ip6 daddr ${gatewayV6}`])]
-  return gateways.map(to => ['input', `iifname != "${link}" ${to} udp dport ${namesPort} drop`])
+  const nextHops = [`ip daddr ${nextHop}`, ...(nextHopV6 === null ? [] : [`ip6 daddr ${nextHopV6}`])]
+  return nextHops.map(to => ['input', `iifname != "${link}" ${to} udp dport ${namesPort} drop`])
 }
 
 /** Translate the source of what VMs send to the world. */
@@ -111,19 +111,19 @@ function sourceRules({ link, source, sourceV6 }: HostTablePlan): Rule[] {
 }
 
 /** Conntrack keeps a connection's VM: these rules decide about new connections only. Clients keep their addresses. */
-function mappedRules({ link, gateway, gatewayListen: listen, gatewayService: service }: HostTablePlan): Rule[] {
+function mappedRules({ link, nextHop, gatewayListen: listen, gatewayVmService: service }: HostTablePlan): Rule[] {
   if (listen === null || service === null || service.address === null) return []
   const to = `tcp dport ${listen.port} dnat ip to ${service.address}:${service.port}`
   const here = listen.address === '0.0.0.0' ? 'fib daddr type local' : `ip daddr ${listen.address}`
   return [
-    ['mapped_here', `ip daddr ${gateway} ${to}`],
+    ['mapped_here', `ip daddr ${nextHop} ${to}`],
     ...(listen.address === null
       ? []
       : ([
           ['mapped', `iifname != "${link}" ${here} ${to}`],
           ['mapped_here', `${here} ${to}`],
           // Answers cannot be routed to a loopback address.
-          ['nat', `oifname "${link}" ip saddr 127.0.0.0/8 snat ip to ${gateway}`],
+          ['nat', `oifname "${link}" ip saddr 127.0.0.0/8 snat ip to ${nextHop}`],
         ] satisfies Rule[])),
   ]
 }

@@ -31,7 +31,7 @@ import { countedIn, hasLost, mustRenew, quotasOf, type WantedVm } from './counte
 import { type NamedAddress, openNamesText } from './egress-names.plan.ts'
 import { type HostTablePlan, hostTableText } from './host-table.plan.ts'
 import { NamedAddresses } from './named-addresses.ts'
-import { type GatewayService, type NftPlan, quotaNames, rulesetText } from './nft.plan.ts'
+import { type GatewayVmService, type NftPlan, quotaNames, rulesetText } from './nft.plan.ts'
 
 export type VmNetworkDeps = {
   readonly ledger: LedgerStore
@@ -42,9 +42,9 @@ export type VmNetworkDeps = {
   readonly clock: Clock
   readonly log: Logger
   /** Parts of the ruleset that do not depend on VMs. */
-  readonly ruleset: Omit<NftPlan, 'vms' | 'removed' | 'gatewayService' | 'ownNetworks' | 'hostAddresses' | 'names'>
+  readonly ruleset: Omit<NftPlan, 'vms' | 'removed' | 'gatewayVmService' | 'ownNetworks' | 'hostAddresses' | 'names'>
   /** This host's own table. */
-  readonly host: { readonly nft: Pick<Nft, 'applyRuleset'>; readonly ruleset: Omit<HostTablePlan, 'gatewayService'> }
+  readonly host: { readonly nft: Pick<Nft, 'applyRuleset'>; readonly ruleset: Omit<HostTablePlan, 'gatewayVmService'> }
   /** Networks that this host is in now, of the families that VMs have. */
   readonly ownNetworks: () => readonly string[]
   /** Addresses of this host, of the same families. */
@@ -62,22 +62,22 @@ const Port = Type.Integer({ minimum: 1, maximum: 65_535 })
 const upstreamCountMax = 64 * 8
 
 /** The gateway in VMs of network `gateway`. */
-const ServedGateway = Type.Object({
+const ServedGatewayVm = Type.Object({
   /** The VM that gets new connections once it is opened. Null for none. */
   serving: OrNull(Type.String()),
   /** TCP port of the gateway in each VM. */
   port: Port,
   /**
-   * Upstreams, IPv4 alone. An address of this host opens nothing, except the gateway address: name that only where the
+   * Upstreams, IPv4 alone. An address of this host opens nothing, except the next hop of VMs: name that only where the
    * configuration does, never because a resolver answered with it.
    */
   upstreams: Type.Array(Type.Object({ address: Type.String(), port: Port }), { maxItems: upstreamCountMax }),
 })
-export type ServedGateway = Readonly<Omit<Static<typeof ServedGateway>, 'upstreams'>> &
-  Pick<GatewayService, 'upstreams'>
+export type ServedGatewayVm = Readonly<Omit<Static<typeof ServedGatewayVm>, 'upstreams'>> &
+  Pick<GatewayVmService, 'upstreams'>
 
 /** Name of the fact in the ledger. */
-const gatewayFact = 'served_gateway'
+const gatewayVmFact = 'served_gateway'
 /** Name of the fact with the list of names that the kernel's addresses belong to. */
 const namesFact = 'allow_names'
 
@@ -112,14 +112,14 @@ export class VmNetwork {
   /** Addresses that the next run opens. */
   #toOpen = new Map<string, NamedAddress>()
   #opening: Promise<void> | null = null
-  #gateway: ServedGateway | null
+  #gatewayVm: ServedGatewayVm | null
 
   constructor(deps: VmNetworkDeps) {
     this.#deps = deps
     this.#named = new NamedAddresses(deps.clock)
     this.#isNamedStale = deps.names !== null && readMeta(deps.ledger.db, namesFact) !== listText(deps.names)
-    const kept = readMeta(deps.ledger.db, gatewayFact)
-    this.#gateway = kept === null ? null : readGateway(JSON.parse(kept))
+    const kept = readMeta(deps.ledger.db, gatewayVmFact)
+    this.#gatewayVm = kept === null ? null : readGatewayVm(JSON.parse(kept))
   }
 
   /** Makes the kernel's table agree with the ledger. Calls during a run share the next one. Faults: host.*. */
@@ -144,10 +144,10 @@ export class VmNetwork {
    * Names the VM for new gateway connections and the upstreams of the gateway's VMs. Open streams stay. The setting
    * is stored, so a restarted daemon continues with it. Faults: internal (invalid port or address), host.*.
    */
-  async setGateway(gateway: ServedGateway): Promise<void> {
-    const read = readGateway(gateway)
-    swapMeta(this.#deps.ledger.db, gatewayFact, JSON.stringify(read))
-    this.#gateway = read
+  async setGatewayVm(gatewayVm: ServedGatewayVm): Promise<void> {
+    const read = readGatewayVm(gatewayVm)
+    swapMeta(this.#deps.ledger.db, gatewayVmFact, JSON.stringify(read))
+    this.#gatewayVm = read
     await this.sync()
   }
 
@@ -389,20 +389,20 @@ export class VmNetwork {
     }
     // Until nft returns, the kernel's state is unknown: read it again after a failure.
     this.#installed = null
-    const gatewayService = serviceOf(this.#gateway, vms)
+    const gatewayVmService = gatewayVmServiceOf(this.#gatewayVm, vms)
     const names = this.#names()
-    await nft.applyRuleset(rulesetText({ ...ruleset, ...own, gatewayService, names, vms, removed }), nftTimeoutMs)
+    await nft.applyRuleset(rulesetText({ ...ruleset, ...own, gatewayVmService, names, vms, removed }), nftTimeoutMs)
     this.#installed = objects
     this.#own = own
     this.#keepList()
     if (!isKnown) await this.#openAgain()
-    await this.#applyHost(gatewayService)
+    await this.#applyHost(gatewayVmService)
   }
 
   /** After the VMs' own table: a client is mapped to the gateway's VM once that is opened. */
-  async #applyHost(gatewayService: GatewayService | null): Promise<void> {
+  async #applyHost(gatewayVmService: GatewayVmService | null): Promise<void> {
     const { nft, ruleset } = this.#deps.host
-    const text = hostTableText({ ...ruleset, gatewayService })
+    const text = hostTableText({ ...ruleset, gatewayVmService })
     if (text === this.#hostText) return
     this.#hostText = null
     await nft.applyRuleset(text, nftTimeoutMs)
@@ -428,20 +428,20 @@ function listText({ entries }: { readonly entries: readonly string[] }): string 
   return entries.toSorted().join('\n')
 }
 
-function serviceOf(gateway: ServedGateway | null, vms: readonly WantedVm[]): GatewayService | null {
-  if (gateway === null) return null
-  const { serving, port, upstreams } = gateway
+function gatewayVmServiceOf(gatewayVm: ServedGatewayVm | null, vms: readonly WantedVm[]): GatewayVmService | null {
+  if (gatewayVm === null) return null
+  const { serving, port, upstreams } = gatewayVm
   const vm = vms.find(({ vmId, network, opened }) => vmId === serving && network === 'gateway' && opened)
   return { port, address: vm?.address ?? null, upstreams }
 }
 
 /** Resolved addresses are written into a ruleset, so anything but an address is refused. Fault internal. */
-function readGateway(value: unknown): ServedGateway {
-  const gateway = checked(ServedGateway, value, { what: 'the gateway that is served', code: 'internal' })
-  const wrong = gateway.upstreams.find(({ address }) => !isIPv4(address))
+function readGatewayVm(value: unknown): ServedGatewayVm {
+  const gatewayVm = checked(ServedGatewayVm, value, { what: 'the gateway VM that serves', code: 'internal' })
+  const wrong = gatewayVm.upstreams.find(({ address }) => !isIPv4(address))
   if (wrong !== undefined)
     throw new Fault('internal', `not an address of an upstream: ${JSON.stringify(wrong.address)}`)
-  return gateway
+  return gatewayVm
 }
 
 function installedOf(read: Counters | null): Installed {

@@ -2,7 +2,7 @@
 // table: host-table.plan.ts.
 //
 // Filters and counts all traffic of VMs. Interfaces there are taps and the link to this host, which sends from the
-// gateway address for itself, and reaches VMs like other hosts do.
+// next hop of VMs for itself, and reaches them like other hosts do.
 //
 // Sets and maps keyed on the tap dispatch packets, so the number of rules does not depend on the number of VMs. Names
 // are tap names, never user input. Chains are flushed and rewritten; quotas and counters keep their counts.
@@ -46,18 +46,18 @@ export type NftVm = {
 
 /** Addresses of this host that accept connections for the gateway in a VM. */
 export type GatewayListen = {
-  /** IPv4 address of this host, `0.0.0.0` for all, null for none. Instances always reach the gateway address. */
+  /** IPv4 address of this host, `0.0.0.0` for all, null for none. Instances always reach their next hop. */
   readonly address: string | null
   readonly port: number
 }
 
 /** The gateway's VMs. All listen on one port; one of them gets new connections. */
-export type GatewayService = {
+export type GatewayVmService = {
   /** TCP port of the gateway in each VM. */
   readonly port: number
   /** IPv4 address of the VM that gets connections to `GatewayListen`. Null for none. */
   readonly address: string | null
-  /** TCP destinations of its VMs. The gateway address opens that port of this host; its other addresses stay closed. */
+  /** TCP destinations of its VMs. The next hop of VMs opens that port of this host; its other addresses stay closed. */
   readonly upstreams: readonly { readonly address: string; readonly port: number }[]
 }
 
@@ -73,22 +73,23 @@ export type NftPlan = {
   readonly v6: EgressPlanV6 | null
   /** Networks that this host is in, of either family. */
   readonly ownNetworks: readonly string[]
-  /** Addresses of this host, of either family, besides the gateway address. */
+  /** Addresses of this host, of either family, besides the next hop of VMs. */
   readonly hostAddresses: readonly string[]
   readonly egress: EgressPlan
   /** Null if VMs reach the world without a list of names. */
   readonly names: EgressNames | null
   /** Bounds on connections of guests that are passed on to the gateway's VM. */
   readonly services: Omit<ServiceConnections, 'ports'>
-  readonly gateway: string
-  /** TCP ports of the gateway address for guests. */
-  readonly gatewayPorts: readonly number[]
-  /** TCP port of the gateway address for VMs of network `fetch`, the only one they reach. Null if there is none. */
+  /** This host's address for VMs: their default route. */
+  readonly nextHop: string
+  /** TCP ports of the next hop for guests. */
+  readonly nextHopPorts: readonly number[]
+  /** TCP port of the next hop for VMs of network `fetch`, the only one they reach. Null if there is none. */
   readonly fetchPort: number | null
   /** Null if this host has none. */
   readonly gatewayListen: GatewayListen | null
   /** Null if VMs of network `gateway` are closed. */
-  readonly gatewayService: GatewayService | null
+  readonly gatewayVmService: GatewayVmService | null
   readonly vms: readonly NftVm[]
   /** Names of kernel objects to remove. */
   readonly removed: { readonly quotas: readonly string[]; readonly counters: readonly string[] }
@@ -137,7 +138,7 @@ export function rulesetText(plan: NftPlan): string {
     ...plan.vms.flatMap(vm => objectLines(table, vm)),
     ...elementLines(table, [
       ...plan.vms.flatMap(vm => vmElements(vm, plan.v6 !== null)),
-      ...(plan.gatewayService?.upstreams ?? []).map(
+      ...(plan.gatewayVmService?.upstreams ?? []).map(
         ({ address, port }): Element => ['gateway_upstreams', `${address} . ${port}`],
       ),
       ...hostElements(plan),
@@ -250,8 +251,8 @@ export function probeTaps(tapPrefix: string): readonly [daemon: string, doctor: 
 }
 
 /** Addresses of this host, even if an entry of the configuration opens them. */
-function hostElements({ gateway, hostAddresses, v6 }: NftPlan): Element[] {
-  const all = new Set([gateway, ...(v6 === null ? [] : [v6.gateway]), ...hostAddresses])
+function hostElements({ nextHop, hostAddresses, v6 }: NftPlan): Element[] {
+  const all = new Set([nextHop, ...(v6 === null ? [] : [v6.nextHop]), ...hostAddresses])
   return [...all].flatMap((address): Element[] =>
     address.includes(':') ? (v6 === null ? [] : [['host_addresses_v6', address]]) : [['host_addresses', address]],
   )
@@ -260,11 +261,11 @@ function hostElements({ gateway, hostAddresses, v6 }: NftPlan): Element[] {
 type Rule = [chain: (typeof CHAINS | typeof CHAINS_V6)[number][0] | typeof namesChain, rule: string]
 
 function rules(plan: NftPlan): Rule[] {
-  const { gateway, gatewayPorts, pool, gatewayService, egress, v6 } = plan
-  const names = plan.names === null ? null : { gateway, gatewayV6: v6?.gateway ?? null, port: plan.names.port }
+  const { nextHop, nextHopPorts, pool, gatewayVmService, egress, v6 } = plan
+  const names = plan.names === null ? null : { nextHop, nextHopV6: v6?.nextHop ?? null, port: plan.names.port }
   const withV6 = (rulesOf: (v6: EgressPlanV6) => Rule[]): Rule[] => (v6 === null ? [] : rulesOf(v6))
   const probes = `{ ${probeTaps(plan.tapPrefix).join(', ')} }`
-  const gateways = [`ip daddr ${gateway}`, ...(v6 === null ? [] : [`ip6 daddr ${v6.gateway}`])]
+  const nextHops = [`ip daddr ${nextHop}`, ...(v6 === null ? [] : [`ip6 daddr ${v6.nextHop}`])]
   return [
     // Most packets of most VMs take these rules: each look into a set costs about 0.1 us.
     ['entry', 'iifname @taps goto from_vm'],
@@ -292,10 +293,10 @@ function rules(plan: NftPlan): Rule[] {
     // A program in the VM fails with an error instead of waiting: a connection that is open ends, a new one is refused.
     ['refuse_all', `tcp flags & (syn | ack) != syn ${atRefusalRate} reject with tcp reset`],
     ['refuse_all', 'goto refuse'],
-    ...gatewayRules(plan),
+    ...gatewayVmRules(plan),
     // Before a VM is opened it may answer the host's probe of its SSH server, uncounted.
-    ...gateways.map((to): Rule => ['from_vm', `iifname != @fetching ${to} tcp sport 22 accept`]),
-    ...gateways.map(
+    ...nextHops.map((to): Rule => ['from_vm', `iifname != @fetching ${to} tcp sport 22 accept`]),
+    ...nextHops.map(
       (to): Rule => [
         'forward',
         `iifname @taps iifname != @fetching ${to} ct state established ct direction reply tcp sport 22 accept`,
@@ -303,7 +304,7 @@ function rules(plan: NftPlan): Rule[] {
     ),
     ...fetchRules(plan),
     ['from_vm', 'iifname != @fetching drop'],
-    ...egressRules({ gateway, gatewayPorts, pool, v6, servicePort: gatewayService?.port ?? null, names }),
+    ...egressRules({ nextHop, nextHopPorts, pool, v6, servicePort: gatewayVmService?.port ?? null, names }),
     ...chargeRules(egress),
     // No program here offers a service; this host sends forwarded packets, and the kernel's refusals and path MTU
     // messages.
@@ -313,7 +314,7 @@ function rules(plan: NftPlan): Rule[] {
     ['forward', 'iifname @taps drop'],
     // Packets for the address of a VM that has ended would go back to this host.
     ['forward', 'oifname != @taps drop'],
-    ...gateways.map(
+    ...nextHops.map(
       (to): Rule => ['forward', `oifname @taps oifname != @opened ${to.replace('daddr', 'saddr')} tcp dport 22 accept`],
     ),
     ['forward', 'oifname @taps oifname != @opened drop'],
@@ -333,8 +334,8 @@ function rules(plan: NftPlan): Rule[] {
  * began a connection, so it passes packets on to `forward`. These rules come first in each chain; no later rule sees
  * packets of these VMs.
  */
-function gatewayRules(plan: NftPlan): Rule[] {
-  const { gateway, gatewayService: service } = plan
+function gatewayVmRules(plan: NftPlan): Rule[] {
+  const { nextHop, gatewayVmService: service } = plan
   if (service === null) {
     return [
       ['from_vm', 'iifname @gateways drop'],
@@ -345,14 +346,14 @@ function gatewayRules(plan: NftPlan): Rule[] {
   const { port } = service
   const answer = `tcp sport ${port} ct state established ct direction reply`
   return [
-    ['from_vm', `iifname @gateways iifname != @serving ip daddr ${gateway} tcp sport ${port} accept`],
+    ['from_vm', `iifname @gateways iifname != @serving ip daddr ${nextHop} tcp sport ${port} accept`],
     ['from_vm', 'iifname @gateways iifname != @serving drop'],
     ['from_vm', 'iifname @serving accept'],
     // Path MTU messages, for example.
     ['output', 'oifname @serving ct state related accept'],
     ['output', 'oifname @gateways drop'],
-    ['forward', `iifname @gateways oifname != @taps ip daddr ${gateway} ${answer} accept`],
-    ['forward', `oifname @gateways iifname != @taps ip saddr ${gateway} tcp dport ${port} accept`],
+    ['forward', `iifname @gateways oifname != @taps ip daddr ${nextHop} ${answer} accept`],
+    ['forward', `oifname @gateways iifname != @taps ip saddr ${nextHop} tcp dport ${port} accept`],
     ['forward', 'oifname @serving iifname @taps iifname != @opened drop'],
     ['forward', `oifname @serving tcp dport ${port} ct direction original accept`],
     ['forward', 'oifname @serving iifname != @taps ct state established,related accept'],
@@ -361,7 +362,7 @@ function gatewayRules(plan: NftPlan): Rule[] {
     ['forward', `iifname @serving ${answer} accept`],
     ['forward', 'iifname @serving oifname @taps drop'],
     ['forward', 'iifname @serving ct state established ct direction original accept'],
-    ['forward', `iifname @serving ip daddr != ${gateway} ip daddr @host_addresses drop`],
+    ['forward', `iifname @serving ip daddr != ${nextHop} ip daddr @host_addresses drop`],
     ['forward', 'iifname @serving ct state new ip daddr . tcp dport @gateway_upstreams accept'],
     ['forward', 'iifname @gateways drop'],
     ...mappedRules(plan, service),
@@ -370,20 +371,20 @@ function gatewayRules(plan: NftPlan): Rule[] {
 }
 
 /** Conntrack keeps a connection's VM: these rules decide about new connections only. Clients keep their addresses. */
-function mappedRules({ gateway, gatewayListen: listen }: NftPlan, { port, address }: GatewayService): Rule[] {
+function mappedRules({ nextHop, gatewayListen: listen }: NftPlan, { port, address }: GatewayVmService): Rule[] {
   if (listen === null || address === null) return []
-  return [['mapped', `iifname @opened ip daddr ${gateway} tcp dport ${listen.port} dnat ip to ${address}:${port}`]]
+  return [['mapped', `iifname @opened ip daddr ${nextHop} tcp dport ${listen.port} dnat ip to ${address}:${port}`]]
 }
 
 /** VMs of network `fetch` reach one port of the host and get answers; `forward` sees no other packets of theirs. */
-function fetchRules({ gateway, fetchPort }: NftPlan): Rule[] {
+function fetchRules({ nextHop, fetchPort }: NftPlan): Rule[] {
   if (fetchPort === null) return [['from_vm', 'iifname @fetching drop']]
-  const answer = `ip saddr ${gateway} tcp sport ${fetchPort} ct state established ct direction reply`
+  const answer = `ip saddr ${nextHop} tcp sport ${fetchPort} ct state established ct direction reply`
   return [
-    ['from_vm', `iifname @fetching ip daddr != ${gateway} drop`],
+    ['from_vm', `iifname @fetching ip daddr != ${nextHop} drop`],
     ['from_vm', `iifname @fetching tcp dport != ${fetchPort} drop`],
     ['from_vm', 'iifname @fetching meta l4proto != tcp drop'],
-    ['forward', `iifname @fetching ip daddr ${gateway} tcp dport ${fetchPort} accept`],
+    ['forward', `iifname @fetching ip daddr ${nextHop} tcp dport ${fetchPort} accept`],
     ['forward', `oifname @fetching iifname != @taps ${answer} accept`],
   ]
 }

@@ -7,7 +7,7 @@ import type { VmGatewayFacts } from '../../../src/cli/doctor/gateway.plan.ts'
 import { type DeviceFacts, type HostFacts, judge } from '../../../src/cli/doctor/host.plan.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 import type { Config } from '../../../src/config/schema.ts'
-import type { AdminGateways } from '../../../src/contract/admin/gateways.ts'
+import type { AdminGatewayVms } from '../../../src/contract/admin/gateway-vms.ts'
 import { collateralProblem, type KeptCollateral } from '../../../src/host/kds/kept.ts'
 import type { SnpStatus } from '../../../src/host/sev.ts'
 
@@ -30,7 +30,7 @@ const kept: KeptCollateral = {
 
 const of = (collateral: KeptCollateral) => ({ kept: collateral, problem: collateralProblem(collateral, nowMs) })
 
-const shownVm: AdminGateways['gateways'][number] = {
+const shownVm: AdminGatewayVms['gateways'][number] = {
   vm: 'v1',
   state: 'serving',
   address: '10.88.0.2',
@@ -174,9 +174,9 @@ function withGateway(change: Partial<VmGatewayFacts>): HostFacts {
 
 const keyFile = (uid: number, mode: number) => ({ kind: 'there', path: '/k', uid, mode }) as const
 const shows = (
-  gateways: AdminGateways['gateways'],
+  gateways: AdminGatewayVms['gateways'],
   problem: string | null = null,
-  placement: AdminGateways['placement'] = 'vm',
+  placement: AdminGatewayVms['placement'] = 'vm',
 ) => withGateway({ shown: { placement, problem, gateways } })
 const waiting = (sinceMs: number) => ({
   ...shownVm,

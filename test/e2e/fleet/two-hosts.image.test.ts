@@ -9,7 +9,7 @@ import { join } from 'node:path'
 import { type Appliance, builtImage, imageDir } from '../../../scripts/rigs/appliance.ts'
 import { startTwoMachines, type TwoMachines } from '../../../scripts/rigs/fleet/two-machines.ts'
 import { createModelFile, gatewayTables } from '../../../scripts/rigs/gateway/appliance-gateway.ts'
-import { servingGateway } from '../../../scripts/rigs/gateway/serving-gateway.ts'
+import { servingGatewayVm } from '../../../scripts/rigs/gateway/serving-gateway-vm.ts'
 import { createCustomer } from '../../../scripts/rigs/instances/instances-client.ts'
 import { qemuProcesses } from '../../../scripts/rigs/leftovers.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
@@ -131,7 +131,7 @@ inOwnNetns(
         // Goal: after `fleet share` a client that pins the one host's operator key and trusts its authority verifies
         // the gateway of the other.
         const { east, west } = machines
-        const first = await servingGateway(east)
+        const first = await servingGatewayVm(east)
         const file = (name: string) => join(east.directory, name)
         const done = async (host: Appliance, ...argv: string[]) => {
           const { exitCode, stdout, stderr } = await host.cli(...argv)
@@ -173,7 +173,7 @@ inOwnNetns(
         await done(east, ...open)
         await east.start()
 
-        await servingGateway(east, first)
+        await servingGatewayVm(east, first)
         expect(readFileSync(join(east.stateDir, 'ca/ca.key'), 'utf8')).toBe(
           readFileSync(join(west.stateDir, 'ca/ca.key'), 'utf8'),
         )

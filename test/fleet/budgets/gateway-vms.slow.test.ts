@@ -18,7 +18,7 @@ import { SpendCache } from '../../../src/inference/metering/spend-cache.ts'
 import { UsageSpool } from '../../../src/inference/metering/spool.ts'
 import type { HostQueries, LowerInVm, UsageRecord } from '../../../src/inference/metering/types.ts'
 import { usageRecordOf } from '../../../src/inference/metering/vm-usage-ledger.ts'
-import { advanceBooks, insertGateway, moveGateway } from '../../../src/store/ledger/gateway.query.ts'
+import { advanceBooks, insertGatewayVm, moveGatewayVm } from '../../../src/store/ledger/gateway-vm.query.ts'
 import { createDraw } from '../../rigs/draw.ts'
 import { openBooksFleet } from '../../rigs/fleet/books-fleet.ts'
 
@@ -42,8 +42,8 @@ function vmOn(host: BooksHost, vmId: string, line: Line = {}) {
   const { directory, store, hostId, metering, shares } = host
   // Nobody on the host knows what is reserved.
   shares.follow(null)
-  insertGateway(store.ledger.db, { vmId, hostId, shape: 's', nowMs: 1 })
-  moveGateway(store.ledger.db, { vmId, from: ['starting'], to: 'serving', nowMs: 2 })
+  insertGatewayVm(store.ledger.db, { vmId, hostId, shape: 's', nowMs: 1 })
+  moveGatewayVm(store.ledger.db, { vmId, from: ['starting'], to: 'serving', nowMs: 2 })
   const tell = createHostSums({ directory, ledger: store.ledger, hostId, shares, statusOf: () => null })
   const hostRequests: HostQueries = {
     ask: async given => {

@@ -2,15 +2,15 @@
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import {
-  type GatewayChange,
-  gatewayHostPlan,
-  gatewayPlan,
+  type GatewayVmChange,
+  gatewayVmHostPlan,
+  gatewayVmPlan,
   listenPort,
   servicePort,
 } from '../../../scripts/rigs/gateway/guests.ts'
 import { clientCode, restCode } from '../../../scripts/rigs/gateway/vm-death.ts'
 import { createGuestNetwork, type GuestNetwork, hostAddress } from '../../../scripts/rigs/guest/network.ts'
-import { gateway, guest } from '../../../scripts/rigs/guest/two-guests.ts'
+import { guest, nextHop } from '../../../scripts/rigs/guest/two-guests.ts'
 import { createNetns, type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
 import { present } from '../../../src/base/assert.ts'
 import { hostTableText } from '../../../src/vm/network/host-table.plan.ts'
@@ -29,14 +29,14 @@ describe.if(needsRoot('the test of clients of a gateway that is gone'))('clients
   let world: Netns
   let instance: Netns
 
-  const apply = async (change: GatewayChange = {}) => {
-    await network.apply(rulesetText(gatewayPlan(change)))
-    await network.applyHost(hostTableText(gatewayHostPlan(change)))
+  const apply = async (change: GatewayVmChange = {}) => {
+    await network.apply(rulesetText(gatewayVmPlan(change)))
+    await network.applyHost(hostTableText(gatewayVmHostPlan(change)))
   }
 
   const revive = async () => {
     await inside.run(['ip', 'link', 'set', first.tap, 'up'])
-    await inside.run(['ip', 'route', 'replace', `${first.address}/32`, 'dev', first.tap, 'src', gateway])
+    await inside.run(['ip', 'route', 'replace', `${first.address}/32`, 'dev', first.tap, 'src', nextHop])
   }
 
   beforeAll(async () => {
@@ -64,7 +64,7 @@ describe.if(needsRoot('the test of clients of a gateway that is gone'))('clients
     const routes: readonly (readonly [Netns, string])[] = [
       [world, hostAddress],
       // Packets of instances that belong to no connection are dropped.
-      ...(loose === 1 ? ([[instance, gateway]] as const) : []),
+      ...(loose === 1 ? ([[instance, nextHop]] as const) : []),
       [host, local],
       [host, hostAddress],
     ]

@@ -30,7 +30,7 @@ const limitMs = 60_000
 const bounds = { timeoutMs: limitMs, outputBytesMax: 100_000 }
 
 test('goal: the whole batch of one tap (golden)', () => {
-  const tap = { name: 'sr0123456789', gateway: '169.254.88.1', address: '10.88.0.5', mtuBytes: 1500 }
+  const tap = { name: 'sr0123456789', nextHop: '169.254.88.1', address: '10.88.0.5', mtuBytes: 1500 }
   expect(tapBatch({ ...tap, mac: '02:00:00:00:00:05' })).toBe(
     `link set dev sr0123456789 mtu 1500 up
 address replace 169.254.88.1/32 dev sr0123456789 scope link
@@ -40,7 +40,7 @@ neighbour replace 10.88.0.5 lladdr 02:00:00:00:00:05 dev sr0123456789 nud perman
 `,
   )
   expect(tapBatch(tap)).not.toContain('lladdr')
-  const v6 = { gateway: 'fd73:7472:6f6e:67::1', address: '2001:db8:88::5' }
+  const v6 = { nextHop: 'fd73:7472:6f6e:67::1', address: '2001:db8:88::5' }
   expect(tapBatch({ ...tap, address: null, v6, mac: '02:00:00:00:00:05' })).toBe(
     `link set dev sr0123456789 address 0a:73:74:72:6f:6e
 link set dev sr0123456789 mtu 1500 up
@@ -90,7 +90,7 @@ inOwnNetns(
       const of = (n: number) => states.of(`srts${n}`, { address: `10.88.4.${n}`, addressV6: null })
       const start = async (n: number) => {
         const tap = openTap(`srts${n}`)
-        const to = { gateway: '169.254.88.1', address: `10.88.4.${n}` }
+        const to = { nextHop: '169.254.88.1', address: `10.88.4.${n}` }
         await configureTap({ name: tap.name, ...to, mtuBytes: 1500, timeoutMs: limitMs })
         return tap
       }
@@ -113,7 +113,7 @@ inOwnNetns(
       const tap = openTap('srt9')
       const addresses = {
         name: 'srt9',
-        gateway: '169.254.88.1',
+        nextHop: '169.254.88.1',
         address: '10.88.3.9',
         mtuBytes: 1500,
         timeoutMs: limitMs,
@@ -138,11 +138,11 @@ inOwnNetns(
       tap.close()
     })
 
-    test('goal: a configured tap carries the gateway, a route to the VM alone, and no IPv6; repeating changes nothing', async () => {
+    test('goal: a configured tap carries the next hop, a route to the VM alone, and no IPv6; repeating changes nothing', async () => {
       const tap = openTap('srt1')
       const addresses = {
         name: 'srt1',
-        gateway: '169.254.88.1',
+        nextHop: '169.254.88.1',
         address: '10.88.0.5',
         mac: '02:00:00:00:00:05',
         mtuBytes: 1400,
@@ -173,12 +173,12 @@ inOwnNetns(
       tap.close()
     })
 
-    test('goal: a tap with IPv6 has the gateway, a route to the VM alone and no address of its own making; repeating changes nothing', async () => {
+    test('goal: a tap with IPv6 has the next hop, a route to the VM alone and no address of its own making; repeating changes nothing', async () => {
       const tap = openTap('srt6')
-      const v6 = { gateway: 'fd73:7472:6f6e:67::1', address: '2001:db8:88::5' }
+      const v6 = { nextHop: 'fd73:7472:6f6e:67::1', address: '2001:db8:88::5' }
       const shared = {
         name: 'srt6',
-        gateway: '169.254.88.1',
+        nextHop: '169.254.88.1',
         mac: '02:00:00:00:00:05',
         mtuBytes: 1400,
         timeoutMs: limitMs,
@@ -198,7 +198,7 @@ inOwnNetns(
         expect(found).toEqual([...(address === null ? [] : ['169.254.88.1/32']), 'fd73:7472:6f6e:67::1/128'])
         expect(link.addr_info.at(-1)).toMatchObject({ deprecated: true })
         expect(link.addr_info.at(-1).tentative).toBeUndefined()
-        // None to the gateway: it would stand in each tap's way.
+        // None to the next hop: it would stand in each tap's way.
         expect(await show('-6', 'route', 'show', 'dev', 'srt6')).toEqual([
           expect.objectContaining({ dst: '2001:db8:88::5', prefsrc: 'fd73:7472:6f6e:67::1' }),
         ])
@@ -216,7 +216,7 @@ inOwnNetns(
         expect([name, readFileSync(`/proc/sys/net/ipv6/conf/srt6/${name}`, 'utf8').trim()]).toEqual([name, value])
       await run(['ip', '-6', 'route', 'delete', '2001:db8:88::5/128', 'dev', 'srt6'], bounds)
       expect(state('10.88.0.5')).toBe('unrouted')
-      // Another tap has the same gateway beside it.
+      // Another tap has the same next hop beside it.
       const other = openTap('srt7')
       await configureTap({ ...shared, name: 'srt7', address: null, v6: { ...v6, address: '2001:db8:88::6' } })
       expect(tapState('srt7', { address: null, addressV6: '2001:db8:88::6' })).toBe('routed')
@@ -230,7 +230,7 @@ inOwnNetns(
       await removeTap('srt2', limitMs)
       expect(await listTaps('sr', limitMs)).toEqual([])
       tap.close()
-      const gone = { name: 'srt2', gateway: '169.254.88.1', address: '10.88.0.5', mtuBytes: 1400, timeoutMs: limitMs }
+      const gone = { name: 'srt2', nextHop: '169.254.88.1', address: '10.88.0.5', mtuBytes: 1400, timeoutMs: limitMs }
       expect((await failure(configureTap(gone))).code).toBe('host.command_failed')
     })
 

@@ -7,7 +7,7 @@ import { daySumsPageMax } from '../../../src/contract/vm/enclave.ts'
 import type { EnclaveStatus } from '../../../src/contract/vm/enclave-responses.ts'
 import { createHostSums } from '../../../src/inference/metering/host-sums.ts'
 import { prepareUsageAppend } from '../../../src/store/directory/usage/usage.query.ts'
-import { advanceBooks, insertGateway, moveGateway } from '../../../src/store/ledger/gateway.query.ts'
+import { advanceBooks, insertGatewayVm, moveGatewayVm } from '../../../src/store/ledger/gateway-vm.query.ts'
 import { fakeStatus } from '../../rigs/enclave/fake-gateway-vm.ts'
 import { openLedger } from '../../rigs/gateway/keys.ts'
 import { usageRow } from '../../rigs/gateway/usage-rows.ts'
@@ -34,14 +34,14 @@ test('goal: the sums of the books, with what drains elsewhere', () => {
     },
   ])
   const db = store.ledger.db
-  for (const vmId of ['old', 'new']) insertGateway(db, { vmId, hostId: store.hostId, shape: 's', nowMs: 1 })
-  moveGateway(db, { vmId: 'old', from: ['starting'], to: 'serving', nowMs: 2 })
+  for (const vmId of ['old', 'new']) insertGatewayVm(db, { vmId, hostId: store.hostId, shape: 's', nowMs: 1 })
+  moveGatewayVm(db, { vmId: 'old', from: ['starting'], to: 'serving', nowMs: 2 })
   advanceBooks(db, { vmId: 'old', from: 0, to: 1, digest: 'd' })
   const booked = { requests: 1, promptTokens: 10, completionTokens: 5, costNanoUsd: 7 }
   expect(tell.spent('old', want)).toEqual({ key: booked, organization: booked, booked: 1, isShared: false })
 
-  moveGateway(db, { vmId: 'old', from: ['serving'], to: 'draining', nowMs: 3 })
-  moveGateway(db, { vmId: 'new', from: ['starting'], to: 'serving', nowMs: 3 })
+  moveGatewayVm(db, { vmId: 'old', from: ['serving'], to: 'draining', nowMs: 3 })
+  moveGatewayVm(db, { vmId: 'new', from: ['starting'], to: 'serving', nowMs: 3 })
   // It has not said yet that it drains: a request with a budget might still be let in.
   expect(() => tell.spent('new', want)).toThrow('has not reported')
   statuses.set('old', { ...fakeStatus, state: 'ready' })
@@ -60,7 +60,7 @@ test('goal: the sums of the books, with what drains elsewhere', () => {
     booked: 0,
     isShared: true,
   })
-  moveGateway(db, { vmId: 'old', from: ['draining'], to: 'gone', nowMs: 4 })
+  moveGatewayVm(db, { vmId: 'old', from: ['draining'], to: 'gone', nowMs: 4 })
   expect(tell.spent('new', want)).toEqual({ key: booked, organization: booked, booked: 0, isShared: false })
 })
 
@@ -73,7 +73,7 @@ test('goal: pages of days with how many rows of the VM are in them, each within 
   prepareUsageAppend(store.db)(
     Array.from({ length: daySumsPageMax + 1 }, (_, index) => usageRow({ id: `${index}`, model: longest(index) })),
   )
-  insertGateway(store.ledger.db, { vmId: 'v1', hostId: store.hostId, shape: 's', nowMs: 1 })
+  insertGatewayVm(store.ledger.db, { vmId: 'v1', hostId: store.hostId, shape: 's', nowMs: 1 })
   advanceBooks(store.ledger.db, { vmId: 'v1', from: 0, to: 65, digest: 'd' })
   const scope = { organizationId: 'o1', keyPrefix: 'k1', from: '2026-11-01', to: '2026-11-30' }
   const page = tell.days('v1', { id: 'w1', kind: 'days', ...scope, after: null })

@@ -89,7 +89,7 @@ export const INNER_ORDERS = {
     ['guest-gateway.ts'],
     ['gateway.ts'],
     ['gateway-vm.ts'],
-    ['gateway'],
+    ['gateway-vm'],
     ['workload.ts'],
     ['builds.ts', 'dns.ts', 'inference.ts', 'operator.ts'],
     ['fleet', 'guest-dns.ts', 'pool.ts'],

@@ -3,8 +3,8 @@
 import { createManualClock, type ManualClock } from '../../../scripts/rigs/clock.ts'
 import { createLogger } from '../../../src/base/log.ts'
 import type { EnclaveNext, EnclaveReport, EnclaveStatus } from '../../../src/contract/vm/enclave-responses.ts'
-import { GatewaySession, type SessionDeps } from '../../../src/enclave-host/session.ts'
-import type { GatewayEngine } from '../../../src/enclave-host/types.ts'
+import { GatewayVmSession, type SessionDeps } from '../../../src/enclave-host/session.ts'
+import type { GatewayVmEngine } from '../../../src/enclave-host/types.ts'
 
 export const fakeStatus: EnclaveStatus = {
   state: 'ready',
@@ -19,14 +19,14 @@ export const fakeStatus: EnclaveStatus = {
 export const emptyReport: EnclaveReport = { metrics: '', metricsChars: 0, log: [] }
 
 /** Its answers. By default it behaves, and has no news. */
-export type FakeVm = Partial<Omit<GatewayEngine, 'next' | 'report'>> & {
-  readonly next?: (asked: Parameters<GatewayEngine['next']>[1]) => EnclaveNext | Promise<EnclaveNext>
+export type FakeVm = Partial<Omit<GatewayVmEngine, 'next' | 'report'>> & {
+  readonly next?: (asked: Parameters<GatewayVmEngine['next']>[1]) => EnclaveNext | Promise<EnclaveNext>
   readonly status?: () => EnclaveStatus
-  readonly report?: (asked: Parameters<GatewayEngine['report']>[1]) => EnclaveReport
+  readonly report?: (asked: Parameters<GatewayVmEngine['report']>[1]) => EnclaveReport
 }
 
 export type FakeSession = {
-  readonly session: GatewaySession
+  readonly session: GatewayVmSession
   readonly clock: ManualClock
   readonly logged: string[]
 }
@@ -47,10 +47,10 @@ export function fakeSession(
     workload: async () => {},
     control: async () => 1,
     ...vm,
-    next: async (_id: string, asked: Parameters<GatewayEngine['next']>[1]) => (next ?? noNews)(asked),
-    report: async (_id: string, asked: Parameters<GatewayEngine['report']>[1]) => report(asked),
-  } as unknown as GatewayEngine
-  const session = new GatewaySession({
+    next: async (_id: string, asked: Parameters<GatewayVmEngine['next']>[1]) => (next ?? noNews)(asked),
+    report: async (_id: string, asked: Parameters<GatewayVmEngine['report']>[1]) => report(asked),
+  } as unknown as GatewayVmEngine
+  const session = new GatewayVmSession({
     vmId: 'v1',
     engine,
     clock,

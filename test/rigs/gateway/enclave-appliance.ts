@@ -25,11 +25,11 @@ import {
   gatewayUrl,
   workerModel as model,
 } from '../../../scripts/rigs/gateway/appliance-gateway.ts'
-import { gatewaysOf } from '../../../scripts/rigs/gateway/serving-gateway.ts'
+import { listGatewayVms } from '../../../scripts/rigs/gateway/serving-gateway-vm.ts'
 import { qemuProcesses } from '../../../scripts/rigs/leftovers.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import type { AdminStatus } from '../../../src/contract/admin/admin.ts'
-import type { AdminGateways } from '../../../src/contract/admin/gateways.ts'
+import type { AdminGatewayVms } from '../../../src/contract/admin/gateway-vms.ts'
 import { loadModel } from '../../../src/host/models/models.ts'
 import { openPage } from '../console/browser.ts'
 import { readConsoles, type VmConsoles } from '../launch/vm-consoles.ts'
@@ -114,17 +114,17 @@ export async function attestedState(appliance: Appliance) {
   }
 }
 
-type Gateway = AdminGateways['gateways'][number]
+type GatewayVm = AdminGatewayVms['gateways'][number]
 
 /** The first VM of which this is true. The error holds the last status. */
 export async function gatewayThat(
   appliance: Appliance,
   what: string,
-  is: (item: Gateway) => boolean,
-): Promise<Gateway> {
-  let found: Gateway | undefined
+  is: (item: GatewayVm) => boolean,
+): Promise<GatewayVm> {
+  let found: GatewayVm | undefined
   const isThere = async () => {
-    found = (await gatewaysOf(appliance)).find(is)
+    found = (await listGatewayVms(appliance)).find(is)
     return found !== undefined
   }
   await until(what, startMs, isThere).catch(async error => {

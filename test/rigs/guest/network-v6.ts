@@ -2,7 +2,7 @@
 // get. Needs root.
 
 import { type GuestNetwork, hostAddress, joinNamespaces, worldAddress } from '../../../scripts/rigs/guest/network.ts'
-import { gateway, gatewayV6, guest, guestV6, link, poolV6 } from '../../../scripts/rigs/guest/two-guests.ts'
+import { guest, guestV6, link, nextHop, nextHopV6, poolV6 } from '../../../scripts/rigs/guest/two-guests.ts'
 import type { Netns } from '../../../scripts/rigs/netns.ts'
 import { planNetwork } from '../../../src/guest/network.plan.ts'
 import { tapBatch, tapMac } from '../../../src/host/network/tap.ts'
@@ -18,20 +18,20 @@ const mtuBytes = 1500
 /** No end asks who its neighbour is, so that what arrives is what was sent. `alone`: guests lose IPv4. */
 export async function plugInV6({ host, inside, world, guests }: GuestNetwork, { alone = false } = {}): Promise<void> {
   for (const where of [host, inside, world, ...guests]) await where.run(['sh', '-c', quiet])
-  await joinNamespaces({ host, inside }, { ...link, gatewayV6 })
+  await joinNamespaces({ host, inside }, { ...link, nextHopV6 })
   for (const [index, netns] of guests.entries()) {
     const { tap, mac, address } = guest(index + 1)
     const { addressV6 } = guestV6(index + 1)
-    const v6 = { gateway: gatewayV6, address: addressV6 }
+    const v6 = { nextHop: nextHopV6, address: addressV6 }
     if (alone) await inside.run(['ip', 'address', 'flush', 'dev', tap])
-    const batch = tapBatch({ name: tap, gateway, address: alone ? null : address, v6, mac, mtuBytes })
+    const batch = tapBatch({ name: tap, nextHop, address: alone ? null : address, v6, mac, mtuBytes })
     await inside.run(['ip', '-batch', '-'], { stdin: batch })
-    const routes = vmRouteCommands({ link: 'sr-vms', gateway, gatewayV6, address: null, addressV6 })
+    const routes = vmRouteCommands({ link: 'sr-vms', nextHop, nextHopV6, address: null, addressV6 })
     await host.run(['ip', '-batch', '-'], { stdin: routes.join('\n') })
     if (alone) await netns.run(['ip', '-4', 'address', 'flush', 'dev', 'eth0'])
     const network = {
-      ...(alone ? {} : { address, gateway }),
-      v6: { ...v6, gatewayMac: tapMac },
+      ...(alone ? {} : { address, gateway: nextHop }),
+      v6: { address: addressV6, gateway: nextHopV6, gatewayMac: tapMac },
       mtuBytes,
       resolvers: [],
     }

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import type { Machine } from '../../../scripts/rigs/enclave/enclave.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { type Channel, connectChannel } from '../../../src/host/qemu/agent-channel.ts'
-import { gatewayChannelLimits } from '../../../src/vm/evidence/gateway.driver.ts'
+import { gatewayVmChannelLimits } from '../../../src/vm/evidence/gateway-vm.driver.ts'
 
 const program = join(import.meta.dir, 'vm-program.ts')
 
@@ -38,7 +38,7 @@ export class HostileMachine implements Machine {
       idPrefix: systemRandom(6).toHex(),
       timeoutMs: 20_000,
       onClose: () => {},
-      limits: gatewayChannelLimits,
+      limits: gatewayVmChannelLimits,
     })
   }
 

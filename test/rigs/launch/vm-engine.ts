@@ -136,9 +136,9 @@ export function engineBench(
       capacityWaitMs: options.capacityWaitMs ?? 0,
       hostLoss: hostRestarted ? 'host_restarted' : null,
       guestNetwork: {
-        gateway: '169.254.88.1',
-        gatewayV6: 'fd73:7472:6f6e:67::1',
-        gatewayMac: '0a:73:74:72:6f:6e',
+        nextHop: '169.254.88.1',
+        nextHopV6: 'fd73:7472:6f6e:67::1',
+        nextHopMac: '0a:73:74:72:6f:6e',
         mtuBytes: 1500,
         resolvers: ['192.0.2.53', '2001:db8::53'],
       },

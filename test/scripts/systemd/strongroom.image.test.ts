@@ -17,7 +17,7 @@ import {
 import { type Customer, createCustomer } from '../../../scripts/rigs/instances/instances-client.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
-import type { AdminGateways } from '../../../src/contract/admin/gateways.ts'
+import type { AdminGatewayVms } from '../../../src/contract/admin/gateway-vms.ts'
 import { likeTheDaemon } from '../../rigs/probe-unit.ts'
 import { installAppliance, type SystemdAppliance, units } from '../../rigs/systemd-appliance.ts'
 
@@ -118,11 +118,11 @@ inOwnNetns(
       const swtpmPid = async () => (await appliance.debian.exec(['pgrep', '--full', '^/usr/bin/swtpm'])).stdout.trim()
       /** Once its worker runs. */
       const servingVm = async () => {
-        let shown: AdminGateways['gateways'] = []
+        let shown: AdminGatewayVms['gateways'] = []
         const serving = () => shown.find(vm => vm.state === 'serving' && vm.problem === null)?.vm
         try {
           await until('a gateway VM serves', 180_000, async () => {
-            shown = (await appliance.admin<AdminGateways>('inference', 'show')).gateways
+            shown = (await appliance.admin<AdminGatewayVms>('inference', 'show')).gateways
             return serving() !== undefined
           })
         } catch (error) {

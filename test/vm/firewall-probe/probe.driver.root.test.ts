@@ -2,7 +2,7 @@
 // write them; those that are dropped are found, and nothing leaves this host. Needs root; in a namespace of its own.
 
 import { afterAll, afterEach, beforeAll, expect, test } from 'bun:test'
-import { gatewayV6, hostPlan, link, plan, planV6 } from '../../../scripts/rigs/guest/two-guests.ts'
+import { hostPlan, link, nextHopV6, plan, planV6 } from '../../../scripts/rigs/guest/two-guests.ts'
 import { createNetns, inOwnNetns, type Netns } from '../../../scripts/rigs/netns.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 import type { Config } from '../../../src/config/schema.ts'
@@ -23,7 +23,7 @@ function sh(text: string): string {
   return stdout.toString()
 }
 const nft = (text: string) => sh(`nft --file - <<'END'\n${text}\nEND`)
-const namespace = createVmNamespace({ ...link, gatewayV6, name: config.network.table })
+const namespace = createVmNamespace({ ...link, nextHopV6, name: config.network.table })
 const inside = (text: string) => namespace.netns.run(() => nft(text))
 const own = () => {
   inside(rulesetText(plan({ fetchPort: null })))
@@ -208,7 +208,7 @@ inOwnNetns(
     test('goal: IPv6 is tested where there is a pool of it, and IPv4 where there is one', async () => {
       const pool_v6 = '2001:db8:88::/64'
       inside(rulesetText(planV6()))
-      nft(hostTableText(hostPlan({ gatewayV6, sourceV6: { kind: 'pool' } })))
+      nft(hostTableText(hostPlan({ nextHopV6, sourceV6: { kind: 'pool' } })))
       expect(await once({ pool_v6 })).toEqual({ dropped: [], unknown: null })
       sh('ip6tables -P FORWARD DROP; ip6tables -A FORWARD -d 2001:db8:88::/48 -p tcp --dport 22 -j ACCEPT')
       expect(await once({})).toEqual({ dropped: [], unknown: null })

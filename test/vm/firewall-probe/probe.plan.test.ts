@@ -172,7 +172,7 @@ const ends = (family: 'ipv4' | 'ipv6'): Ends =>
         world: '192.175.48.7',
         stranger: '198.51.100.9',
         instance: '10.88.0.255',
-        gateway: '169.254.88.1',
+        nextHop: '169.254.88.1',
         host: '192.0.2.1',
         uplink: 'eth0',
       }
@@ -180,7 +180,7 @@ const ends = (family: 'ipv4' | 'ipv6'): Ends =>
         world: '2620:4f:8000::7',
         stranger: '2001:db8:2::9',
         instance: '2001:db8:88::ffff',
-        gateway: 'fd73::1',
+        nextHop: 'fd73::1',
         host: '2001:db8::1',
         uplink: 'eth1',
       }

@@ -15,7 +15,7 @@ import { openOperatorKey } from '../../../src/host/operator-key.ts'
 import { launchOf } from '../../../src/store/ledger/launch.query.ts'
 import { insertVm, moveVm, purgeGoneVms } from '../../../src/store/ledger/vm.query.ts'
 import { hostDataOf } from '../../../src/vm/launch/expected.plan.ts'
-import { loadBuilderImage, loadGatewayImage, loadImage } from '../../../src/vm/launch/image.driver.ts'
+import { loadBuilderImage, loadGatewayVmImage, loadImage } from '../../../src/vm/launch/image.driver.ts'
 import { FileDigests, openImageFile } from '../../../src/vm/launch/image-file.driver.ts'
 import type { PreparedLaunch } from '../../../src/vm/launch/launcher.driver.ts'
 import { failureOf, flip, openLauncherBench, launchedVm as vm } from '../../rigs/launch/launcher.ts'
@@ -285,7 +285,7 @@ test('goal: other firmware than the manifest names is told, also where the confi
 
 describe.each([
   ['builder', loadBuilderImage, 'build VMs boot'],
-  ['inference', loadGatewayImage, "the gateway's VM boots"],
+  ['inference', loadGatewayVmImage, "the gateway's VM boots"],
 ] as const)('an image of its own: %s', (name, load, who) => {
   test('boots from its own firmware and IGVM file', async () => {
     // Goal: the firmware and the IGVM file that are configured are the instance image's.

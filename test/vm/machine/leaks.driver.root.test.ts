@@ -5,7 +5,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'bun:te
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { gatewayV6, link } from '../../../scripts/rigs/guest/two-guests.ts'
+import { link, nextHopV6 } from '../../../scripts/rigs/guest/two-guests.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { silentLogger } from '../../../src/base/log.ts'
@@ -40,7 +40,7 @@ inOwnNetns(
   () => {
     let store: Store
     let stateDir: string
-    const namespace = createVmNamespace({ ...link, gatewayV6, name: 'srt-leaks' })
+    const namespace = createVmNamespace({ ...link, nextHopV6, name: 'srt-leaks' })
     beforeAll(() => namespace.open())
     beforeEach(() => {
       store = openStore(':memory:')

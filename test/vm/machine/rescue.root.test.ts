@@ -8,7 +8,7 @@ import {
   type Program,
   worldAddress,
 } from '../../../scripts/rigs/guest/network.ts'
-import { gateway, plan, quotaOf } from '../../../scripts/rigs/guest/two-guests.ts'
+import { nextHop, plan, quotaOf } from '../../../scripts/rigs/guest/two-guests.ts'
 import { needsRoot } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
@@ -119,7 +119,7 @@ describe.if(needsRoot('the test of the allowance beyond the cap'))('what leaves 
       await stubs.says('sent ')
     }
     expect(await reach(guests[0], worldAddress, 80)).toBeNull()
-    expect(await reach(guests[0], gateway, 8442)).toBeNull()
+    expect(await reach(guests[0], nextHop, 8442)).toBeNull()
     expect(await seen()).toBe(atCap)
     expect(await used(1)).toEqual({ cap: limits.limitBytes, rescue: 0 })
   })
@@ -137,7 +137,7 @@ describe.if(needsRoot('the test of the allowance beyond the cap'))('what leaves 
     expect(atCap - before).toBeLessThanOrEqual(limits.limitBytes)
 
     expect(await reach(world, '10.88.0.2', 22)).toBe(worldAddress)
-    expect(await reach(host, '10.88.0.2', 22)).toBe(gateway)
+    expect(await reach(host, '10.88.0.2', 22)).toBe(nextHop)
     const client = await program(world, clientCode)
     client.write('30000')
     await received(client, 30_000)

@@ -3,11 +3,11 @@
 import { expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import {
-  gateway,
   guest,
   hostPart,
   hostPlan,
   link,
+  nextHop,
   objectsOf,
   plan,
   unspent,
@@ -43,16 +43,16 @@ function plugIn(n: 1 | 2): Netns {
     sh(`
     ip link add ${tap} type veth peer name eth0 netns ${netns.name}
     ip link set ${tap} up
-    ip address add ${gateway}/32 dev ${tap}
-    ip route replace ${address}/32 dev ${tap} src ${gateway}
-    ip neighbour replace proxy ${gateway} dev ${tap}`),
+    ip address add ${nextHop}/32 dev ${tap}
+    ip route replace ${address}/32 dev ${tap} src ${nextHop}
+    ip neighbour replace proxy ${nextHop} dev ${tap}`),
   )
   sh(`
-    ip route replace ${address}/32 via 192.0.0.8 dev ${namespace.link} onlink src ${gateway}
+    ip route replace ${address}/32 via 192.0.0.8 dev ${namespace.link} onlink src ${nextHop}
     ip -netns ${netns.name} link set eth0 address ${mac} up
     ip -netns ${netns.name} address add ${address}/32 dev eth0
-    ip -netns ${netns.name} route add ${gateway} dev eth0 scope link
-    ip -netns ${netns.name} route add default via ${gateway}`)
+    ip -netns ${netns.name} route add ${nextHop} dev eth0 scope link
+    ip -netns ${netns.name} route add default via ${nextHop}`)
   const vms = [{ ...guest(n), address, ...unspent, opened: true, network: 'world' as const }]
   const removed = objectsOf(n === 1 ? null : guest(1).tap)
   namespace.netns.run(() => nftFile(rulesetText(plan({ vms, removed }))))
@@ -143,7 +143,7 @@ inOwnNetns(
         host: hostPart(nft),
         clock,
         log: silentLogger,
-        ruleset: plan({ gatewayPorts: [] }),
+        ruleset: plan({ nextHopPorts: [] }),
         ownNetworks: () => [],
         ownAddresses: () => [],
         names: null,

@@ -153,7 +153,7 @@ test('goal: entries of IPv6 with ports become stretches that do not overlap', ()
 test('goal: of an address that a name leads to, the same is denied and open as the firewall has it', () => {
   const v6 = {
     pool: '2a0f:88::/64',
-    gateway: 'fd73::1',
+    nextHop: 'fd73::1',
     source: { kind: 'pool' } as const,
     allowed: ['[fd00::/8]:443', '2a0f:88::/64', '::1'].flatMap(text => parseEgressEntryV6(text) ?? []),
   }
@@ -200,14 +200,14 @@ test('goal: the sets have the types and intervals that their rules match by', ()
 })
 
 const four: EgressRules = {
-  gateway: '169.254.88.1',
-  gatewayPorts: [8442],
+  nextHop: '169.254.88.1',
+  nextHopPorts: [8442],
   pool: '10.88.0.0/24',
   v6: null,
   servicePort: null,
   names: null,
 }
-const six = { gateway: 'fd73::1', pool: '2001:db8:88::/64', source: { kind: 'pool' }, allowed: [] } as const
+const six = { nextHop: 'fd73::1', pool: '2001:db8:88::/64', source: { kind: 'pool' }, allowed: [] } as const
 const rulesOf = (change: Partial<EgressRules>, chain: string) =>
   egressRules({ ...four, ...change }).flatMap(([name, rule]) => (name === chain ? [rule] : []))
 const answers = 'echo-reply, destination-unreachable, time-exceeded, parameter-problem'
@@ -250,7 +250,7 @@ test('goal: the rules of each chain, in the order in which they decide', () => {
   expect(egressRules(four)).toHaveLength(Object.values(chains).flat().length)
 })
 
-test('goal: what is open at the gateway is open at entry and after connection tracking, and nothing else is', () => {
+test('goal: what is open at the next hop is open at entry and after connection tracking, and nothing else is', () => {
   const opened = (change: Partial<EgressRules>) => {
     const [entry, after] = ['egress', 'replies'].map(chain =>
       rulesOf(change, chain).filter(rule => rule.endsWith(' return') && !rule.startsWith('ct state')),
@@ -258,15 +258,15 @@ test('goal: what is open at the gateway is open at entry and after connection tr
     expect(after).toEqual(entry ?? [])
     return entry
   }
-  expect(opened({ gatewayPorts: [] })).toEqual([])
-  expect(opened({ gatewayPorts: [], v6: six })).toEqual([])
-  expect(opened({ gatewayPorts: [80, 8442], v6: six })).toEqual([
+  expect(opened({ nextHopPorts: [] })).toEqual([])
+  expect(opened({ nextHopPorts: [], v6: six })).toEqual([])
+  expect(opened({ nextHopPorts: [80, 8442], v6: six })).toEqual([
     'ip daddr 169.254.88.1 tcp dport { 80, 8442 } return',
     'ip6 daddr fd73::1 tcp dport { 80, 8442 } return',
   ])
-  expect(opened({ gatewayPorts: [], servicePort: 8442 })).toEqual(['ip daddr @gateway_addresses tcp dport 8442 return'])
-  const names = { gateway: '169.254.88.1', gatewayV6: 'fd73::1', port: 53 }
-  expect(opened({ gatewayPorts: [], names })).toEqual([
+  expect(opened({ nextHopPorts: [], servicePort: 8442 })).toEqual(['ip daddr @gateway_addresses tcp dport 8442 return'])
+  const names = { nextHop: '169.254.88.1', nextHopV6: 'fd73::1', port: 53 }
+  expect(opened({ nextHopPorts: [], names })).toEqual([
     'ip daddr 169.254.88.1 udp dport 53 return',
     'ip6 daddr fd73::1 udp dport 53 return',
   ])
@@ -311,7 +311,7 @@ test('goal: without IPv4 no pool is named; with IPv6 each decision stands beside
 })
 
 test('goal: where names open the world, new flows and SSH answers that nobody asked for go to the list of names', () => {
-  const names = { gateway: '169.254.88.1', gatewayV6: null, port: 53 }
+  const names = { nextHop: '169.254.88.1', nextHopV6: null, port: 53 }
   expect(rulesOf({ names }, 'replies')).toEqual([
     // Queries above the rate, of one instance and of all.
     expect.stringMatching(/^ip daddr 169\.254\.88\.1 udp dport 53 add .* limit rate over 50\/second .* drop$/),

@@ -8,7 +8,7 @@ import {
   type Target,
   worldAddress,
 } from '../../../scripts/rigs/guest/network.ts'
-import { gateway, guest, hostPlan, plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { guest, hostPlan, nextHop, plan } from '../../../scripts/rigs/guest/two-guests.ts'
 import { createNetns, type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { present } from '../../../src/base/assert.ts'
@@ -69,7 +69,7 @@ describe.if(needsRoot('the test of destinations'))('an instance', () => {
     ...PRIVATE.map((address): Target => [address, 80]),
     [neighbour, 80],
     [hostAddress, 8441],
-    [gateway, 8441],
+    [nextHop, 8441],
     [guest(2).address, 22],
     [publicAddress, 25],
   ]
@@ -120,7 +120,7 @@ describe.if(needsRoot('the test of destinations'))('an instance', () => {
     expect(await charged()).toBe(0)
     expect(await network.reach(netns, publicAddress, 80)).toBe(hostAddress)
     for (const port of [465, 587]) expect(await network.reach(netns, publicAddress, port)).toBe(hostAddress)
-    expect(await network.reach(netns, gateway, 8442)).toBe(guest(1).address)
+    expect(await network.reach(netns, nextHop, 8442)).toBe(guest(1).address)
     expect(await charged()).toBeGreaterThan(0)
   })
 
@@ -255,7 +255,7 @@ describe.if(needsRoot('the test of destinations'))('an instance', () => {
     await apply()
     for (const localAddress of [...PRIVATE.slice(0, 4), neighbour])
       expect(await network.reach(world, guest(2).address, 22, { localAddress })).toBe(localAddress)
-    expect(await network.reach(host, guest(2).address, 22)).toBe(gateway)
+    expect(await network.reach(host, guest(2).address, 22)).toBe(nextHop)
     const echo = ipv4({ from: '10.1.2.3', to: guest(1).address, protocol: PROTOCOLS.icmp }, icmp(8))
     const link = { from: await macOfLink(world, 'eth0'), to: await macOfLink(host, 'uplink') }
     const before = await network.countArrivals(world)

@@ -2,7 +2,7 @@
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { createGuestNetwork, type GuestNetwork, worldAddress } from '../../../scripts/rigs/guest/network.ts'
-import { gateway, guest, plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { guest, nextHop, plan } from '../../../scripts/rigs/guest/two-guests.ts'
 import { needsRoot } from '../../../scripts/rigs/netns.ts'
 import { type NftVm, rulesetText } from '../../../src/vm/network/nft.plan.ts'
 
@@ -29,9 +29,9 @@ describe.if(needsRoot('the test of the network of builds'))('a VM that builds', 
     const { guests, reach } = network
     const from = guests[0]
     const tried = [
-      ...[22, 53, 8442, fetchPort].map(port => ['gateway', port, () => reach(from, gateway, port)] as const),
+      ...[22, 53, 8442, fetchPort].map(port => ['next hop', port, () => reach(from, nextHop, port)] as const),
       ...[22, 8442, fetchPort].map(
-        port => ['gateway from 22', port, () => reach(from, gateway, port, { localPort: 22 })] as const,
+        port => ['next hop from 22', port, () => reach(from, nextHop, port, { localPort: 22 })] as const,
       ),
       ...[80, fetchPort].map(port => ['world', port, () => reach(from, worldAddress, port)] as const),
       ...[22, fetchPort].map(port => ['neighbour', port, () => reach(from, '10.88.0.2', port)] as const),
@@ -56,11 +56,11 @@ describe.if(needsRoot('the test of the network of builds'))('a VM that builds', 
     await apply(rulesetText(proxied({ opened: false })))
     expect(await reached()).toEqual([])
     await apply(rulesetText(proxied({ opened: true })))
-    expect(await reached()).toEqual([`gateway ${fetchPort}`, `gateway from 22 ${fetchPort}`])
+    expect(await reached()).toEqual([`next hop ${fetchPort}`, `next hop from 22 ${fetchPort}`])
     // It is charged for that, and the neighbour lives as before.
     expect((await quotas())[guest(1).tap]).toBeGreaterThan(0)
-    expect(await reach(guests[1], gateway, 8442)).toBe('10.88.0.2')
-    expect(await reach(guests[1], gateway, fetchPort)).toBeNull()
+    expect(await reach(guests[1], nextHop, 8442)).toBe('10.88.0.2')
+    expect(await reach(guests[1], nextHop, fetchPort)).toBeNull()
     await apply(rulesetText(proxied({ opened: false })))
     expect(await reached()).toEqual([])
   })
@@ -71,7 +71,7 @@ describe.if(needsRoot('the test of the network of builds'))('a VM that builds', 
     await apply(rulesetText(proxied({ opened: true })))
     const session = await program(
       guests[0],
-      `const s = require('node:net').connect(${fetchPort}, '${gateway}'); let n = 0
+      `const s = require('node:net').connect(${fetchPort}, '${nextHop}'); let n = 0
         s.on('data', d => { n += d.length; console.log(n === d.length ? 'up' : 'got ' + n) })
         for await (const line of console) { s.write(line); console.log('wrote') }`,
     )
@@ -89,7 +89,7 @@ describe.if(needsRoot('the test of the network of builds'))('a VM that builds', 
     expect([await reach(world, '10.88.0.1', 22), await reach(guests[1], '10.88.0.1', 22)]).toEqual([null, null])
     await apply(rulesetText(plan()))
     expect(await reach(world, '10.88.0.1', 22)).toBe(worldAddress)
-    expect(await reach(host, '10.88.0.1', 22)).toBe(gateway)
+    expect(await reach(host, '10.88.0.1', 22)).toBe(nextHop)
   })
 
   test('without a proxy it reaches nothing at all', async () => {

@@ -2,7 +2,7 @@
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { createGuestNetwork, type GuestNetwork } from '../../../scripts/rigs/guest/network.ts'
-import { gateway, guest, objectsOf, plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { guest, nextHop, objectsOf, plan } from '../../../scripts/rigs/guest/two-guests.ts'
 import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 
@@ -49,12 +49,12 @@ describe.if(needsRoot('the firewall test'))('the firewall in a network of namesp
     expect(await reach(guests[0], '10.88.0.2', 22)).toBeNull()
   })
 
-  test('of the host a guest sees the gateway port on the gateway address and nothing else', async () => {
+  test('of the host a guest sees the port of the gateway on its next hop and nothing else', async () => {
     // Goal: service A and the other addresses of the host are closed to guests; the host itself may probe a guest.
-    expect(await reach(guests[0], gateway, 8442)).toBe('10.88.0.1')
-    expect(await reach(guests[0], gateway, 8441)).toBeNull()
+    expect(await reach(guests[0], nextHop, 8442)).toBe('10.88.0.1')
+    expect(await reach(guests[0], nextHop, 8441)).toBeNull()
     expect(await reach(guests[0], '192.0.2.1', 8442)).toBeNull()
-    expect(await reach(host, '10.88.0.2', 22)).toBe(gateway)
+    expect(await reach(host, '10.88.0.2', 22)).toBe(nextHop)
   })
 
   test('a spoofed source goes nowhere', async () => {

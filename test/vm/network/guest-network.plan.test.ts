@@ -4,9 +4,9 @@ import { expect, test } from 'bun:test'
 import { networkOf } from '../../../src/vm/network/guest-network.plan.ts'
 
 const host = {
-  gateway: '169.254.88.1',
-  gatewayV6: 'fe80::1',
-  gatewayMac: '02:00:00:00:00:01',
+  nextHop: '169.254.88.1',
+  nextHopV6: 'fe80::1',
+  nextHopMac: '02:00:00:00:00:01',
   mtuBytes: 1_500,
   resolvers: ['192.0.2.53', '2001:db8::53'],
 }

@@ -1,6 +1,6 @@
 import { expect, test } from 'bun:test'
-import { gatewayHostPlan } from '../../../scripts/rigs/gateway/guests.ts'
-import { gatewayV6, hostPlan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { gatewayVmHostPlan } from '../../../scripts/rigs/gateway/guests.ts'
+import { hostPlan, nextHopV6 } from '../../../scripts/rigs/guest/two-guests.ts'
 import { type HostTablePlan, hostTableText } from '../../../src/vm/network/host-table.plan.ts'
 import { expectGolden } from '../../rigs/golden.ts'
 
@@ -8,8 +8,8 @@ test('the table of this host, plain and with all that it can have', () => {
   // Goal: the whole text is deliberate; a change shows up as a change of the golden text.
   expectGolden('nft-host.nft', hostTableText(hostPlan()))
   const all = {
-    ...gatewayHostPlan(),
-    gatewayV6,
+    ...gatewayVmHostPlan(),
+    nextHopV6,
     sourceV6: { kind: 'masquerade' },
     dropOthers: true,
     namesPort: 53,
@@ -31,18 +31,18 @@ test('goal: the source of packets is one of three, of each family', () => {
 
 test('goal: without a port, a gateway in a VM, or its address, nothing is mapped', () => {
   const mapped = (change: Partial<HostTablePlan>) =>
-    hostTableText({ ...gatewayHostPlan(), ...change })
+    hostTableText({ ...gatewayVmHostPlan(), ...change })
       .split('\n')
       .filter(line => line.includes(' dnat '))
   expect(mapped({}).length).toBeGreaterThan(0)
-  const { gatewayService } = gatewayHostPlan()
-  if (gatewayService === null) throw new Error('no gateway')
+  const { gatewayVmService } = gatewayVmHostPlan()
+  if (gatewayVmService === null) throw new Error('no gateway')
   for (const change of [
     { gatewayListen: null },
-    { gatewayService: null },
-    { gatewayListen: null, gatewayService: null },
-    { gatewayService: { ...gatewayService, address: null } },
-    { gatewayListen: null, gatewayService: { ...gatewayService, address: null } },
+    { gatewayVmService: null },
+    { gatewayListen: null, gatewayVmService: null },
+    { gatewayVmService: { ...gatewayVmService, address: null } },
+    { gatewayListen: null, gatewayVmService: { ...gatewayVmService, address: null } },
   ])
     expect([change, mapped(change)]).toEqual([change, []])
 })
@@ -50,10 +50,10 @@ test('goal: without a port, a gateway in a VM, or its address, nothing is mapped
 test('goal: instances reach the gateway at its own address, and clients at the address that the host listens on', () => {
   const rules = (address: string | null) =>
     hostTableText({
-      ...gatewayHostPlan(),
-      gateway: '169.254.88.1',
+      ...gatewayVmHostPlan(),
+      nextHop: '169.254.88.1',
       gatewayListen: { address, port: 8442 },
-      gatewayService: { address: '10.88.0.5', port: 9000 },
+      gatewayVmService: { address: '10.88.0.5', port: 9000 },
     })
       .split('\n')
       .flatMap(line => /add rule inet \S+ (mapped.*)$/.exec(line)?.[1] ?? [])

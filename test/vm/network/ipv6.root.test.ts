@@ -4,10 +4,10 @@
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { createGuestNetwork, type GuestNetwork, worldAddress } from '../../../scripts/rigs/guest/network.ts'
 import {
-  gatewayV6,
   guest,
   guestV6,
   hostPlan,
+  nextHopV6,
   objectsOf,
   planV6,
   unspent,
@@ -49,7 +49,7 @@ for (const alone of [false, true]) {
       ;({ host, world } = network)
       ;[netns, two] = network.guests
       await network.apply(rulesetText(planV6({ alone })))
-      await network.applyHost(hostTableText(hostPlan({ gatewayV6, sourceV6: { kind: 'pool' } })))
+      await network.applyHost(hostTableText(hostPlan({ nextHopV6, sourceV6: { kind: 'pool' } })))
       await plugInV6(network, { alone })
       for (const [where, port] of [
         [host, 8442],
@@ -66,10 +66,10 @@ for (const alone of [false, true]) {
 
     test('goal: reaches the world under its own address, and the gateway; the world reaches its SSH and no more', async () => {
       expect(await network.reach(netns, worldV6, 80)).toBe(first.addressV6)
-      expect(await network.reach(netns, gatewayV6, 8442)).toBe(first.addressV6)
+      expect(await network.reach(netns, nextHopV6, 8442)).toBe(first.addressV6)
       expect(await network.reach(world, first.addressV6, 22)).toBe(worldV6)
       expect(await network.reach(world, first.addressV6, 80)).toBeNull()
-      expect(await network.reach(host, first.addressV6, 22)).toBe(gatewayV6)
+      expect(await network.reach(host, first.addressV6, 22)).toBe(nextHopV6)
       const used = await network.quotas()
       expect(used[first.tap]).toBeGreaterThan(300)
       expect(used[second.tap]).toBe(0)
@@ -78,7 +78,7 @@ for (const alone of [false, true]) {
     test('goal: reaches no other guest, no other port of the host, no TCP port 25 and no network of the host', async () => {
       for (const [to, port] of [
         [second.addressV6, 22],
-        [gatewayV6, 9090],
+        [nextHopV6, 9090],
         [hostV6, 8442],
         [hostV6, 9090],
         [worldV6, 25],
@@ -95,18 +95,18 @@ for (const alone of [false, true]) {
 
     test('goal: leaves under an address of the host where the configuration says so', async () => {
       for (const source of [{ kind: 'masquerade' }, { kind: 'snat', to: hostV6 }] as const) {
-        await network.applyHost(hostTableText(hostPlan({ gatewayV6, sourceV6: source })))
+        await network.applyHost(hostTableText(hostPlan({ nextHopV6, sourceV6: source })))
         expect(await network.reach(netns, worldV6, 80)).toBe(hostV6)
       }
-      await network.applyHost(hostTableText(hostPlan({ gatewayV6, sourceV6: { kind: 'pool' } })))
+      await network.applyHost(hostTableText(hostPlan({ nextHopV6, sourceV6: { kind: 'pool' } })))
     })
 
     test('goal: before it is opened, nothing passes but the host’s look at its SSH server', async () => {
       const vms = [{ ...guestV6(1, { alone }), ...unspent, opened: false, network: 'world' as const }]
       await network.apply(rulesetText(planV6({ alone, vms, removed: objectsOf(second.tap) })))
-      expect(await network.reach(host, first.addressV6, 22)).toBe(gatewayV6)
+      expect(await network.reach(host, first.addressV6, 22)).toBe(nextHopV6)
       expect(await network.reach(netns, worldV6, 80)).toBeNull()
-      expect(await network.reach(netns, gatewayV6, 8442)).toBeNull()
+      expect(await network.reach(netns, nextHopV6, 8442)).toBeNull()
       expect(await network.reach(world, first.addressV6, 22)).toBeNull()
       await network.apply(rulesetText(planV6({ alone })))
     })
@@ -116,7 +116,7 @@ for (const alone of [false, true]) {
       const hold = `const { connect } = require('node:net'); let open = 0, refused = 0
         const settle = () => { if (open + refused === 8) console.log('held ' + open) }
         console.log('up')
-        for (let n = 0; n < 8; n += 1) connect({ host: '${gatewayV6}', port: 8442 })
+        for (let n = 0; n < 8; n += 1) connect({ host: '${nextHopV6}', port: 8442 })
           .once('data', () => { open += 1; settle() }).on('error', () => { refused += 1; settle() })`
       const held = async (where: Netns) => await (await network.program(where, hold)).says('held')
       expect(await held(netns)).toBe('held 4')
@@ -178,8 +178,8 @@ describe.if(needsRoot('the test of IPv6 frames'))('a guest with root and IPv6', 
    * unspecified sources.
    */
   const discovery = () =>
-    [first.addressV6, second.addressV6, gatewayV6, 'fe80::1', '::', worldV6].flatMap(from =>
-      ['ff02::1', 'ff02::2', gatewayV6, second.addressV6, worldV6].flatMap(to =>
+    [first.addressV6, second.addressV6, nextHopV6, 'fe80::1', '::', worldV6].flatMap(from =>
+      ['ff02::1', 'ff02::2', nextHopV6, second.addressV6, worldV6].flatMap(to =>
         [130, 131, 132, 133, 134, 135, 136, 137, 143].flatMap(type => {
           const target = Buffer.alloc(28)
           Buffer.from('20010db8008800000000000000000002', 'hex').copy(target, 4)
@@ -207,7 +207,7 @@ describe.if(needsRoot('the test of IPv6 frames'))('a guest with root and IPv6', 
   const spoofed = () => [
     ...[
       second.addressV6,
-      gatewayV6,
+      nextHopV6,
       hostV6,
       worldV6,
       '2001:db8:88::77',

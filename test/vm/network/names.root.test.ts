@@ -7,7 +7,7 @@ import {
   type Program,
   worldAddress,
 } from '../../../scripts/rigs/guest/network.ts'
-import { gateway, gatewayV6, guest, guestV6, poolV6 } from '../../../scripts/rigs/guest/two-guests.ts'
+import { guest, guestV6, nextHop, nextHopV6, poolV6 } from '../../../scripts/rigs/guest/two-guests.ts'
 import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { tapMac } from '../../../src/host/network/tap.ts'
@@ -48,7 +48,7 @@ describe.if(needsRoot('the test of names'))('an instance with a list of names', 
     server.write(JSON.stringify(zone))
     await server.says('set')
   }
-  const asks = async (type: string, name: string, { from = client, at = gateway as string, forMs = 20_000 } = {}) => {
+  const asks = async (type: string, name: string, { from = client, at = nextHop as string, forMs = 20_000 } = {}) => {
     from.write(`${type} ${name} ${at} 1 ${forMs}`)
     return JSON.parse((await from.says('told')).slice('told '.length)) as Told | null
   }
@@ -70,7 +70,7 @@ describe.if(needsRoot('the test of names'))('an instance with a list of names', 
     await network.guests[n - 1]?.run(['ip', 'link', 'set', 'eth0', 'address', mac])
     // Lost when the link changes.
     const ends = ['lladdr', tapMac, 'dev', 'eth0', 'nud', 'permanent']
-    await network.guests[n - 1]?.run(['ip', 'neighbour', 'replace', gatewayV6, ...ends])
+    await network.guests[n - 1]?.run(['ip', 'neighbour', 'replace', nextHopV6, ...ends])
     for (const address of [guest(n).address, guestV6(n).addressV6])
       await network.inside.run([
         'ip',
@@ -122,7 +122,7 @@ describe.if(needsRoot('the test of names'))('an instance with a list of names', 
       ttl: 60,
       isBlocked: false,
     })
-    expect(await asks('AAAA', 'crates.example', { at: gatewayV6 })).toMatchObject({ addresses: [publicV6] })
+    expect(await asks('AAAA', 'crates.example', { at: nextHopV6 })).toMatchObject({ addresses: [publicV6] })
     expect([await network.reach(netns, public1, 80), await network.reach(netns, publicV6, 80)]).toEqual([
       '::ffff:192.0.2.1',
       guestV6(1).addressV6,
@@ -163,7 +163,7 @@ describe.if(needsRoot('the test of names'))('an instance with a list of names', 
   test('goal: gets no address of a private network, of this host or of another instance, by whatever name and alias', async () => {
     const bad = [
       privateAddress,
-      gateway,
+      nextHop,
       '192.0.2.1',
       worldAddress,
       guest(2).address,
@@ -185,7 +185,7 @@ describe.if(needsRoot('the test of names'))('an instance with a list of names', 
       'AAAA bad6.wide.example': {
         answers: [
           'fd00::1',
-          gatewayV6,
+          nextHopV6,
           '::1',
           'fe80::1',
           '::ffff:a01:203',
@@ -260,7 +260,7 @@ describe.if(needsRoot('the test of names'))('an instance with a list of names', 
     await says({ 'A crates.example': { answers: [a('crates.example', public1)] } })
     const before = await command('count')
     const startedMs = performance.now()
-    client.write(`A n*.wide.example ${gateway} 5000`)
+    client.write(`A n*.wide.example ${nextHop} 5000`)
     const got = Number((await client.says('got ')).slice('got '.length))
     expect(await asks('A', 'crates.example', { from: other })).toMatchObject({ addresses: [public1] })
     const { failed, answered } = await command('count')
@@ -271,11 +271,11 @@ describe.if(needsRoot('the test of names'))('an instance with a list of names', 
   })
 
   test('goal: the gateway, SSH from outside and what goes to it stay as they were; strangers and the other services are not answered', async () => {
-    expect(await network.reach(netns, gateway, 8442)).toBe(guest(1).address)
-    expect(await network.reach(network.host, guest(1).address, 22)).toBe(gateway)
+    expect(await network.reach(netns, nextHop, 8442)).toBe(guest(1).address)
+    expect(await network.reach(network.host, guest(1).address, 22)).toBe(nextHop)
     expect(await network.reach(world, guest(1).address, 22)).toBe(worldAddress)
     const stranger = await network.program(world, nameClientCode)
-    await world.run(['ip', 'route', 'replace', gateway, 'via', '192.0.2.1'])
+    await world.run(['ip', 'route', 'replace', nextHop, 'via', '192.0.2.1'])
     await isNotTold('A', 'crates.example', { from: stranger })
     const used = await network.quotas()
     expect(used[guest(1).tap]).toBeGreaterThan(0)

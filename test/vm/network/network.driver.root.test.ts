@@ -188,7 +188,7 @@ inOwnNetns(
         [null, []],
         [first, ['10.88.0.1:8442']],
       ] as const) {
-        await network.setGateway({ serving, port: 8442, upstreams })
+        await network.setGatewayVm({ serving, port: 8442, upstreams })
         expect(mapped()).toEqual([...to])
       }
       expect(await network.sample()).toMatchObject([{ vmId: first, usedBytes, blockedAtMs: null }, { vmId: second }])

@@ -115,22 +115,22 @@ describe('the gateway', () => {
     const { store, network, addVm, served } = bench()
     const [first, second] = [addVm(1, kind), addVm(2, kind)]
     const at = { nowMs: 5 }
-    await network.setGateway({ serving: first, port: 8442, upstreams })
+    await network.setGatewayVm({ serving: first, port: 8442, upstreams })
     expect(served()).toEqual({ leadsTo: [], upstreams: ['192.0.2.9 . 443'] })
     openVm(store.ledger.db, { id: first, ...at })
     await network.sync()
     expect(served().leadsTo).toEqual(['10.88.0.1:8442'])
     openVm(store.ledger.db, { id: second, ...at })
-    await network.setGateway({ serving: second, port: 8442, upstreams: [] })
+    await network.setGatewayVm({ serving: second, port: 8442, upstreams: [] })
     expect(served()).toEqual({ leadsTo: ['10.88.0.2:8442'], upstreams: [] })
     closeVm(store.ledger.db, { id: second, ...at })
     await network.sync()
     expect(served().leadsTo).toEqual([])
-    await network.setGateway({ serving: first, port: 8442, upstreams })
+    await network.setGatewayVm({ serving: first, port: 8442, upstreams })
     expect(served().leadsTo).toEqual(['10.88.0.1:8442'])
     await network.remove('tap1')
     expect(served().leadsTo).toEqual([])
-    await network.setGateway({ serving: null, port: 8442, upstreams })
+    await network.setGatewayVm({ serving: null, port: 8442, upstreams })
     expect(served()).toEqual({ leadsTo: [], upstreams: ['192.0.2.9 . 443'] })
   })
 
@@ -139,13 +139,13 @@ describe('the gateway', () => {
     const { store, network, create, addVm, served } = bench()
     const id = addVm(1, kind)
     openVm(store.ledger.db, { id, nowMs: 5 })
-    await network.setGateway({ serving: id, port: 8442, upstreams })
+    await network.setGatewayVm({ serving: id, port: 8442, upstreams })
     const before = served()
     expect(before.leadsTo).toEqual(['10.88.0.1:8442'])
     const next = create()
     await next.sync()
     expect(served()).toEqual(before)
-    await next.setGateway({ serving: null, port: 8442, upstreams: [] })
+    await next.setGatewayVm({ serving: null, port: 8442, upstreams: [] })
     await create().sync()
     expect(served()).toEqual({ leadsTo: [], upstreams: [] })
   })
@@ -156,7 +156,7 @@ describe('the gateway', () => {
     const instance = addVm(1)
     openVm(store.ledger.db, { id: instance, nowMs: 5 })
     for (const serving of [instance, '00000009-0000-4000-8000-000000000000']) {
-      await network.setGateway({ serving, port: 8442, upstreams })
+      await network.setGatewayVm({ serving, port: 8442, upstreams })
       expect(served().leadsTo).toEqual([])
     }
   })
@@ -168,9 +168,9 @@ describe('the gateway', () => {
     for (const id of ids) openVm(store.ledger.db, { id, nowMs: 5 })
     const last = ids[1] ?? ''
     const said = Array.from({ length: 40 }, (_, n) =>
-      network.setGateway({ serving: ids[(n + 1) % 2] ?? null, port: 8442, upstreams }),
+      network.setGatewayVm({ serving: ids[(n + 1) % 2] ?? null, port: 8442, upstreams }),
     )
-    said.push(network.setGateway({ serving: last, port: 8442, upstreams }), network.sync())
+    said.push(network.setGatewayVm({ serving: last, port: 8442, upstreams }), network.sync())
     await Promise.all(said)
     expect(served().leadsTo).toEqual(['10.88.0.2:8442'])
     expect(texts.length).toBeLessThanOrEqual(2)
@@ -182,7 +182,7 @@ describe('the gateway', () => {
     const id = addVm(1, kind)
     openVm(store.ledger.db, { id, nowMs: 5 })
     const sound = { serving: id, port: 8442, upstreams }
-    await network.setGateway(sound)
+    await network.setGatewayVm(sound)
     const wrong = [
       { ...sound, port: 0 },
       { ...sound, port: 8442.5 },
@@ -191,7 +191,7 @@ describe('the gateway', () => {
       { ...sound, upstreams: [{ address: '192.0.2.9', port: 65_536 }] },
       { ...sound, upstreams: Array.from({ length: 513 }, () => ({ address: '192.0.2.9', port: 443 })) },
     ]
-    for (const item of wrong) expect(await failure(network.setGateway(item))).toMatchObject({ code: 'internal' })
+    for (const item of wrong) expect(await failure(network.setGatewayVm(item))).toMatchObject({ code: 'internal' })
     await network.sync()
     expect(served()).toEqual({ leadsTo: ['10.88.0.1:8442'], upstreams: ['192.0.2.9 . 443'] })
   })
@@ -201,7 +201,7 @@ describe('the gateway', () => {
     const { store, network, addVm, texts } = bench()
     const id = addVm(1, kind)
     recordEgress(store.ledger.db, [{ vmId: id, usedBytes: 77, rescueBytes: 0, observedAtMs: 1, blockedAtMs: null }])
-    await network.setGateway({ serving: null, port: 8442, upstreams })
+    await network.setGatewayVm({ serving: null, port: 8442, upstreams })
     expect(texts.at(-1)).toContain(
       `quota inet strongroom tap1 { over ${Number.MAX_SAFE_INTEGER} bytes used 77 bytes; }`,
     )

@@ -1,5 +1,5 @@
 import { expect, test } from 'bun:test'
-import { gatewayPlan } from '../../../scripts/rigs/gateway/guests.ts'
+import { gatewayVmPlan } from '../../../scripts/rigs/gateway/guests.ts'
 import { guest, objectsOf, plan, planV6, unspent } from '../../../scripts/rigs/guest/two-guests.ts'
 import { parseEgressEntryV6 } from '../../../src/config/egress-v6.ts'
 import { openNamesText } from '../../../src/vm/network/egress-names.plan.ts'
@@ -21,7 +21,7 @@ test('the ruleset of two VMs with IPv6, beside IPv4 and alone', () => {
 test('the ruleset with the gateway in VMs', () => {
   // Goal: as above, with a gateway VM each that drains, serves and is not opened yet, an instance and a build VM.
   const vms = { 5: { opened: false } }
-  expectGolden('nft-gateway.nft', rulesetText(gatewayPlan({ service: { address: guest(2).address }, vms })))
+  expectGolden('nft-gateway.nft', rulesetText(gatewayVmPlan({ service: { address: guest(2).address }, vms })))
 })
 
 test('the ruleset where instances reach the world by name alone', () => {
@@ -56,13 +56,13 @@ test('rules do not grow with VMs, and no name comes from a user', () => {
     })),
   })
   expect(rulesOf(rulesetText(many))).toEqual(rulesOf(rulesetText(plan())))
-  const { gatewayListen, gatewayService } = gatewayPlan()
-  const served = { gatewayListen, gatewayService }
+  const { gatewayListen, gatewayVmService } = gatewayVmPlan()
+  const served = { gatewayListen, gatewayVmService }
   expect(rulesOf(rulesetText({ ...many, ...served }))).toEqual(rulesOf(rulesetText(plan(served))))
   // Nor with upstreams.
   const upstreams = Array.from({ length: 100 }, (_, n) => ({ address: `192.0.2.${n}`, port: 443 }))
-  const further = gatewayPlan({ service: { upstreams } })
-  expect(rulesOf(rulesetText(further))).toEqual(rulesOf(rulesetText(gatewayPlan())))
+  const further = gatewayVmPlan({ service: { upstreams } })
+  expect(rulesOf(rulesetText(further))).toEqual(rulesOf(rulesetText(gatewayVmPlan())))
 })
 
 test('both quotas of a VM lead to its tap, which is the name in the ledger', () => {

@@ -2,7 +2,7 @@
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { createGuestNetwork, type GuestNetwork, worldAddress } from '../../../scripts/rigs/guest/network.ts'
-import { gateway, guest, plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { guest, nextHop, plan } from '../../../scripts/rigs/guest/two-guests.ts'
 import { needsRoot } from '../../../scripts/rigs/netns.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 
@@ -31,7 +31,7 @@ describe.if(needsRoot('the test of guests that are not opened'))('a guest that h
   test('nothing passes either way but the look of this host at its SSH server, and nothing counts', async () => {
     // Goal: an unverified VM reaches nobody and nobody reaches it; its owner is charged nothing.
     const { host, inside, world, guests, reach, quotas, program, countArrivals } = network
-    expect(await reach(host, '10.88.0.2', 22)).toBe(gateway)
+    expect(await reach(host, '10.88.0.2', 22)).toBe(nextHop)
     const arrived = [await countArrivals(guests[1]), await countArrivals(world)]
     expect(arrived[0]).toBeGreaterThan(0)
     const tried: Promise<string | null>[] = [
@@ -39,15 +39,15 @@ describe.if(needsRoot('the test of guests that are not opened'))('a guest that h
       reach(world, '10.88.0.2', 80),
       reach(host, '10.88.0.2', 80),
       reach(guests[1], worldAddress, 80),
-      reach(guests[1], gateway, 8442),
+      reach(guests[1], nextHop, 8442),
       reach(guests[1], '10.88.0.1', 22),
     ]
     expect(await Promise.all(tried)).toEqual(tried.map(() => null))
     // From port 22, where the answers to the host come from: no new connection, to whomever.
     for (const [address, port] of [
       [worldAddress, 80],
-      [gateway, 8442],
-      [gateway, 22],
+      [nextHop, 8442],
+      [nextHop, 22],
     ] as const) {
       expect([address, port, await reach(guests[0], address, port, { localPort: 22 })]).toEqual([address, port, null])
     }
@@ -78,9 +78,9 @@ describe.if(needsRoot('the test of guests that are not opened'))('a guest that h
     for (let run = 0; run < 2; run += 1) {
       await apply(opened)
       expect(await reach(world, '10.88.0.2', 22)).toBe(worldAddress)
-      expect(await reach(guests[1], gateway, 8442)).toBe('10.88.0.2')
-      expect(await reach(guests[0], gateway, 8442)).toBeNull()
-      expect(await reach(host, '10.88.0.2', 22)).toBe(gateway)
+      expect(await reach(guests[1], nextHop, 8442)).toBe('10.88.0.2')
+      expect(await reach(guests[0], nextHop, 8442)).toBeNull()
+      expect(await reach(host, '10.88.0.2', 22)).toBe(nextHop)
     }
     session.write('100')
     await session.says('got ')

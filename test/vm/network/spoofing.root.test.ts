@@ -8,7 +8,7 @@ import {
   hostAddress,
   worldAddress,
 } from '../../../scripts/rigs/guest/network.ts'
-import { gateway, guest, objectsOf, plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { guest, nextHop, objectsOf, plan } from '../../../scripts/rigs/guest/two-guests.ts'
 import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
@@ -69,10 +69,10 @@ describe.if(needsRoot('the test of spoofing'))('a guest that spoofs', () => {
       ipv4({ from, to, protocol: PROTOCOLS.udp }, udp(9, 9, Buffer.from('x')))
     const ip = (fromMac: string, payload: Buffer, to = hostMac) =>
       ethernet({ from: fromMac, to }, ETHERTYPES.ipv4, payload)
-    const targets = [worldAddress, other.address, hostAddress, gateway]
+    const targets = [worldAddress, other.address, hostAddress, nextHop]
     const sources = [
       other.address,
-      gateway,
+      nextHop,
       hostAddress,
       worldAddress,
       '10.88.0.77',
@@ -111,8 +111,8 @@ describe.if(needsRoot('the test of spoofing'))('a guest that spoofs', () => {
         ipv4({ from: address, to: '255.255.255.255', protocol: PROTOCOLS.udp }, udp(67, 68, Buffer.alloc(240))),
         broadcastMac,
       ),
-      // ARP: as the other guest, as the gateway and as nobody, asked and unasked.
-      ...[other.address, gateway, hostAddress, worldAddress, '10.88.0.77'].flatMap(claimed =>
+      // ARP: as the other guest, as the next hop and as nobody, asked and unasked.
+      ...[other.address, nextHop, hostAddress, worldAddress, '10.88.0.77'].flatMap(claimed =>
         ([1, 2] as const).flatMap(operation => [
           ethernet(
             { from: mac, to: broadcastMac },
@@ -122,13 +122,13 @@ describe.if(needsRoot('the test of spoofing'))('a guest that spoofs', () => {
           ethernet(
             { from: mac, to: broadcastMac },
             ETHERTYPES.arp,
-            arp({ operation, mac, address: claimed, target: gateway }),
+            arp({ operation, mac, address: claimed, target: nextHop }),
           ),
         ]),
       ),
       // Its own address with the MAC of another.
-      ethernet(link, ETHERTYPES.arp, arp({ operation: 2, mac: other.mac, address, target: gateway })),
-      ethernet({ ...link, from: other.mac }, ETHERTYPES.arp, arp({ operation: 2, mac, address, target: gateway })),
+      ethernet(link, ETHERTYPES.arp, arp({ operation: 2, mac: other.mac, address, target: nextHop })),
+      ethernet({ ...link, from: other.mac }, ETHERTYPES.arp, arp({ operation: 2, mac, address, target: nextHop })),
       // IPv6 neighbour and router discovery: solicitations, advertisements, redirects; DHCPv6 and a datagram.
       ...[133, 134, 135, 136, 137].flatMap(type => [v6(type), v6(type, link), v6(type, { ...link, from: other.mac })]),
       ...[
@@ -195,7 +195,7 @@ describe.if(needsRoot('the test of spoofing'))('a guest that spoofs', () => {
     // kernel's filters.
     await network.apply(ruleset())
     // Both know each other, as they do after the first packet.
-    expect(await network.reach(netns, gateway, 8442)).toBe(guest(1).address)
+    expect(await network.reach(netns, nextHop, 8442)).toBe(guest(1).address)
     expect(await network.reach(netns, worldAddress, 80)).toBe(hostAddress)
     await expectNothingThrough()
     expect(await network.reach(netns, worldAddress, 80)).toBe(hostAddress)
@@ -207,8 +207,8 @@ describe.if(needsRoot('the test of spoofing'))('a guest that spoofs', () => {
     await network.listen(netns, '0.0.0.0', 22)
     const ways = async () => [
       await network.reach(netns, worldAddress, 80),
-      await network.reach(netns, gateway, 8442),
-      await network.reach(netns, gateway, 8442, { localPort: 2222 }),
+      await network.reach(netns, nextHop, 8442),
+      await network.reach(netns, nextHop, 8442, { localPort: 2222 }),
       await network.reach(world, guest(1).address, 22),
       await network.reach(host, guest(1).address, 22),
     ]

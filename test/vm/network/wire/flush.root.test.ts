@@ -3,7 +3,7 @@
 // root.
 
 import { afterAll, beforeAll, beforeEach, expect, test } from 'bun:test'
-import { gateway, guest, hostPlan, link, plan } from '../../../../scripts/rigs/guest/two-guests.ts'
+import { guest, hostPlan, link, nextHop, plan } from '../../../../scripts/rigs/guest/two-guests.ts'
 import { inOwnNetns } from '../../../../scripts/rigs/netns.ts'
 import {
   addressBytes,
@@ -207,7 +207,7 @@ inOwnNetns(
       await sendWhile(async () => {
         await command(['ip', 'address', 'add', `${fresh}/24`, 'dev', 'uplink'])
         await Bun.sleep(300)
-      }, [fresh, hostAddress, gateway])
+      }, [fresh, hostAddress, nextHop])
       expect(heard).toBe(0)
       // It does hear who is allowed to speak.
       wire.arrive(udpPacket({ source: worldAddress, destination: fresh }, 100))

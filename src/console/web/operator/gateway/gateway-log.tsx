@@ -1,7 +1,7 @@
 // The last lines of the log of the gateway's VM: ids and codes, never text of a request.
 
 import type { Static } from '@sinclair/typebox'
-import type { AdminGatewayLog } from '../../../../contract/admin/gateways.ts'
+import type { AdminGatewayVmLog } from '../../../../contract/admin/gateway-vms.ts'
 import { useLoaded } from '../../core/loaded.ts'
 import type { LoadRequest } from '../../core/request.ts'
 import { operate } from '../../core/session.ts'
@@ -12,7 +12,7 @@ import { CommandLine } from '../../parts/text.tsx'
 const everyMs = 5_000
 
 export function GatewayLog() {
-  const load = (options: LoadRequest) => operate<Static<typeof AdminGatewayLog>>('/inference/log', options)
+  const load = (options: LoadRequest) => operate<Static<typeof AdminGatewayVmLog>>('/inference/log', options)
   const found = useLoaded('/inference/log', load, { topics: ['gateway'], everyMs })
   return (
     <Card title="Its log" wide>

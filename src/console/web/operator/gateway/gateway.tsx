@@ -1,7 +1,7 @@
 // The inference gateway: its VMs and their update, upstreams, and the metrics of its requests as they come.
 
 import { useSignal } from '@preact/signals'
-import type { AdminGateways } from '../../../../contract/admin/gateways.ts'
+import type { AdminGatewayVms } from '../../../../contract/admin/gateway-vms.ts'
 import { useAction } from '../../core/action.ts'
 import { commandOf } from '../../core/command.ts'
 import { countText } from '../../core/format.ts'
@@ -15,7 +15,7 @@ import { GatewayCharts } from './gateway-charts.tsx'
 import { GatewayLog } from './gateway-log.tsx'
 import { Upstreams } from './upstreams.tsx'
 
-type Gateway = AdminGateways['gateways'][number]
+type GatewayVm = AdminGatewayVms['gateways'][number]
 
 const PLACES = {
   off: 'The gateway is off: listen.inference is empty.',
@@ -24,7 +24,7 @@ const PLACES = {
 } as const
 
 export function GatewayPage() {
-  const found = useLoaded('/inference', options => operate<AdminGateways>('/inference', options), {
+  const found = useLoaded('/inference', options => operate<AdminGatewayVms>('/inference', options), {
     topics: ['gateway'],
   })
   const isUpdating = useSignal(false)
@@ -77,7 +77,7 @@ export function GatewayPage() {
   )
 }
 
-const COLUMNS: readonly Column<Gateway>[] = [
+const COLUMNS: readonly Column<GatewayVm>[] = [
   { name: 'VM', cell: ({ vm }) => <Digest value={vm} /> },
   { name: 'State', cell: row => <StateOf row={row} /> },
   { name: 'Since', cell: ({ since }) => <Time at={since} /> },
@@ -95,7 +95,7 @@ const COLUMNS: readonly Column<Gateway>[] = [
   { name: 'Usage booked', isNumber: true, isWide: true, cell: row => <Booked row={row} /> },
 ]
 
-function StateOf({ row: { state, problem, reason } }: { row: Gateway }) {
+function StateOf({ row: { state, problem, reason } }: { row: GatewayVm }) {
   const remark = problem ?? reason
   return (
     <>
@@ -109,11 +109,11 @@ function StateOf({ row: { state, problem, reason } }: { row: Gateway }) {
   )
 }
 
-function Booked({ row: { usage_booked: booked, usage_waiting: waiting } }: { row: Gateway }) {
+function Booked({ row: { usage_booked: booked, usage_waiting: waiting } }: { row: GatewayVm }) {
   return <>{countText(booked) + (waiting === null || waiting === 0 ? '' : `, ${countText(waiting)} wait`)}</>
 }
 
-function Vms({ gateways }: { gateways: readonly Gateway[] }) {
+function Vms({ gateways }: { gateways: readonly GatewayVm[] }) {
   return (
     <Card title="Its VMs" wide>
       {gateways.length === 0 ? (

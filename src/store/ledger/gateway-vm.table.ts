@@ -3,14 +3,14 @@
 import { integer, sqliteTable, text } from 'drizzle-orm/sqlite-core'
 
 /** `serving`: at most one; the firewall sends new connections to it. `draining`: it finishes open requests. */
-const GATEWAY_STATES = ['starting', 'serving', 'draining', 'gone'] as const
+const GATEWAY_VM_STATES = ['starting', 'serving', 'draining', 'gone'] as const
 
-export const gateways = sqliteTable('gateways', {
+export const gatewayVms = sqliteTable('gateways', {
   vmId: text('vm_id').primaryKey(),
   hostId: text('host_id').notNull(),
   /** Digest of its launch parameters, workload included: a VM with another is replaced. */
   shape: text('shape').notNull(),
-  state: text('state', { enum: GATEWAY_STATES }).notNull(),
+  state: text('state', { enum: GATEWAY_VM_STATES }).notNull(),
   /** Why it ended, as text. */
   reason: text('reason'),
   /** The VM's verified Ed25519 receipt key, base64url, which signs the usage. */
@@ -22,5 +22,5 @@ export const gateways = sqliteTable('gateways', {
   changedAtMs: integer('changed_at_ms').notNull(),
 })
 
-export type GatewayVm = typeof gateways.$inferSelect
-export type GatewayState = GatewayVm['state']
+export type GatewayVm = typeof gatewayVms.$inferSelect
+export type GatewayVmState = GatewayVm['state']

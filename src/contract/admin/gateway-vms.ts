@@ -12,7 +12,7 @@ const Time = Type.String({ description: 'ISO 8601 UTC' })
 const GatewayPlacement = OneOf(['vm', 'host', 'off'])
 
 /** VMs of the gateway: those that are, then the last that were. */
-export const AdminGateways = Closed({
+export const AdminGatewayVms = Closed({
   placement: GatewayPlacement,
   /** Why no VM serves, or no newer one; null if nothing is known to be wrong. */
   problem: TextOrNull,
@@ -39,9 +39,9 @@ export const AdminGateways = Closed({
     }),
   ),
 })
-export type AdminGateways = Static<typeof AdminGateways>
+export type AdminGatewayVms = Static<typeof AdminGatewayVms>
 
-export const AdminGatewayLog = Closed({
+export const AdminGatewayVmLog = Closed({
   lines: Type.Array(Closed({ seq: Type.Integer({ minimum: 0 }), line: Type.String() })),
 })
 

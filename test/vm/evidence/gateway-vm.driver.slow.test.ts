@@ -16,7 +16,7 @@ import { openSimulatedHost } from '../../../src/host/simulated-host.ts'
 import { openStore } from '../../../src/store/db.ts'
 import { recordLaunch } from '../../../src/store/ledger/launch.query.ts'
 import { insertVm, moveVm } from '../../../src/store/ledger/vm.query.ts'
-import { gatewayChannelLimits, VmGateways } from '../../../src/vm/evidence/gateway.driver.ts'
+import { GatewayVmRequests, gatewayVmChannelLimits } from '../../../src/vm/evidence/gateway-vm.driver.ts'
 import type { EvidenceSources } from '../../../src/vm/evidence/report.driver.ts'
 import { hostDataOf } from '../../../src/vm/launch/expected.plan.ts'
 import { gatewayStatus, startGatewayGuest } from '../../rigs/gateway/guest.ts'
@@ -70,23 +70,23 @@ async function bench(stack: AsyncDisposableStack, options: Options = {}) {
   const hostData = options.recordedAs ?? toHex(hostDataOf({ document: launch, workload: text }))
   recordLaunch(db, { vmId, document: launch, workload: text, measurement, hostData, operatorKey, launchedAtMs: 3 })
   const guest = stack.use(startGatewayGuest(join(dir, vmId)))
-  const limits = gatewayChannelLimits
+  const limits = gatewayVmChannelLimits
   const channel = await connectChannel(guest.path, { idPrefix: 'p', timeoutMs: 20_000, onClose: () => {}, limits })
   stack.defer(() => channel.close())
   const state = { attached: true }
-  const gateways = new VmGateways({
+  const gatewayVms = new GatewayVmRequests({
     db,
     sources: { collateral: null, simulated: async () => host, ...options.sources },
     linkOf: () => (state.attached ? { channel } : null),
   })
-  return { vmId, guest, gateways, state, hostData }
+  return { vmId, guest, gatewayVms, state, hostData }
 }
 
 describe('what is said to it', () => {
   test('goal: the workload goes over in pieces, with its digest and what a simulated platform reports', async () => {
     await using stack = new AsyncDisposableStack()
-    const { vmId, guest, gateways, hostData } = await bench(stack)
-    await gateways.workload(vmId, timeoutMs)
+    const { vmId, guest, gatewayVms, hostData } = await bench(stack)
+    await gatewayVms.workload(vmId, timeoutMs)
     expect(guest.documents.map(({ kind, bytes }) => [kind, bytes.toString()])).toEqual([['workload', workload]])
     expect(guest.requests.map(({ op }) => op)).toEqual(['piece', 'piece', 'piece', 'workload'])
     expect(guest.requests.at(-1)).toMatchObject({ sha256: hostData, simulated: { measurement, operatorKey, hostData } })
@@ -94,22 +94,22 @@ describe('what is said to it', () => {
 
   test('goal: a guest with a report device is told nothing of its launch', async () => {
     await using stack = new AsyncDisposableStack()
-    const { vmId, guest, gateways } = await bench(stack, { platform: 'snp' })
-    await gateways.workload(vmId, timeoutMs)
+    const { vmId, guest, gatewayVms } = await bench(stack, { platform: 'snp' })
+    await gatewayVms.workload(vmId, timeoutMs)
     expect(guest.requests.at(-1)).toMatchObject({ op: 'workload', simulated: null })
   })
 
   test('goal: documents that are sent at the same time arrive whole, one after the other, and only so many wait', async () => {
     await using stack = new AsyncDisposableStack()
-    const { vmId, guest, gateways } = await bench(stack)
+    const { vmId, guest, gatewayVms } = await bench(stack)
     const signature = new Uint8Array(64)
     const snapshots = [1, 2, 3].map(fill => new Uint8Array(pieceBytesMax * fill + fill).fill(fill))
     const sent = [
-      ...snapshots.map(bytes => gateways.control(vmId, { bytes, signature }, timeoutMs)),
-      gateways.workload(vmId, timeoutMs),
+      ...snapshots.map(bytes => gatewayVms.control(vmId, { bytes, signature }, timeoutMs)),
+      gatewayVms.workload(vmId, timeoutMs),
     ]
     const [bytes = new Uint8Array()] = snapshots
-    expect(await failure(gateways.control(vmId, { bytes, signature }, timeoutMs))).toMatchObject({
+    expect(await failure(gatewayVms.control(vmId, { bytes, signature }, timeoutMs))).toMatchObject({
       code: 'channel.refused',
     })
     expect((await Promise.all(sent)).slice(0, 3)).toEqual([3, 3, 3])
@@ -118,31 +118,35 @@ describe('what is said to it', () => {
       workload.length,
     ])
     // And afterwards it takes more.
-    expect(await gateways.control(vmId, { bytes, signature }, timeoutMs)).toBe(3)
+    expect(await gatewayVms.control(vmId, { bytes, signature }, timeoutMs)).toBe(3)
   })
 
   test('goal: a document over its bound is refused before a byte of it is sent; one at the bound goes over', async () => {
     await using stack = new AsyncDisposableStack()
-    const { vmId, guest, gateways } = await bench(stack)
+    const { vmId, guest, gatewayVms } = await bench(stack)
     const signature = new Uint8Array(64)
     const whole = new Uint8Array(documentBytesMax.control)
     const tooLong = { bytes: new Uint8Array(documentBytesMax.control + 1), signature }
-    expect(await failure(gateways.control(vmId, tooLong, timeoutMs))).toMatchObject({ code: 'channel.refused' })
+    expect(await failure(gatewayVms.control(vmId, tooLong, timeoutMs))).toMatchObject({ code: 'channel.refused' })
     expect(guest.requests).toEqual([])
-    expect(await gateways.control(vmId, { bytes: whole, signature }, timeoutMs)).toBe(3)
+    expect(await gatewayVms.control(vmId, { bytes: whole, signature }, timeoutMs)).toBe(3)
   })
 
   test('goal: every other operation gets its typed response, and a response of another kind is refused', async () => {
     await using stack = new AsyncDisposableStack()
-    const { vmId, guest, gateways, state } = await bench(stack)
+    const { vmId, guest, gatewayVms, state } = await bench(stack)
     const asked = { known: ['a'], booked: 7, waitMs: 0 }
-    expect(await gateways.next(vmId, asked, timeoutMs)).toEqual({ status: gatewayStatus, wants: [], usage: null })
+    expect(await gatewayVms.next(vmId, asked, timeoutMs)).toEqual({ status: gatewayStatus, wants: [], usage: null })
     const from = { logFrom: 5, metricsFrom: 0 }
-    expect(await gateways.report(vmId, from, timeoutMs)).toEqual({ metrics: 'up 1\n', metricsChars: 5, log: [] })
-    await gateways.tell(vmId, { op: 'addresses', hosts: { 'upstream.test': ['192.0.2.9'] } }, timeoutMs)
-    await gateways.tell(vmId, { op: 'evidence_for', want: 'w', evidence: null, problem: 'no certificates' }, timeoutMs)
-    await gateways.tell(vmId, { op: 'certificate_for', want: 'w', clients: 'PEM', guests: 'PEM' }, timeoutMs)
-    await gateways.tell(vmId, { op: 'drain' }, timeoutMs)
+    expect(await gatewayVms.report(vmId, from, timeoutMs)).toEqual({ metrics: 'up 1\n', metricsChars: 5, log: [] })
+    await gatewayVms.tell(vmId, { op: 'addresses', hosts: { 'upstream.test': ['192.0.2.9'] } }, timeoutMs)
+    await gatewayVms.tell(
+      vmId,
+      { op: 'evidence_for', want: 'w', evidence: null, problem: 'no certificates' },
+      timeoutMs,
+    )
+    await gatewayVms.tell(vmId, { op: 'certificate_for', want: 'w', clients: 'PEM', guests: 'PEM' }, timeoutMs)
+    await gatewayVms.tell(vmId, { op: 'drain' }, timeoutMs)
     expect(guest.requests.map(({ id: _, ...request }) => request)).toEqual([
       { op: 'next', ...asked },
       { op: 'report', ...from },
@@ -153,18 +157,18 @@ describe('what is said to it', () => {
     ])
     guest.answer = () => ({})
     for (const work of [
-      gateways.next(vmId, asked, timeoutMs),
-      gateways.report(vmId, { logFrom: 0, metricsFrom: 0 }, timeoutMs),
-      gateways.control(vmId, { bytes: new Uint8Array(1), signature: new Uint8Array(64) }, timeoutMs),
+      gatewayVms.next(vmId, asked, timeoutMs),
+      gatewayVms.report(vmId, { logFrom: 0, metricsFrom: 0 }, timeoutMs),
+      gatewayVms.control(vmId, { bytes: new Uint8Array(1), signature: new Uint8Array(64) }, timeoutMs),
     ])
       expect(await failure(work)).toMatchObject({ code: 'channel.refused' })
     state.attached = false
-    expect(await failure(gateways.tell(vmId, { op: 'drain' }, timeoutMs))).toMatchObject({ code: 'channel.closed' })
+    expect(await failure(gatewayVms.tell(vmId, { op: 'drain' }, timeoutMs))).toMatchObject({ code: 'channel.closed' })
   })
 
   test('goal: what a guest says out of all bounds is no answer', async () => {
     await using stack = new AsyncDisposableStack()
-    const { vmId, guest, gateways } = await bench(stack)
+    const { vmId, guest, gatewayVms } = await bench(stack)
     const row = {
       id: 'r',
       atMs: 1,
@@ -190,10 +194,10 @@ describe('what is said to it', () => {
     const asked = { known: [], booked: 0, waitMs: 0 }
     for (const change of hostile) {
       guest.answer = () => ({ next: { status: gatewayStatus, wants: [], usage: null, ...change } })
-      expect(await failure(gateways.next(vmId, asked, 100))).toMatchObject({ code: 'channel.timeout' })
+      expect(await failure(gatewayVms.next(vmId, asked, 100))).toMatchObject({ code: 'channel.timeout' })
     }
     guest.answer = () => ({ next: { status: gatewayStatus, wants: [], usage } })
-    expect((await gateways.next(vmId, asked, timeoutMs)).usage?.rows).toHaveLength(1)
+    expect((await gatewayVms.next(vmId, asked, timeoutMs)).usage?.rows).toHaveLength(1)
   })
 })
 
@@ -202,8 +206,8 @@ describe('evidence', () => {
 
   test('goal: the simulated platform reports the workload as HOST_DATA, and the launch document comes beside it', async () => {
     await using stack = new AsyncDisposableStack()
-    const { vmId, gateways, hostData } = await bench(stack)
-    const found = await gateways.completeEvidence(vmId, wanted)
+    const { vmId, gatewayVms, hostData } = await bench(stack)
+    const found = await gatewayVms.completeEvidence(vmId, wanted)
     const report = decodeReport(fromBase64Url(found.evidence.report) ?? new Uint8Array())
     expect([toHex(report.hostData), toHex(report.measurement), toHex(report.idKeyDigest)]).toEqual([
       hostData,
@@ -222,7 +226,7 @@ describe('evidence', () => {
       asked += 1
       return { ok: false, reason: 'away', retryAfterMs: null }
     }
-    const { vmId, gateways, hostData } = await bench(stack, { platform: 'snp', sources: { collateral } })
+    const { vmId, gatewayVms, hostData } = await bench(stack, { platform: 'snp', sources: { collateral } })
     const own = {
       reportData,
       measurement: fromHex(measurement) ?? new Uint8Array(),
@@ -230,7 +234,7 @@ describe('evidence', () => {
     }
     const complete = async (change: Partial<Parameters<typeof host.evidence>[0]>) => {
       const { report } = await host.evidence({ ...own, ...change })
-      const failed = await failure(gateways.completeEvidence(vmId, { ...wanted, report: toBase64Url(report) }))
+      const failed = await failure(gatewayVms.completeEvidence(vmId, { ...wanted, report: toBase64Url(report) }))
       return `${failed.code} ${failed.message}`
     }
     expect(await complete({ hostData: hostDataOf({ document: launch, workload: null }) })).toMatch(/refused.*HOST_DATA/)
@@ -245,7 +249,7 @@ describe('evidence', () => {
     expect(await complete({})).toMatch(/attest\.unavailable.*away/)
     expect(asked).toBe(1)
     // Without a report device on a host with one, and the other way round.
-    expect(await failure(gateways.completeEvidence(vmId, wanted))).toMatchObject({ code: 'channel.refused' })
+    expect(await failure(gatewayVms.completeEvidence(vmId, wanted))).toMatchObject({ code: 'channel.refused' })
   })
 
   test('goal: a VM that was launched without a workload, or with another than is on record, gets none', async () => {
@@ -254,8 +258,8 @@ describe('evidence', () => {
       [{ workload: null }, 'without a workload'],
       [{ recordedAs: '00'.repeat(32) }, 'not the one that it was launched with'],
     ] as const) {
-      const { vmId, gateways, guest } = await bench(stack, options)
-      for (const work of [gateways.completeEvidence(vmId, wanted), gateways.workload(vmId, timeoutMs)]) {
+      const { vmId, gatewayVms, guest } = await bench(stack, options)
+      for (const work of [gatewayVms.completeEvidence(vmId, wanted), gatewayVms.workload(vmId, timeoutMs)]) {
         const failed = await failure(work)
         expect([failed.code, failed.message]).toEqual(['attest.unavailable', expect.stringContaining(words)])
       }
@@ -265,8 +269,8 @@ describe('evidence', () => {
 
   test('goal: bytes that are no canonical base64url are refused', async () => {
     await using stack = new AsyncDisposableStack()
-    const { vmId, gateways } = await bench(stack)
-    const work = gateways.completeEvidence(vmId, { ...wanted, reportData: `${'A'.repeat(85)}B` })
+    const { vmId, gatewayVms } = await bench(stack)
+    const work = gatewayVms.completeEvidence(vmId, { ...wanted, reportData: `${'A'.repeat(85)}B` })
     expect(await failure(work)).toMatchObject({ code: 'channel.refused' })
   })
 
@@ -275,8 +279,8 @@ describe('evidence', () => {
     const simulated: EvidenceSources['simulated'] = async () => ({
       evidence: async asked => ({ ...(await host.evidence(asked)), crl: new Uint8Array(16_385) }),
     })
-    const { vmId, gateways } = await bench(stack, { sources: { simulated } })
-    const failed = await failure(gateways.completeEvidence(vmId, wanted))
+    const { vmId, gatewayVms } = await bench(stack, { sources: { simulated } })
+    const failed = await failure(gatewayVms.completeEvidence(vmId, wanted))
     expect([failed.code, failed.message]).toEqual(['channel.refused', expect.stringContaining('/crl')])
   })
 })

@@ -9,11 +9,11 @@ import { until } from '../../scripts/rigs/until.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
-import { GatewaySupervisor } from '../../src/enclave-host/gateway-supervisor.ts'
-import { gatewayLeaks } from '../../src/enclave-host/leaks.ts'
+import { GatewayVmSupervisor } from '../../src/enclave-host/gateway-vm-supervisor.ts'
+import { findGatewayVmLeaks } from '../../src/enclave-host/leaks.ts'
 import { revokeGatewayKey } from '../../src/store/directory/gateway-key.query.ts'
 import { sumUsage } from '../../src/store/directory/usage/usage.query.ts'
-import { listGateways, moveGateway } from '../../src/store/ledger/gateway.query.ts'
+import { listGatewayVms, moveGatewayVm } from '../../src/store/ledger/gateway-vm.query.ts'
 import { vmById } from '../../src/store/ledger/vm.query.ts'
 import { prefixOf } from '../rigs/gateway/keys.ts'
 
@@ -30,10 +30,10 @@ type KeeperOptions = {
   readonly gpus?: readonly string[]
 }
 
-function keeperOf(bench: EnclaveBench, options: KeeperOptions = {}): GatewaySupervisor {
+function keeperOf(bench: EnclaveBench, options: KeeperOptions = {}): GatewayVmSupervisor {
   const { patienceMs = 60_000, beforeServing = () => {}, gpus = [] } = options
   const log = createLogger({ level: 'info', sink: line => void bench.log.push(line), nowMs: systemClock.nowMs })
-  return new GatewaySupervisor({
+  return new GatewayVmSupervisor({
     store: bench.store.ledger,
     hostId: bench.store.hostId,
     engine: bench.engine,
@@ -114,7 +114,7 @@ test(
     expect(keeper.replace()).toBe(true)
     const second = await serving(bench, first)
     expect((await chat(bench, second, key)).status).toBe(200)
-    expect(listGateways(bench.store.ledger.db, bench.store.hostId).map(row => row.state)).toEqual([
+    expect(listGatewayVms(bench.store.ledger.db, bench.store.hostId).map(row => row.state)).toEqual([
       'draining',
       'serving',
     ])
@@ -123,7 +123,7 @@ test(
     await until(
       'the old one is gone',
       60_000,
-      () => listGateways(bench.store.ledger.db, bench.store.hostId).length === 1,
+      () => listGatewayVms(bench.store.ledger.db, bench.store.hostId).length === 1,
     )
     await until('the rows of both are booked', 60_000, () => usageOf(bench).requests === 2)
     const routes = bench.routes.map(route => route.serving)
@@ -146,7 +146,7 @@ test(
     const first = await serving(bench)
     const held = await heldStream(() => chat(bench, first, key, { stream: true }))
     expect(keeper.replace()).toBe(true)
-    const states = () => listGateways(bench.store.ledger.db, bench.store.hostId).map(row => row.state)
+    const states = () => listGatewayVms(bench.store.ledger.db, bench.store.hostId).map(row => row.state)
     await until('the old one drains, alone', 60_000, () => states().join() === 'draining')
     await until('nobody is led to it', 60_000, () => bench.routes.at(-1)?.serving === null)
     held.release()
@@ -197,14 +197,14 @@ test(
     const second = keeperOf(bench)
     await using _keeper = { [Symbol.asyncDispose]: () => second.stop() }
     // Only its row is known: with a host that restarted, the VM died.
-    expect(second.view().gateways).toMatchObject([
+    expect(second.view().gatewayVms).toMatchObject([
       { vmId, state: 'serving', problem: expect.stringContaining('has not reported') },
     ])
     second.start()
-    await until('it is heard from', 60_000, () => second.view().gateways[0]?.problem === null)
+    await until('it is heard from', 60_000, () => second.view().gatewayVms[0]?.problem === null)
     await until('the firewall hears of it again', 60_000, () => bench.routes.length > routed)
     await until('the row is booked', 60_000, () => usageOf(bench).requests === 1)
-    expect(listGateways(bench.store.ledger.db, bench.store.hostId).map(row => row.vmId)).toEqual([vmId])
+    expect(listGatewayVms(bench.store.ledger.db, bench.store.hostId).map(row => row.vmId)).toEqual([vmId])
   },
   testMs,
 )
@@ -233,13 +233,15 @@ test(
     await using bench = await EnclaveBench.start({ upstreams: [{ url: upstream.url }] })
     const { vmId } = await bench.serve()
     const { db } = bench.store.ledger
-    moveGateway(db, { vmId, from: ['starting'], to: 'gone', reason: 'it was replaced', nowMs: 5 })
-    expect(gatewayLeaks(db, bench.store.hostId)).toMatchObject([{ kind: 'gateway', name: vmId, detail: 'unknown' }])
+    moveGatewayVm(db, { vmId, from: ['starting'], to: 'gone', reason: 'it was replaced', nowMs: 5 })
+    expect(findGatewayVmLeaks(db, bench.store.hostId)).toMatchObject([
+      { kind: 'gateway', name: vmId, detail: 'unknown' },
+    ])
     const keeper = keeperOf(bench)
     await using _keeper = { [Symbol.asyncDispose]: () => keeper.stop() }
     keeper.start()
     await serving(bench, vmId)
-    await until('the other is dismissed', 60_000, () => gatewayLeaks(db, bench.store.hostId).length === 0)
+    await until('the other is dismissed', 60_000, () => findGatewayVmLeaks(db, bench.store.hostId).length === 0)
     expect(vmById(db, vmId)?.desired).toBe('gone')
   },
   testMs,
@@ -278,7 +280,7 @@ test(
     expect((await chat(bench, vmId, key)).status).toBe(200)
     const ofWorker = async () => (await chat(bench, vmId, key, { model: 'w' })).status
     await until('its own model is refused', 60_000, async () => (await ofWorker()) === 502)
-    await until('its host reads why', 60_000, () => keeper.view().gateways[0]?.problem?.includes('the worker:'))
+    await until('its host reads why', 60_000, () => keeper.view().gatewayVms[0]?.problem?.includes('the worker:'))
   },
   testMs,
 )
@@ -302,7 +304,7 @@ test(
     held.release()
     await (await held.stream).text()
     await until('the old one is gone', 60_000, () => {
-      return listGateways(bench.store.ledger.db, bench.store.hostId).length === 1
+      return listGatewayVms(bench.store.ledger.db, bench.store.hostId).length === 1
     })
     expect(await keeper.lowerBudget(scope)).toEqual({ nanoUsd: 0, tokens: 0 })
   },

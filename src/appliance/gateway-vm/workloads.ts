@@ -11,13 +11,13 @@ import { readAllowlist } from '../../inference/attestation/allowlist-file.ts'
 import { loadUpstream } from '../../inference/upstream/load-target.ts'
 import type { UpstreamTarget } from '../../inference/upstream/target.ts'
 import { loadGpus } from '../../inference/worker/gpu-policy.ts'
-import { gatewayWorkload } from '../workload.ts'
-import { GatewayModel } from './model.ts'
+import { composeWorkloadText } from '../workload.ts'
+import { GatewayVmModel } from './model.ts'
 
-export type GatewayWorkloads = {
+export type GatewayVmWorkloads = {
   readonly upstreams: UpstreamTarget[]
   readonly controlKey: ControlKey
-  readonly models: GatewayModel
+  readonly models: GatewayVmModel
   /** The canonical text for a VM of this image. Faults: config.file, config.invalid, image.invalid. */
   readonly textFor: (manifest: ImageManifest) => string
 }
@@ -30,10 +30,10 @@ type WorkloadsParts = {
 }
 
 /** Faults: config.file (files of upstreams), internal (the control key). */
-export function composeGatewayWorkloads({ config, stateDir, clock, log }: WorkloadsParts): GatewayWorkloads {
+export function composeGatewayVmWorkloads({ config, stateDir, clock, log }: WorkloadsParts): GatewayVmWorkloads {
   const upstreams = config.inference.upstreams.map(loadUpstream)
   const controlKey = openControlKey(controlKeyFile(stateDir))
-  const models = new GatewayModel({ config, stateDir, clock, log: log.unit('inference') })
+  const models = new GatewayVmModel({ config, stateDir, clock, log: log.unit('inference') })
   const gpus = loadGpus(config.inference.worker)
   const allowlistFile = join(stateDir, 'allowlist.json')
   return {
@@ -42,7 +42,7 @@ export function composeGatewayWorkloads({ config, stateDir, clock, log }: Worklo
     models,
     textFor: manifest => {
       const bytes = readAllowlist(allowlistFile)
-      return gatewayWorkload({
+      return composeWorkloadText({
         config,
         manifest,
         upstreams,

@@ -10,7 +10,7 @@ import type { Config } from '../../config/schema.ts'
 import { ensureModel } from '../../host/models/ensure.ts'
 import { loadModel, type StoredModel } from '../../host/models/models.ts'
 
-export type GatewayModelDeps = {
+export type GatewayVmModelDeps = {
   readonly config: Config
   readonly stateDir: string
   readonly clock: Clock
@@ -19,12 +19,12 @@ export type GatewayModelDeps = {
 
 const retryRange = { minMs: 2_000, maxMs: 60_000 }
 
-export class GatewayModel {
-  readonly #deps: GatewayModelDeps
+export class GatewayVmModel {
+  readonly #deps: GatewayVmModelDeps
   #made: StoredModel | null = null
   #problem = 'the disk of the model is being made'
 
-  constructor(deps: GatewayModelDeps) {
+  constructor(deps: GatewayVmModelDeps) {
     this.#deps = deps
   }
 

@@ -3,9 +3,9 @@
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import {
-  type GatewayChange,
-  gatewayHostPlan,
-  gatewayPlan,
+  type GatewayVmChange,
+  gatewayVmHostPlan,
+  gatewayVmPlan,
   hostUpstream,
   listenPort,
   servicePort,
@@ -16,7 +16,7 @@ import {
   hostAddress,
   worldAddress,
 } from '../../../scripts/rigs/guest/network.ts'
-import { gateway, guest } from '../../../scripts/rigs/guest/two-guests.ts'
+import { guest, nextHop } from '../../../scripts/rigs/guest/two-guests.ts'
 import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { present } from '../../../src/base/assert.ts'
@@ -39,9 +39,9 @@ describe.if(needsRoot('the test of the network of gateways'))('the network of th
     readonly hostile: Netns
   }
 
-  const apply = async (change: GatewayChange = {}) => {
-    await network.apply(rulesetText(gatewayPlan(change)))
-    await network.applyHost(hostTableText(gatewayHostPlan(change)))
+  const apply = async (change: GatewayVmChange = {}) => {
+    await network.apply(rulesetText(gatewayVmPlan(change)))
+    await network.applyHost(hostTableText(gatewayVmHostPlan(change)))
   }
   const flushAll = async () => {
     for (const where of [host, network.inside]) await where.run(['nft', 'flush', 'ruleset'])
@@ -98,11 +98,11 @@ describe.if(needsRoot('the test of the network of gateways'))('the network of th
       await reached({
         'world, mapped': [world, hostAddress, listenPort],
         'world, routed': [world, first, servicePort],
-        'instance, mapped': [guests.instance, gateway, listenPort],
+        'instance, mapped': [guests.instance, nextHop, listenPort],
         'instance, routed': [guests.instance, first, servicePort],
         'host, loopback': [host, local, listenPort],
         'host, its own address': [host, hostAddress, listenPort],
-        'host, gateway address': [host, gateway, listenPort],
+        'host, next hop': [host, nextHop, listenPort],
         'host, routed': [host, first, servicePort],
         'world, the other': [world, second, servicePort],
         'instance, the other': [guests.instance, second, servicePort],
@@ -112,10 +112,10 @@ describe.if(needsRoot('the test of the network of gateways'))('the network of th
       'world, routed': `a ${worldAddress}`,
       'instance, mapped': `a ${instance}`,
       'instance, routed': `a ${instance}`,
-      'host, loopback': `a ${gateway}`,
+      'host, loopback': `a ${nextHop}`,
       'host, its own address': `a ${hostAddress}`,
-      'host, gateway address': `a ${gateway}`,
-      'host, routed': `a ${gateway}`,
+      'host, next hop': `a ${nextHop}`,
+      'host, routed': `a ${nextHop}`,
       'world, the other': `b ${worldAddress}`,
       'instance, the other': `b ${instance}`,
     })
@@ -141,7 +141,7 @@ describe.if(needsRoot('the test of the network of gateways'))('the network of th
     // Goal: one port is open, to those who are clients.
     await apply()
     const attempts: Record<string, Attempt> = {
-      'builder, mapped': [guests.builder, gateway, listenPort],
+      'builder, mapped': [guests.builder, nextHop, listenPort],
       'builder, routed': [guests.builder, first, servicePort],
       'instance, address of the host': [guests.instance, hostAddress, listenPort],
     }
@@ -163,11 +163,11 @@ describe.if(needsRoot('the test of the network of gateways'))('the network of th
       ['another port of the upstream', worldAddress, worldPort],
       ['resolver of the world', worldAddress, 53],
       ['service port in the world', worldAddress, servicePort],
-      ['SSH of the host', gateway, 22],
-      ['resolver of the host', gateway, 53],
-      ['instances API', gateway, 8441],
+      ['SSH of the host', nextHop, 22],
+      ['resolver of the host', nextHop, 53],
+      ['instances API', nextHop, 8441],
       ['upstream port at another address of the host', hostAddress, hostUpstream.port],
-      ['mapped port', gateway, listenPort],
+      ['mapped port', nextHop, listenPort],
       ['mapped port at another address', hostAddress, listenPort],
       ['SSH of an instance', instance, 22],
       ['service port of an instance', instance, servicePort],
@@ -202,13 +202,13 @@ describe.if(needsRoot('the test of the network of gateways'))('the network of th
     await apply()
     expect(await reached(attempts)).toEqual(nothing(attempts))
     expect(await network.reach(hostile, worldAddress, 443)).toBe(hostAddress)
-    expect(await network.reach(hostile, gateway, hostUpstream.port)).toBe(guest(5).address)
+    expect(await network.reach(hostile, nextHop, hostUpstream.port)).toBe(guest(5).address)
     // An address of its own choice.
     await hostile.run(['ip', 'address', 'add', '10.88.0.77/32', 'dev', 'eth0'])
     expect(await network.reach(hostile, worldAddress, 443, { localAddress: '10.88.0.77' })).toBeNull()
     await apply({ service: { upstreams: [] } })
     expect(await network.reach(hostile, worldAddress, 443)).toBeNull()
-    expect(await network.reach(hostile, gateway, hostUpstream.port)).toBeNull()
+    expect(await network.reach(hostile, nextHop, hostUpstream.port)).toBeNull()
   })
 
   test('no datagram of theirs arrives anywhere', async () => {
@@ -256,21 +256,21 @@ describe.if(needsRoot('the test of the network of gateways'))('the network of th
       'host, another port': [host, first, otherPort],
       'host, SSH': [host, first, 22],
       'to its upstream': [guests.first, worldAddress, 443],
-      'to its upstream here': [guests.first, gateway, hostUpstream.port],
+      'to its upstream here': [guests.first, nextHop, hostUpstream.port],
     }
     await apply({ vms: { 1: { opened: false } }, service: { address: null } })
     const arrived = await network.countArrivals(guests.first)
     expect(await reached(attempts)).toEqual(nothing(attempts))
     expect(await network.countArrivals(guests.first)).toBe(arrived)
-    expect(await network.reach(host, first, servicePort)).toBe(`a ${gateway}`)
+    expect(await network.reach(host, first, servicePort)).toBe(`a ${nextHop}`)
     // Where none serves, this host answers itself: that nobody listens, as a rule.
     expect(await network.reach(world, hostAddress, listenPort)).toBe(`host ${worldAddress}`)
     // One that is not the one that serves is none of their business.
     await apply({ vms: { 1: { opened: false } }, service: { address: second } })
     expect(await reached(attempts)).toEqual(nothing(attempts))
     expect(await network.reach(world, hostAddress, listenPort)).toBe(`b ${worldAddress}`)
-    await network.apply(rulesetText({ ...gatewayPlan(), gatewayService: null }))
-    await network.applyHost(hostTableText({ ...gatewayHostPlan(), gatewayService: null }))
+    await network.apply(rulesetText({ ...gatewayVmPlan(), gatewayVmService: null }))
+    await network.applyHost(hostTableText({ ...gatewayVmHostPlan(), gatewayVmService: null }))
     expect(await reached({ ...attempts, 'host, routed': [host, first, servicePort] })).toEqual({
       ...nothing(attempts),
       'host, routed': null,
@@ -283,16 +283,16 @@ describe.if(needsRoot('the test of the network of gateways'))('the network of th
       world: [world, hostAddress, listenPort],
       'host, loopback': [host, local, listenPort],
       'host, its own address': [host, hostAddress, listenPort],
-      'host, gateway address': [host, gateway, listenPort],
-      instance: [guests.instance, gateway, listenPort],
+      'host, next hop': [host, nextHop, listenPort],
+      instance: [guests.instance, nextHop, listenPort],
     }
-    const always = { 'host, gateway address': `a ${gateway}`, instance: `a ${instance}` }
+    const always = { 'host, next hop': `a ${nextHop}`, instance: `a ${instance}` }
     await apply({ listen: { address: local, port: listenPort } })
     expect(await reached(attempts)).toEqual({
       world: `host ${worldAddress}`,
       'host, its own address': `host ${hostAddress}`,
       ...always,
-      'host, loopback': `a ${gateway}`,
+      'host, loopback': `a ${nextHop}`,
     })
     await apply({ listen: { address: hostAddress, port: listenPort } })
     expect(await reached(attempts)).toEqual({
@@ -350,7 +350,7 @@ async function leadLoopbackOut(guest: Netns): Promise<void> {
     stdin: [
       'route delete local 127.0.0.0/8 dev lo table local',
       'route delete local 127.0.0.1 dev lo table local',
-      `route add ${local} via ${gateway} dev eth0`,
+      `route add ${local} via ${nextHop} dev eth0`,
     ].join('\n'),
   })
 }

@@ -27,9 +27,9 @@ import {
 } from './report.driver.ts'
 
 /** A gateway under load sends its usage and waits for certificates while more requests come. */
-export const gatewayChannelLimits: ChannelLimits = { readBytesPerSecondMax: 4_194_304, pendingCountMax: 32 }
+export const gatewayVmChannelLimits: ChannelLimits = { readBytesPerSecondMax: 4_194_304, pendingCountMax: 32 }
 
-export type VmGatewaysDeps = {
+export type GatewayVmRequestsDeps = {
   readonly db: LedgerDb
   readonly sources: EvidenceSources
   readonly linkOf: (vmId: string) => Pick<VmLink, 'channel'> | null
@@ -64,7 +64,7 @@ const documentsWaitingMax = 4
 export type WantedEvidence = Pick<Extract<HostRequest, { kind: 'evidence' }>, 'reportData' | 'report'>
 
 /** Complete, not verified. */
-export type GatewayEvidence = {
+export type GatewayVmEvidence = {
   /** The form that the VM gets. */
   readonly evidence: CompletedEvidence
   /** Text of the launch document. */
@@ -78,12 +78,12 @@ export type GatewayEvidence = {
 }
 
 /** Faults of requests: channel.timeout, channel.refused (its message begins with the guest's code), channel.closed. */
-export class VmGateways {
-  readonly #deps: VmGatewaysDeps
+export class GatewayVmRequests {
+  readonly #deps: GatewayVmRequestsDeps
   /** Serializes documents to a VM: the pieces of two would mix. */
   readonly #documents = new Map<string, Serial>()
 
-  constructor(deps: VmGatewaysDeps) {
+  constructor(deps: GatewayVmRequestsDeps) {
     this.#deps = deps
   }
 
@@ -140,7 +140,10 @@ export class VmGateways {
    * key distribution service is called. Faults: channel.refused, attest.unavailable (the message names what is
    * missing and the remedy).
    */
-  async completeEvidence(vmId: string, { reportData, report: guestReport }: WantedEvidence): Promise<GatewayEvidence> {
+  async completeEvidence(
+    vmId: string,
+    { reportData, report: guestReport }: WantedEvidence,
+  ): Promise<GatewayVmEvidence> {
     const launched = launchedVm(this.#deps.db, vmId)
     const { vm, launch } = launched
     const workload = workloadOf(launched)

@@ -3,9 +3,9 @@
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import {
-  type GatewayChange,
-  gatewayHostPlan,
-  gatewayPlan,
+  type GatewayVmChange,
+  gatewayVmHostPlan,
+  gatewayVmPlan,
   listenPort,
   servicePort,
 } from '../../../scripts/rigs/gateway/guests.ts'
@@ -15,7 +15,7 @@ import {
   hostAddress,
   worldAddress,
 } from '../../../scripts/rigs/guest/network.ts'
-import { gateway, guest, plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { guest, nextHop, plan } from '../../../scripts/rigs/guest/two-guests.ts'
 import { killFound } from '../../../scripts/rigs/kill.ts'
 import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
@@ -42,9 +42,9 @@ describe.if(needsRoot('the test of streams of the gateway'))('streams', () => {
   let world: Netns
   let instance: Netns
 
-  const apply = async (change: GatewayChange = {}) => {
-    await network.apply(rulesetText(gatewayPlan(change)))
-    await network.applyHost(hostTableText(gatewayHostPlan(change)))
+  const apply = async (change: GatewayVmChange = {}) => {
+    await network.apply(rulesetText(gatewayVmPlan(change)))
+    await network.applyHost(hostTableText(gatewayVmHostPlan(change)))
   }
   const toSecond = { service: { address: second } } as const
   const open = async (from: Netns, address: string, port: number) => {
@@ -77,8 +77,8 @@ describe.if(needsRoot('the test of streams of the gateway'))('streams', () => {
     // Goal: an update has no gap: no stream is cut, no client comes to the VM that is drained.
     const routes: readonly (readonly [Netns, string, string])[] = [
       [world, hostAddress, worldAddress],
-      [instance, gateway, guest(3).address],
-      [host, local, gateway],
+      [instance, nextHop, guest(3).address],
+      [host, local, nextHop],
       [host, hostAddress, hostAddress],
     ]
     const streams = await Promise.all(routes.map(([from, address]) => open(from, address, listenPort)))
@@ -87,7 +87,7 @@ describe.if(needsRoot('the test of streams of the gateway'))('streams', () => {
     const writer = await network.program(
       host,
       `const { exitCode } = Bun.spawnSync(['nft', '--file', '-'], { stdin: Buffer.from(${JSON.stringify(
-        hostTableText(gatewayHostPlan(toSecond)),
+        hostTableText(gatewayVmHostPlan(toSecond)),
       )}) })
         console.log(exitCode === 0 ? 'up' : 'nft failed'); console.log('pid ' + process.pid); for await (const _ of console);`,
     )
@@ -150,8 +150,8 @@ describe.if(needsRoot('the test of connections to the gateway'))('connections', 
     const [netns, two] = network.guests
     for (const where of [netns, two]) await network.listen(where, '0.0.0.0', servicePort)
     for (const address of others) await network.world.run(['ip', 'address', 'add', `${address}/24`, 'dev', 'eth0'])
-    await network.apply(rulesetText(gatewayPlan()))
-    await network.applyHost(hostTableText(gatewayHostPlan()))
+    await network.apply(rulesetText(gatewayVmPlan()))
+    await network.applyHost(hostTableText(gatewayVmHostPlan()))
   })
   afterAll(() => network?.[Symbol.dispose]())
 
@@ -210,7 +210,7 @@ describe.if(needsRoot('the test of connections to the gateway'))('connections', 
     await holds(perAddressMax, world, hostAddress, listenPort, [worldAddress])
     await holds(allMax, world, hostAddress, listenPort, all)
     await holds(perAddressMax, world, guest(1).address, servicePort, [worldAddress])
-    await holds(perAddressMax, instance, gateway, listenPort, [null])
+    await holds(perAddressMax, instance, nextHop, listenPort, [null])
     const stays = await network.program(
       world,
       `const net = require('node:net'); let up = 0
@@ -219,8 +219,8 @@ describe.if(needsRoot('the test of connections to the gateway'))('connections', 
         for await (const _ of console);`,
     )
     const toSecond = { service: { address: guest(2).address } }
-    await network.apply(rulesetText(gatewayPlan(toSecond)))
-    await network.applyHost(hostTableText(gatewayHostPlan(toSecond)))
+    await network.apply(rulesetText(gatewayVmPlan(toSecond)))
+    await network.applyHost(hostTableText(gatewayVmHostPlan(toSecond)))
     await holds(allMax - 4, world, hostAddress, listenPort, all)
     stays.write('')
   })
@@ -229,14 +229,14 @@ describe.if(needsRoot('the test of connections to the gateway'))('connections', 
     const { world, guests } = network
     const instance = present(guests[2], 'five guests')
     const rate = { services: { ...plan().services, newPerSecondMax: 1 } }
-    const hostRate = { services: { ...gatewayHostPlan().services, newPerSecondMax: 1 } }
-    await network.apply(rulesetText({ ...gatewayPlan(), ...rate }))
-    await network.applyHost(hostTableText({ ...gatewayHostPlan(), ...hostRate }))
+    const hostRate = { services: { ...gatewayVmHostPlan().services, newPerSecondMax: 1 } }
+    await network.apply(rulesetText({ ...gatewayVmPlan(), ...rate }))
+    await network.applyHost(hostTableText({ ...gatewayVmHostPlan(), ...hostRate }))
     try {
       for (const [where, target, port] of [
         [world, hostAddress, listenPort],
         [world, guest(1).address, servicePort],
-        [instance, gateway, listenPort],
+        [instance, nextHop, listenPort],
       ] as const) {
         // An entry keeps the rate that was in force when it was made.
         for (const { run } of [network.host, network.inside])
@@ -248,8 +248,8 @@ describe.if(needsRoot('the test of connections to the gateway'))('connections', 
         expect(refused).toBe(40 - began)
       }
     } finally {
-      await network.apply(rulesetText(gatewayPlan()))
-      await network.applyHost(hostTableText(gatewayHostPlan()))
+      await network.apply(rulesetText(gatewayVmPlan()))
+      await network.applyHost(hostTableText(gatewayVmHostPlan()))
     }
   })
 

@@ -16,34 +16,34 @@ import type { EnclaveStatus } from '../contract/vm/enclave-responses.ts'
 import type { LedgerStore } from '../store/db.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
 import {
-  insertGateway,
-  listGateways,
-  listGoneGateways,
-  moveGateway,
-  purgeGateways,
+  insertGatewayVm,
+  listGatewayVms,
+  listGoneGatewayVms,
+  moveGatewayVm,
+  purgeGatewayVms,
   setReceiptKey,
-} from '../store/ledger/gateway.query.ts'
-import type { GatewayState, GatewayVm } from '../store/ledger/gateway.table.ts'
+} from '../store/ledger/gateway-vm.query.ts'
+import type { GatewayVm, GatewayVmState } from '../store/ledger/gateway-vm.table.ts'
 import type { VmSpec } from '../vm/engine.ts'
 import { Template } from '../vm/held/template.ts'
 import type { Addresses } from './addresses.ts'
 import { unnamedGatewayVms } from './leaks.ts'
-import type { GatewaySession } from './session.ts'
-import type { BudgetPart, BudgetScope, GatewayEngine } from './types.ts'
-import type { UnverifiedGateway, VerifiedGateway } from './verify.ts'
+import type { GatewayVmSession } from './session.ts'
+import type { BudgetPart, BudgetScope, GatewayVmEngine } from './types.ts'
+import type { UnverifiedGatewayVm, VerifiedGatewayVm } from './verify.ts'
 
-export type GatewaySupervisorDeps = Runtime & {
+export type GatewayVmSupervisorDeps = Runtime & {
   readonly store: LedgerStore
   readonly hostId: string
-  readonly engine: GatewayEngine
+  readonly engine: GatewayVmEngine
   /** Launch of a gateway VM that starts now. Fault image.invalid. */
-  readonly wanted: () => WantedGateway
-  readonly newSession: (vmId: string, onChange: () => void) => GatewaySession
+  readonly wanted: () => WantedGatewayVm
+  readonly newSession: (vmId: string, onChange: () => void) => GatewayVmSession
   readonly addresses: Pick<Addresses, 'reached' | 'onChange' | 'isKnown'>
   /** `claimed`: what the VM reports of itself, returned if there is nothing to verify. Fault attest.unavailable. */
-  readonly verify: (vmId: string, claimed: UnverifiedGateway) => Promise<VerifiedGateway>
+  readonly verify: (vmId: string, claimed: UnverifiedGatewayVm) => Promise<VerifiedGatewayVm>
   /** Called before traffic is routed to a VM; throwing cancels the switch. */
-  readonly beforeServing: (vmId: string, verified: VerifiedGateway) => void
+  readonly beforeServing: (vmId: string, verified: VerifiedGatewayVm) => void
   /** How long a listening VM may have a problem before it serves anyway, if no other VM does. */
   readonly patienceMs: number
   /** Longest time from a VM's row until it serves: after that it is given up, and another one is tried. */
@@ -53,15 +53,15 @@ export type GatewaySupervisorDeps = Runtime & {
   readonly guard: Pick<ClockGuard, 'mayDelete'>
 }
 
-export type WantedGateway = {
+export type WantedGatewayVm = {
   readonly spec: VmSpec & { readonly workload: string }
   /** Digest of all that it is launched from. */
   readonly shape: string
 }
 
-export type GatewayView = {
+export type GatewayVmView = {
   readonly vmId: string
-  readonly state: GatewayState
+  readonly state: GatewayVmState
   readonly address: string | null
   readonly status: EnclaveStatus | null
   readonly sinceMs: number
@@ -85,17 +85,17 @@ const goneKeptMs = 7 * 24 * 3_600_000
 /** No share: limits one response to the operator. */
 const goneShownMax = 10
 
-export class GatewaySupervisor {
-  readonly #deps: GatewaySupervisorDeps
+export class GatewayVmSupervisor {
+  readonly #deps: GatewayVmSupervisorDeps
   readonly #workers: Workers
-  readonly #sessions = new Map<string, GatewaySession>()
+  readonly #sessions = new Map<string, GatewayVmSession>()
   readonly #drainingAges: AgeTracker
   readonly #startingAges: AgeTracker
   readonly #backOff: BackOff
-  readonly #template: Template<WantedGateway>
+  readonly #template: Template<WantedGatewayVm>
   #problem: string | null = null
   /** Result of the last check. */
-  #wanted: WantedGateway | null = null
+  #wanted: WantedGatewayVm | null = null
   /** VMs that the operator has marked for replacement. */
   readonly #outdated = new Set<string>()
   /** The route that the firewall has, as text. */
@@ -103,7 +103,7 @@ export class GatewaySupervisor {
   /** When a VM first listened, monotonic. */
   readonly #listeningSinceMs = new Map<string, number>()
 
-  constructor(deps: GatewaySupervisorDeps) {
+  constructor(deps: GatewayVmSupervisorDeps) {
     this.#deps = deps
     this.#drainingAges = new AgeTracker(deps.clock)
     this.#startingAges = new AgeTracker(deps.clock)
@@ -154,7 +154,7 @@ export class GatewaySupervisor {
   /** A new VM replaces the old one as soon as it is verified. Returns false if there is none to replace. */
   replace(): boolean {
     const { store, hostId, clock } = this.#deps
-    const rows = listGateways(store.db, hostId).filter(row => row.state === 'serving')
+    const rows = listGatewayVms(store.db, hostId).filter(row => row.state === 'serving')
     for (const row of rows) this.#outdated.add(row.vmId)
     if (rows.length > 0) this.#event('gateway.update_asked', { vm: rows.map(row => row.vmId), at: iso(clock.nowMs()) })
     this.#wake()
@@ -162,15 +162,15 @@ export class GatewaySupervisor {
   }
 
   /** Living gateway VMs first, then the most recent ended ones. */
-  view(): { readonly gateways: readonly GatewayView[]; readonly problem: string | null } {
+  view(): { readonly gatewayVms: readonly GatewayVmView[]; readonly problem: string | null } {
     const { store, hostId } = this.#deps
-    const rows = [...listGateways(store.db, hostId), ...listGoneGateways(store.db, hostId, goneShownMax)]
-    return { gateways: rows.map(row => this.#viewOf(row)), problem: this.#template.problem ?? this.#problem }
+    const rows = [...listGatewayVms(store.db, hostId), ...listGoneGatewayVms(store.db, hostId, goneShownMax)]
+    return { gatewayVms: rows.map(row => this.#viewOf(row)), problem: this.#template.problem ?? this.#problem }
   }
 
   /** The VM that serves, or that is to be the first to. */
-  session(): GatewaySession | null {
-    const rows = listGateways(this.#deps.store.db, this.#deps.hostId)
+  session(): GatewayVmSession | null {
+    const rows = listGatewayVms(this.#deps.store.db, this.#deps.hostId)
     const row = rows.find(row => row.state === 'serving') ?? rows.find(row => row.state === 'starting')
     return row === undefined ? null : (this.#sessions.get(row.vmId) ?? null)
   }
@@ -181,7 +181,7 @@ export class GatewaySupervisor {
    */
   async lowerBudget(scope: BudgetScope): Promise<BudgetPart | null> {
     const only = () => {
-      const rows = listGateways(this.#deps.store.db, this.#deps.hostId)
+      const rows = listGatewayVms(this.#deps.store.db, this.#deps.hostId)
       return rows.length === 1 && rows[0]?.state === 'serving' ? rows[0].vmId : null
     }
     const vmId = only()
@@ -189,7 +189,7 @@ export class GatewaySupervisor {
     return only() === vmId ? (kept ?? null) : null
   }
 
-  #viewOf(row: GatewayVm): GatewayView {
+  #viewOf(row: GatewayVm): GatewayVmView {
     const { engine } = this.#deps
     const session = this.#sessions.get(row.vmId)
     const status = session?.status ?? null
@@ -219,7 +219,7 @@ export class GatewaySupervisor {
   async #reconcile(): Promise<void> {
     const { store, hostId, clock, guard } = this.#deps
     this.#wanted = this.#template.read()
-    const rows = listGateways(store.db, hostId)
+    const rows = listGatewayVms(store.db, hostId)
     for (const ages of [this.#drainingAges, this.#startingAges]) ages.keepOnly(rows.map(({ vmId }) => vmId))
     for (const row of rows) await this.#reconcileVm(row)
     this.#dismissUnnamed()
@@ -229,7 +229,7 @@ export class GatewaySupervisor {
       this.#startIfNeeded(this.#wanted)
     }
     await this.#route()
-    if (guard.mayDelete()) purgeGateways(store.db, clock.nowMs() - goneKeptMs)
+    if (guard.mayDelete()) purgeGatewayVms(store.db, clock.nowMs() - goneKeptMs)
   }
 
   /**
@@ -253,7 +253,7 @@ export class GatewaySupervisor {
     if ((isIdle && status.state === 'draining') || isLate) await this.#end(row, 'it was replaced')
   }
 
-  #sessionOf(row: GatewayVm): GatewaySession {
+  #sessionOf(row: GatewayVm): GatewayVmSession {
     const known = this.#sessions.get(row.vmId)
     if (known !== undefined) return known
     const session = this.#deps.newSession(row.vmId, () => this.#wake())
@@ -266,7 +266,7 @@ export class GatewaySupervisor {
   async #promote(): Promise<void> {
     const { store, hostId, engine, verify, addresses, log, clock } = this.#deps
     if (!addresses.isKnown) return
-    const rows = listGateways(store.db, hostId)
+    const rows = listGatewayVms(store.db, hostId)
     const serving = rows.find(row => row.state === 'serving')
     for (const row of rows.filter(row => row.state === 'starting').toReversed()) {
       if (!this.#isWanted(row)) {
@@ -279,7 +279,7 @@ export class GatewaySupervisor {
         if (isOver) await this.#end(row, `it was not ready in time: ${problem ?? 'no status received'}`)
         continue
       }
-      let verified: VerifiedGateway
+      let verified: VerifiedGatewayVm
       try {
         verified = await verify(row.vmId, { receiptKey })
       } catch (error) {
@@ -305,8 +305,8 @@ export class GatewaySupervisor {
       const nowMs = clock.nowMs()
       store.transact(tx => {
         setReceiptKey(tx, row.vmId, verified.receiptKey)
-        if (serving !== undefined) moveGateway(tx, { vmId: serving.vmId, from: ['serving'], to: 'draining', nowMs })
-        moveGateway(tx, { vmId: row.vmId, from: ['starting'], to: 'serving', nowMs })
+        if (serving !== undefined) moveGatewayVm(tx, { vmId: serving.vmId, from: ['serving'], to: 'draining', nowMs })
+        moveGatewayVm(tx, { vmId: row.vmId, from: ['starting'], to: 'serving', nowMs })
       })
       this.#backOff.reset()
       this.#problem = null
@@ -330,16 +330,16 @@ export class GatewaySupervisor {
   }
 
   /** Starts a VM where none that is wanted serves or starts. */
-  #startIfNeeded({ shape, spec }: WantedGateway): void {
+  #startIfNeeded({ shape, spec }: WantedGatewayVm): void {
     const { store, hostId, clock, random, log } = this.#deps
-    const rows = listGateways(store.db, hostId)
+    const rows = listGatewayVms(store.db, hostId)
     const isThere = rows.some(row => (row.state === 'serving' || row.state === 'starting') && this.#isWanted(row))
     if (isThere || this.#backOff.waitMs() > 0) return
     if ((spec.gpus ?? []).length > 0 && !this.#areGpusFree(rows)) return
     const vmId = newUuid(random)
-    insertGateway(store.db, { vmId, hostId, shape, nowMs: clock.nowMs() })
+    insertGatewayVm(store.db, { vmId, hostId, shape, nowMs: clock.nowMs() })
     log.info('a gateway VM is started', { vm: vmId, serving: rows.find(row => row.state === 'serving')?.vmId ?? null })
-    const row = listGateways(store.db, hostId).find(gateway => gateway.vmId === vmId)
+    const row = listGatewayVms(store.db, hostId).find(gateway => gateway.vmId === vmId)
     if (row !== undefined) this.#define(row)
   }
 
@@ -351,12 +351,12 @@ export class GatewaySupervisor {
     const { store, hostId, engine, clock, log } = this.#deps
     const nowMs = clock.nowMs()
     for (const row of rows.filter(({ state }) => state === 'serving')) {
-      moveGateway(store.db, { vmId: row.vmId, from: ['serving'], to: 'draining', nowMs })
+      moveGatewayVm(store.db, { vmId: row.vmId, from: ['serving'], to: 'draining', nowMs })
       log.warn('the gateway VM drains before its successor starts, because its successor needs the GPUs', {
         vm: row.vmId,
       })
     }
-    const ended = listGoneGateways(store.db, hostId, goneShownMax).map(({ vmId }) => engine.view(vmId))
+    const ended = listGoneGatewayVms(store.db, hostId, goneShownMax).map(({ vmId }) => engine.view(vmId))
     return rows.length === 0 && ended.every(vm => vm === null || vm.state === 'gone')
   }
 
@@ -371,7 +371,7 @@ export class GatewaySupervisor {
     const { store, engine, clock, log } = this.#deps
     const nowMs = clock.nowMs()
     if (
-      !moveGateway(store.db, { vmId: row.vmId, from: ['starting', 'serving', 'draining'], to: 'gone', reason, nowMs })
+      !moveGatewayVm(store.db, { vmId: row.vmId, from: ['starting', 'serving', 'draining'], to: 'gone', reason, nowMs })
     )
       return
     this.#outdated.delete(row.vmId)
@@ -406,7 +406,7 @@ export class GatewaySupervisor {
     const { store, hostId, addresses } = this.#deps
     // Until then the firewall has the route of the daemon before this one.
     if (!addresses.isKnown) return
-    await this.#routeTo(listGateways(store.db, hostId).find(row => row.state === 'serving')?.vmId ?? null)
+    await this.#routeTo(listGatewayVms(store.db, hostId).find(row => row.state === 'serving')?.vmId ?? null)
   }
 
   async #routeTo(serving: string | null): Promise<void> {
