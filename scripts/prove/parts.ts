@@ -31,8 +31,8 @@ const commandTimeoutMs = 240_000
 const service = 'strongroom.service'
 
 /** Findings of earlier parts that later ones use, by host. */
-type Kept = { key: string; name: string; session: Session; bare: ReadonlySet<string> }
-const kept = new WeakMap<ProvedHost, Partial<Kept>>()
+type ProofState = { key: string; name: string; session: Session; bare: ReadonlySet<string> }
+const kept = new WeakMap<ProvedHost, Partial<ProofState>>()
 
 export const PARTS: readonly Part[] = [
   { name: 'install', needs: ['status', 'doctor'], run: install },

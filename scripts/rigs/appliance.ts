@@ -41,7 +41,7 @@ export type Session = {
 }
 
 /** Called with the pid of a daemon that is stopped before its first instruction. It goes on by SIGCONT. */
-export type Held = (pid: number) => Promise<void>
+export type WhileStopped = (pid: number) => Promise<void>
 
 export type CliResult = { exitCode: number; stdout: string; stderr: string }
 
@@ -53,7 +53,7 @@ export type Appliance = {
   /** Another executable from the next command and start on. */
   readonly use: (executable: string) => void
   /** Starts the daemon, waits for its clients' and its operator's side. Returns ms until the clients' side. */
-  readonly start: (held?: Held) => Promise<number>
+  readonly start: (held?: WhileStopped) => Promise<number>
   /** SIGTERM and wait. VMs run on. */
   readonly stop: () => Promise<number>
   readonly kill: () => Promise<void>

@@ -140,7 +140,7 @@ export async function serve(
   const others = { start: () => peers.start(hosts => parts.names.othersAre(hosts)) }
   const work = [
     directory,
-    parts.books,
+    parts.sharedBudgets,
     transparency,
     background,
     builders,
@@ -179,7 +179,7 @@ function openShared(opened: OpenedStores, undo: AsyncDisposableStack) {
   const { publish, logRoutes } = transparency
   const metering = composeMetering(basis)
   undo.defer(() => metering.stop())
-  const books = undo.use(composeSharedBudgets({ ...basis, fleet, link, metering }))
+  const sharedBudgets = undo.use(composeSharedBudgets({ ...basis, fleet, link, metering }))
   const keys = createInstanceKeys({ store: store.directory, clock, log: log.unit('inference') })
   keys.revokeDeleted()
   const workloads = placementOf(config) === 'vm' ? composeGatewayVmWorkloads(basis) : null
@@ -192,7 +192,7 @@ function openShared(opened: OpenedStores, undo: AsyncDisposableStack) {
   const strangers = undo.use(new AnonymousLogLimit({ clock, log: log.unit('http') }))
   const shared = { ...basis, store, link, peers, transparency, publish, logRoutes, engine, tls, strangers }
   const watched = { ...shared, firewall: firewall.watch, guestDns, simulatedPlatform, guestCaPem: tls.guestCaPem }
-  return { ...watched, metering, books, keys, workloads, names, trust, startFirewall: () => firewall.start() }
+  return { ...watched, metering, sharedBudgets, keys, workloads, names, trust, startFirewall: () => firewall.start() }
 }
 
 /** The parts that every other needs, and those that must be there before the first of them. Ended with `undo`. */

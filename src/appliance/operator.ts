@@ -72,7 +72,7 @@ export type OperatorParts = Runtime & {
   readonly clockGuard: ClockGuard
   readonly transparency: AdminDeps['transparency']
   readonly member: FleetHostService
-  readonly books: Pick<SharedBudgets, 'render'>
+  readonly sharedBudgets: Pick<SharedBudgets, 'render'>
   /** Null if this host is in no fleet. */
   readonly shares: Pick<FleetShares, 'render'> | null
   readonly peers: Pick<FleetPeers, 'view'>
@@ -181,7 +181,7 @@ function collectorsOf(parts: OperatorParts): Pick<Collector, 'render'>[] {
     createLogMetrics(parts.transparency),
     parts.strangers,
     parts.member,
-    parts.books,
+    parts.sharedBudgets,
     ...(shares === null ? [] : [shares]),
     ...(guestDns === null ? [] : [guestDns]),
     ...(builds === null ? [] : [createBuildMetrics({ db: store.directory.db, hostId: store.hostId }, builds)]),

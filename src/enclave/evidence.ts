@@ -39,11 +39,11 @@ export async function launchOf({
     return { ok: true, launch: { measurement, operatorKey: idKeyDigest, hostData } }
   }
   if (simulated === null) return refuse('bad_request', 'workload.simulated: this VM has no report device')
-  const bytesOf = (hex: string) => present(fromHex(hex), 'the schema lets only hexadecimal through')
+  const decodeHex = (hex: string) => present(fromHex(hex), 'the schema lets only hexadecimal through')
   const { measurement, operatorKey, hostData } = simulated
   return {
     ok: true,
-    launch: { measurement: bytesOf(measurement), operatorKey: bytesOf(operatorKey), hostData: bytesOf(hostData) },
+    launch: { measurement: decodeHex(measurement), operatorKey: decodeHex(operatorKey), hostData: decodeHex(hostData) },
   }
 }
 
@@ -87,15 +87,15 @@ function completed(answer: unknown): ReceiptEvidence {
     what: 'evidence of the host',
     code: 'attest.unavailable',
   })
-  const bytesOf = (text: string) => {
+  const decodeBase64Url = (text: string) => {
     const bytes = fromBase64Url(text)
     if (bytes === null) throw new Fault('attest.unavailable', 'evidence of the host: not canonical base64url')
     return bytes
   }
   return {
-    report: bytesOf(report),
-    vek: bytesOf(vek),
-    chain: [bytesOf(chain[0]), bytesOf(chain[1])],
-    ...(crl === undefined ? {} : { crl: bytesOf(crl) }),
+    report: decodeBase64Url(report),
+    vek: decodeBase64Url(vek),
+    chain: [decodeBase64Url(chain[0]), decodeBase64Url(chain[1])],
+    ...(crl === undefined ? {} : { crl: decodeBase64Url(crl) }),
   }
 }

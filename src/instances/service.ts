@@ -194,8 +194,8 @@ function shown(instance: Instance): RecordView<InstanceRecord> {
 }
 
 function beginEnd(tx: DirectoryTx, { id, status: from }: Instance): void {
-  const wish = { desired: 'absent', terminatedReason: 'deleted_via_api' } as const
-  const moved = moveInstance(tx, { id, from, to: 'terminating', nowMs: tx.nowMs, ...wish })
+  const ending = { desired: 'absent', terminatedReason: 'deleted_via_api' } as const
+  const moved = moveInstance(tx, { id, from, to: 'terminating', nowMs: tx.nowMs, ...ending })
   assert(moved, 'an immediate transaction sees no other writer')
 }
 

@@ -14,7 +14,7 @@ beforeAll(async () => {
 })
 afterAll(() => upstream.stop())
 
-type Asked = Parameters<NonNullable<SessionDeps['shares']>['renew']>
+type RenewArguments = Parameters<NonNullable<SessionDeps['shares']>['renew']>
 
 function chat(bench: EnclaveBench, vmId: string, key: string): Promise<Response> {
   return fetch(`${bench.url(vmId)}/v1/chat/completions`, {
@@ -27,9 +27,9 @@ function chat(bench: EnclaveBench, vmId: string, key: string): Promise<Response>
 
 async function served(isShared: boolean, share: Amounts) {
   const bench = await EnclaveBench.start({ upstreams: [{ url: upstream.url }], isShared })
-  const asked: Asked[] = []
+  const asked: RenewArguments[] = []
   const scripted = { share, isAway: false }
-  const shares = async (...given: Asked): Promise<ShareAnswer> => {
+  const shares = async (...given: RenewArguments): Promise<ShareAnswer> => {
     asked.push(given)
     if (scripted.isAway) throw new Error('away')
     const { share } = scripted

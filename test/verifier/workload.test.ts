@@ -22,7 +22,7 @@ const keptNone = { retentionMs: 0, countMax: 0, bytesMax: 0, bytesPerKeyMax: 0 }
 function documentOf(upstreams: readonly Partial<WorkloadUpstream>[], gateway: Partial<GatewaySettings> = {}) {
   return workloadOf({ controlKey: 'A'.repeat(43), upstreams, gateway: { keptResponses: keptNone, ...gateway } })
 }
-type Asked = {
+type WorkloadExpectations = {
   readonly outside?: readonly string[]
   readonly workloads?: readonly Uint8Array[] | 'any'
   readonly allow?: readonly Exposure[]
@@ -30,7 +30,7 @@ type Asked = {
 }
 function judge(
   document: WorkloadDocument | null,
-  { outside = [], workloads = 'any', allow = [], statement = {} }: Asked,
+  { outside = [], workloads = 'any', allow = [], statement = {} }: WorkloadExpectations,
 ) {
   const bytes = document === null ? null : utf8(workloadText(document))
   const stated = {

@@ -6,7 +6,7 @@ import { type Run, sumTallies, type Tally, testCasesOf } from '../junit.ts'
 import { PHASES, type PhaseName } from '../phases.ts'
 import { KeptResults, machineSurroundings, type Surroundings, type TestKind } from './kept-results.ts'
 
-type Kept = {
+type ReusedResult = {
   /** Its tests count as skipped. */
   readonly tally: Tally
   readonly line: string
@@ -15,7 +15,7 @@ type Kept = {
 type Divided = {
   readonly run: readonly string[]
   /** Null if every file runs. */
-  readonly kept: Kept | null
+  readonly kept: ReusedResult | null
 }
 
 type Options = {

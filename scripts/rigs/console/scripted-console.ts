@@ -30,13 +30,13 @@ import { checkValue } from '../../../src/contract/check.ts'
 import { until } from '../until.ts'
 import * as documents from './documents.ts'
 
-export type Asked = { readonly method: string; readonly path: string; readonly body: unknown }
+export type RecordedRequest = { readonly method: string; readonly path: string; readonly body: unknown }
 export type Answer = (request: Request, url: URL) => Response | Promise<Response>
 
 export type ScriptedConsole = {
   readonly url: string
   /** Everything but reads, in order. */
-  readonly changes: readonly Asked[]
+  readonly changes: readonly RecordedRequest[]
   /** Gives a method and path another answer from now on. Returns the one before. */
   readonly answer: (route: string, answer: Answer) => Answer | null
   /** Says on the live stream that these topics changed. */
@@ -54,7 +54,7 @@ let built: ReturnType<typeof buildPage> | null = null
 export async function scriptedConsole(): Promise<ScriptedConsole> {
   built ??= buildPage()
   const files = servedFiles(await built)
-  const changes: Asked[] = []
+  const changes: RecordedRequest[] = []
   const routes = new Map<string, Answer>(Object.entries(ANSWERS))
   const streams = new Set<ReadableStreamDefaultController<Uint8Array>>()
   let isLive = true

@@ -14,12 +14,12 @@ import { target } from './server.ts'
 
 const x509 = await loadX509()
 
-export type Asked = { readonly head: string; readonly body: Buffer }
+export type ReceivedRequest = { readonly head: string; readonly body: Buffer }
 
 /** One connection, as the upstream has it. */
 export type Peer = {
   /** Whole requests that came on it. */
-  readonly asked: Asked[]
+  readonly asked: ReceivedRequest[]
   /** Bytes that came on it. */
   readonly bytes: () => number
   /** Sends as fast as the client reads; resolves when the kernel has all of it, or the connection is closed. */
@@ -38,7 +38,7 @@ export type Peer = {
 type Behaviour = {
   readonly onOpen?: (peer: Peer) => void
   readonly onBytes?: (peer: Peer) => void
-  readonly onRequest?: (peer: Peer, asked: Asked) => void
+  readonly onRequest?: (peer: Peer, asked: ReceivedRequest) => void
 }
 
 export type RawUpstream = AsyncDisposable & {
@@ -50,13 +50,13 @@ export type RawUpstream = AsyncDisposable & {
   readonly target: ReturnType<typeof target>
 }
 
-export type Place =
+export type Transport =
   | { readonly kind: 'tcp' }
   | { readonly kind: 'unix' }
   | { readonly kind: 'tls'; readonly own: SelfSigned }
 
 /** `hostname` is where it listens, but for a Unix socket. */
-export async function startRaw(place: Place, behaviour: Behaviour, hostname = '127.0.0.1'): Promise<RawUpstream> {
+export async function startRaw(place: Transport, behaviour: Behaviour, hostname = '127.0.0.1'): Promise<RawUpstream> {
   const peers: Peer[] = []
   const wires = new Map<Socket<undefined>, Wire>()
   let open = 0

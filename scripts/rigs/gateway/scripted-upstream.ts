@@ -4,7 +4,7 @@
 import type { Socket } from 'bun'
 import { EMBEDDING_MODEL } from './embeddings-upstream.ts'
 
-export type Asked = { readonly path: string; readonly body: Record<string, unknown> }
+export type ReceivedRequest = { readonly path: string; readonly body: Record<string, unknown> }
 
 export type Script = {
   readonly pieces: readonly (string | Uint8Array)[]
@@ -25,7 +25,7 @@ export type ScriptedUpstream = AsyncDisposable & {
 
 type Connection = { kept: Buffer | null; script: Script | null; timer: Timer | null }
 
-export function startScriptedUpstream(answer: (asked: Asked) => Script): ScriptedUpstream {
+export function startScriptedUpstream(answer: (asked: ReceivedRequest) => Script): ScriptedUpstream {
   const sockets = new Set<Socket<Connection>>()
   const run = (socket: Socket<Connection>, script: Script) => {
     const { data } = socket
@@ -82,7 +82,7 @@ export function startScriptedUpstream(answer: (asked: Asked) => Script): Scripte
 }
 
 /** Null until it is whole. The gateway sends the lengths of its bodies. */
-function requestIn(bytes: Buffer): Asked | null {
+function requestIn(bytes: Buffer): ReceivedRequest | null {
   const headEnd = bytes.indexOf('\r\n\r\n')
   if (headEnd < 0) return null
   const head = bytes.toString('latin1', 0, headEnd)

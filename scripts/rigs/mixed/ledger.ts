@@ -57,11 +57,15 @@ const RULES = {
   },
 } as const satisfies Record<Behaviour, Rule>
 
-type Place = { readonly keys: readonly string[]; readonly sums: readonly LedgerSums[] }
+type LedgerContext = { readonly keys: readonly string[]; readonly sums: readonly LedgerSums[] }
 
 const problemsMax = 20
 
-export function compareLedger(rows: readonly Row[], requests: readonly MixedRequest[], place: Place): MixedVerdict {
+export function compareLedger(
+  rows: readonly Row[],
+  requests: readonly MixedRequest[],
+  place: LedgerContext,
+): MixedVerdict {
   const problems: string[] = []
   const left = new Map(rows.map(row => [row.id, row]))
   if (left.size !== rows.length) problems.push('an id stands twice in the ledger')
@@ -115,7 +119,7 @@ function expectedOf({ behaviour, kind }: Mixed, seen: SeenByClient): Expected & 
 }
 
 /** Null if the row is what it must be. */
-function problemOf({ mixed, seen, told }: MixedRequest, row: Row, { keys }: Place): string | null {
+function problemOf({ mixed, seen, told }: MixedRequest, row: Row, { keys }: LedgerContext): string | null {
   const { kind } = mixed
   const expected = expectedOf(mixed, seen)
   const model = kind.api === 'embeddings' ? EMBEDDING_MODEL : enduranceModel
@@ -158,7 +162,7 @@ function isTranslated({ kind: { api } }: Mixed): boolean {
 
 type Unmatched = {
   readonly left: Map<string, Row>
-  readonly place: Place
+  readonly place: LedgerContext
   readonly note: (request: MixedRequest, what: string, row: Row | null) => void
 }
 
@@ -179,7 +183,7 @@ function matchUnknown(requests: readonly MixedRequest[], { left, place, note }: 
 }
 
 /** Each key's answers are the sums of its rows, and no budget is passed. */
-function sumProblems(rows: readonly Row[], { keys, sums }: Place): string[] {
+function sumProblems(rows: readonly Row[], { keys, sums }: LedgerContext): string[] {
   const problems: string[] = []
   const tokensOf = (some: readonly Row[]) => some.reduce((sum, { prompt, completion }) => sum + prompt + completion, 0)
   for (const [at, key] of keys.entries()) {

@@ -2,7 +2,6 @@
 // the record.
 
 import {
-  type Asked,
   type Counts,
   chunked,
   completionAnswer,
@@ -10,6 +9,7 @@ import {
   embeddingsAnswer,
   endEvents,
   jsonAnswer,
+  type ReceivedRequest,
   type Script,
   streamEnd,
   streamHead,
@@ -51,7 +51,7 @@ const words = ['one ', 'two ', 'three ', 'four ']
 const tooMany = 1_000_000_000
 
 export function createMixedUpstream(behaviourOf: (serial: number) => Behaviour): {
-  readonly answer: (asked: Asked) => Script
+  readonly answer: (asked: ReceivedRequest) => Script
   readonly told: (serial: number) => Told
 } {
   const record = new Map<number, Told>()
@@ -60,7 +60,7 @@ export function createMixedUpstream(behaviourOf: (serial: number) => Behaviour):
     record.set(serial, known)
     return known
   }
-  const answer = ({ path, body }: Asked): Script => {
+  const answer = ({ path, body }: ReceivedRequest): Script => {
     const serial = Number(new RegExp(`${serialMark}(\\d+);`).exec(JSON.stringify(body))?.[1] ?? Number.NaN)
     if (!Number.isInteger(serial)) throw new Error(`no request of ours: ${JSON.stringify(body)}`)
     const behaviour = behaviourOf(serial)

@@ -85,11 +85,11 @@ function svnChecks({ report }: TdxQuote, policy: TdxPolicy): Check[] {
 
 function platformChecks(policy: TdxPolicy, pck: PckExtension | null): Check[] {
   const missing = 'there is no PCK certificate that can be read'
-  const of = (name: string, value: Uint8Array | undefined, allowed: readonly Uint8Array[] | 'any') => {
+  const checkListed = (name: string, value: Uint8Array | undefined, allowed: readonly Uint8Array[] | 'any') => {
     if (allowed !== 'any' && value === undefined) return notChecked(name, missing, true)
     return listCheck(name, value ?? new Uint8Array(), allowed, toHex)
   }
-  return [of('fmspc', pck?.fmspc, policy.fmspcs), of('ppid', pck?.ppid, policy.ppids)]
+  return [checkListed('fmspc', pck?.fmspc, policy.fmspcs), checkListed('ppid', pck?.ppid, policy.ppids)]
 }
 
 function tcbChecks({ tcbStatuses, refusedAdvisories }: TdxPolicy, level: TcbLevel | null): Check[] {

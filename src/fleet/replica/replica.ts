@@ -226,7 +226,7 @@ export class Replica {
 
   #outboxKeys(): string[] {
     return [...this.#sql.lines.all(0, Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER), ...this.#sql.held.all()].map(
-      textOf,
+      rowName,
     )
   }
 
@@ -352,7 +352,7 @@ function runInSavepoint(tx: DirectoryDb, work: (tx: DirectoryDb) => unknown): Ou
   }
 }
 
-function textOf({ table_name, row_key }: Pick<OutboxLine, 'table_name' | 'row_key'>): string {
+function rowName({ table_name, row_key }: Pick<OutboxLine, 'table_name' | 'row_key'>): string {
   return `${table_name} ${row_key}`
 }
 

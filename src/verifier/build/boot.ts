@@ -183,12 +183,12 @@ function readVerityWords(cmdline: Uint8Array): VerityWords {
     wellFormed(pattern.test(value), `the command line has ${prefix}${value}, which is malformed`)
     found.set(name, value)
   }
-  const of = (name: keyof typeof WORDS) => found.get(name) ?? ''
+  const wordOf = (name: keyof typeof WORDS) => found.get(name) ?? ''
   return {
-    rootHash: fromHex(of('root_hash')) ?? new Uint8Array(0),
-    salt: fromHex(of('salt')) ?? new Uint8Array(0),
-    dataBlocks: Number(of('data_blocks')),
-    hashStart: Number(of('hash_start')),
+    rootHash: fromHex(wordOf('root_hash')) ?? new Uint8Array(0),
+    salt: fromHex(wordOf('salt')) ?? new Uint8Array(0),
+    dataBlocks: Number(wordOf('data_blocks')),
+    hashStart: Number(wordOf('hash_start')),
     dataBlockBytes: blockBytes,
     hashBlockBytes: blockBytes,
   }

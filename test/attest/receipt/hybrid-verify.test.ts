@@ -28,10 +28,10 @@ const signature = {
   mldsa65: ml_dsa65.sign(message, mldsa.secretKey, { context }),
 }
 
-type Asked = { verifiers?: HybridVerifiers; keys?: Partial<typeof keys>; signature?: Partial<typeof signature> }
+type HybridChanges = { verifiers?: HybridVerifiers; keys?: Partial<typeof keys>; signature?: Partial<typeof signature> }
 
 /** Which halves hold, after the names of the two checks. */
-async function outcomes(asked: Asked = {}, bytes = message, under = context) {
+async function outcomes(asked: HybridChanges = {}, bytes = message, under = context) {
   const { verifiers } = asked
   const options = { context: under, ...(verifiers === undefined ? {} : { verifiers }) }
   const checks = await verifyHybrid({ ...keys, ...asked.keys }, bytes, { ...signature, ...asked.signature }, options)

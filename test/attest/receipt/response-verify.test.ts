@@ -67,12 +67,12 @@ const accepts = (name: 'ed25519' | 'mldsa65', claim: Uint8Array): VerifySignatur
     context.length === 0
 }
 
-type Asked = {
+type ResponseChanges = {
   readonly claim?: Partial<ResponseClaim>
   readonly carried?: Uint8Array | null
 } & Partial<ResponseQuestion>
 
-async function verified({ claim = {}, carried = salt, ...question }: Asked = {}) {
+async function verified({ claim = {}, carried = salt, ...question }: ResponseChanges = {}) {
   const claimBytes = bytesOf(claim)
   const receipt = encodeResponseReceipt(claimBytes, signatures)
   const verifiers = { ed25519: accepts('ed25519', claimBytes), mldsa65: accepts('mldsa65', claimBytes) }
@@ -89,7 +89,7 @@ const NAMES = [
 ]
 
 /** The checks that did not pass, with outcome and whether a verdict needs them. */
-async function notPassed(asked: Asked) {
+async function notPassed(asked: ResponseChanges) {
   const { ok, checks } = await verified(asked)
   expect(checks.map(({ name }) => name)).toEqual(NAMES)
   const others = checks.filter(({ outcome }) => outcome !== 'pass')
@@ -112,7 +112,7 @@ describe('one thing is another', () => {
   const [ed25519, mldsa65] = ['signature-ed25519', 'signature-mldsa65']
   const unsalted = ['request', 'size', 'answer'].map(name => [name, 'not-checked', true])
   // Goal: what is another fails its own check, and no other.
-  test.each<[string, Asked, (string | boolean)[][]]>([
+  test.each<[string, ResponseChanges, (string | boolean)[][]]>([
     ['request', { request: utf8('{"model":"n"}') }, failed('request')],
     ['response of the same length', { response: utf8('data: a\n\ndata: b\n\nbest') }, failed('answer')],
     ['response of the same bytes in other events', { claim: { eventCount: 2 } }, failed('size')],
@@ -139,7 +139,7 @@ describe('one thing is another', () => {
   test("goal: the caller's salt, with the receipt's own or without", async () => {
     expect(await notPassed({ salt })).toEqual([])
     expect(await notPassed({ carried: null, salt })).toEqual([])
-    const reasonOf = async (asked: Asked) => (await verified(asked)).checks[6]?.reason
+    const reasonOf = async (asked: ResponseChanges) => (await verified(asked)).checks[6]?.reason
     expect(await reasonOf({ salt: filled(32, 8) })).toBe('another salt than the one of the receipt')
     expect(await reasonOf({ carried: null })).toContain("give the value of the response's X-Strongroom-Receipt-Salt")
   })
@@ -147,7 +147,7 @@ describe('one thing is another', () => {
 
 describe('the upstream', () => {
   const far = (coverage: ResponseClaim['coverage']) => ({ upstream: 'far', coverage })
-  const upstreamOf = async (asked: Asked) => {
+  const upstreamOf = async (asked: ResponseChanges) => {
     const { ok, checks } = await verified(asked)
     const { outcome, reason } = checks[5] ?? {}
     return [ok, outcome, reason]

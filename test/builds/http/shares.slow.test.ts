@@ -9,14 +9,14 @@ import { until } from '../../../scripts/rigs/until.ts'
 
 const source_data = source.toString('base64')
 const body = (change: object = {}) => ({ nonce: randomNonce(), source_data, ...change })
-type Held = AsyncDisposable & { readonly heads: () => string[] }
+type HeldConnections = AsyncDisposable & { readonly heads: () => string[] }
 
 /** As many connections at once, each with the same bytes on it, held open. `from`: the address that each comes from. */
 async function hold(
   rig: BuildsRig,
   text: string,
   options: { count: number; from?: (at: number) => string },
-): Promise<Held> {
+): Promise<HeldConnections> {
   const port = Number(new URL(rig.url()).port)
   const heads: string[] = []
   const sockets: Socket[] = []
@@ -39,7 +39,7 @@ async function hold(
 }
 
 /** The status lines that have come. */
-const statuses = (held: Held) => held.heads().flatMap(head => /^HTTP\/1\.1 ([0-9]{3})/.exec(head)?.[1] ?? [])
+const statuses = (held: HeldConnections) => held.heads().flatMap(head => /^HTTP\/1\.1 ([0-9]{3})/.exec(head)?.[1] ?? [])
 
 const dribble = (key: string | null, text = `{"nonce":"00","source_data":"AAAA`) =>
   `POST /build HTTP/1.1\r\nHost: x.example\r\n${key === null ? '' : `Authorization: Bearer ${key}\r\n`}` +
@@ -51,7 +51,7 @@ async function served(rig: BuildsRig, key: string | null = rig.keys.globex): Pro
 }
 
 /** While the others still hold their places: nobody has waited for one of theirs. */
-async function servedBeside(rig: BuildsRig, ...others: readonly Held[]): Promise<void> {
+async function servedBeside(rig: BuildsRig, ...others: readonly HeldConnections[]): Promise<void> {
   await served(rig)
   expect(others.map(held => held.heads().includes(''))).toEqual(others.map(() => true))
 }

@@ -44,7 +44,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     rmSync(root, { recursive: true, force: true })
   })
 
-  type Asked = {
+  type CallChanges = {
     readonly call?: Partial<Call>
     readonly path?: string
     readonly method?: string
@@ -52,7 +52,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
   }
 
   /** A call of service A to west by a key; `sent` is the path that goes over the wire, `path` the signed one. */
-  function fieldOf(key: PeerKey, { call = {}, path = '/v1/instances', method = 'GET' }: Asked = {}): string {
+  function fieldOf(key: PeerKey, { call = {}, path = '/v1/instances', method = 'GET' }: CallChanges = {}): string {
     const whole: Call = {
       ...{ from: key.hostId, to: west.hostId, service: 'instances', client: '10.0.0.1', atMs: Date.now() },
       principal: null,
@@ -69,7 +69,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     })
   }
 
-  const asked = (key: PeerKey, how: Asked = {}) => send(fieldOf(key, how), how.sent, 'GET')
+  const asked = (key: PeerKey, how: CallChanges = {}) => send(fieldOf(key, how), how.sent, 'GET')
 
   async function refused(response: Response, refusal: string | null = null): Promise<void> {
     expect(response.status).toBe(401)

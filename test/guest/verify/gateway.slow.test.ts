@@ -37,13 +37,13 @@ function honest(changes: Partial<AttestedGateway> = {}): AttestedGateway {
   }
 }
 
-type Asked = Partial<Omit<GatewayLineQuestion, 'paths'>> & {
+type QuestionChanges = Partial<Omit<GatewayLineQuestion, 'paths'>> & {
   readonly own?: AttestedGateway
   readonly at?: string
   readonly ownKey?: string
 }
 
-async function lineOf(gateway: InferenceGateway, { own, at = url, ownKey, ...changes }: Asked = {}) {
+async function lineOf(gateway: InferenceGateway, { own, at = url, ownKey, ...changes }: QuestionChanges = {}) {
   await using endpoint = await startEndpoint({ baseUrl: `${at}/v1`, gateway })
   if (own !== undefined) await endpoint.command(['set'], JSON.stringify(own))
   if (ownKey !== undefined) await Bun.write(endpoint.paths.gatewayKey, `${ownKey}\n`)

@@ -41,8 +41,8 @@ async function newKey(): Promise<Uint8Array> {
 }
 
 /** The server's side: it signs for the key that stands where a request would. */
-type Place = (order: Order) => Promise<string>
-const issue: Place = ({ name, csr }) => ca.certify(csr, [name], 30)
+type PlaceOrder = (order: Order) => Promise<string>
+const issue: PlaceOrder = ({ name, csr }) => ca.certify(csr, [name], 30)
 
 function setUp({ place = issue, gatewayNames = [] as string[] } = {}) {
   const placed: string[] = []

@@ -10,7 +10,7 @@ import { KeyShares } from '../../../src/inference/limits/key-shares.ts'
 import { callerOf } from '../../rigs/gateway/keys.ts'
 import { grant } from '../../rigs/limits/key-shares.ts'
 
-type Asked = { readonly atMs: number; readonly asks: readonly ShareAsk[] }
+type ShareRequest = { readonly atMs: number; readonly asks: readonly ShareAsk[] }
 type Answer = (asks: readonly ShareAsk[]) => ShareAnswer | Promise<ShareAnswer>
 
 const limits = { requestsPerMinute: 100, tokensPerMinute: 1_000, concurrencyMax: 10 }
@@ -29,7 +29,7 @@ const all: Amounts = [100, 1_000, 10]
 function bench(answer: Answer, startMs = 10_000) {
   const clock = createManualClock()
   clock.advance(startMs)
-  const asked: Asked[] = []
+  const asked: ShareRequest[] = []
   const script = { answer }
   const shares = new KeyShares({
     isShared: () => true,

@@ -54,10 +54,10 @@ const streamCount = runsAll ? 1_500 : 300
 const WORDS = ['hello', 'the', 'world', 'Grüße', '👋', 'a longer word: antidisestablishmentarianism', '{"x":1}']
 
 type Usage = { readonly prompt_tokens: number; readonly completion_tokens: number }
-type Asked = { readonly path: string; readonly body: Record<string, unknown>; readonly isGood: boolean }
+type SentRequest = { readonly path: string; readonly body: Record<string, unknown>; readonly isGood: boolean }
 
 /** Chat and text, streamed and not, with and without usage, short and long; no sampling, so that answers repeat. */
-function requestOf(index: number): Asked {
+function requestOf(index: number): SentRequest {
   const prompt = Array.from({ length: 1 + (index % 9) }, (_, word) => WORDS[(index + word) % WORDS.length]).join(' ')
   const isChat = index % 2 === 0
   const stream = index % 3 > 0

@@ -16,8 +16,8 @@ import { egressAdmin } from '../../rigs/instances/egress-admin.ts'
 const alice = { uid: 1001, user: 'alice', role: 'operator' } as const
 const root: Caller = { uid: 0, gid: 0, pid: 7, socket: 'admin' }
 const asAlice: Caller = { uid: 1001, gid: 100, pid: 8, socket: 'admin' }
-type Asked = Parameters<typeof listAudit>[1]
-const all: Asked = { after: null, sinceMs: null, actor: null, limit: 1_000 }
+type AuditFilter = Parameters<typeof listAudit>[1]
+const all: AuditFilter = { after: null, sinceMs: null, actor: null, limit: 1_000 }
 
 function opened() {
   const lines: Record<string, unknown>[] = []
@@ -185,7 +185,7 @@ test('goal: what is asked for is what is shown: after a number, since a time, of
   for (const [at, actor] of ['root', 'alice', 'root', 'alice', 'root'].entries()) {
     appendAudit(db, { ...row, uid: 0, actor, atMs: at * 1_000, operation: `c${at}` })
   }
-  const names = (asked: Partial<Asked>) => listAudit(db, { ...all, ...asked }).map(({ operation }) => operation)
+  const names = (asked: Partial<AuditFilter>) => listAudit(db, { ...all, ...asked }).map(({ operation }) => operation)
   expect(names({ limit: 2 })).toEqual(['c3', 'c4'])
   expect(names({ after: 1, limit: 2 })).toEqual(['c1', 'c2'])
   expect(names({ actor: 'alice' })).toEqual(['c1', 'c3'])

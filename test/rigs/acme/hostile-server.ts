@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { openAuthority } from '../../../src/http/authority.ts'
 
-export type Asked = { readonly method: string; readonly path: string }
+export type ReceivedRequest = { readonly method: string; readonly path: string }
 
 /** By path; instead of the honest answer. */
 export type Answers = Record<string, (honest: () => Response) => Response | Promise<Response>>
@@ -14,7 +14,7 @@ export type Answers = Record<string, (honest: () => Response) => Response | Prom
 export type HostileServer = {
   readonly url: string
   readonly caFile: string
-  readonly asked: Asked[]
+  readonly asked: ReceivedRequest[]
   answers: Answers
 } & AsyncDisposable
 
@@ -27,7 +27,7 @@ export async function startHostileServer(
   const deps = { kind: 'clients', stateDir, nowMs: Date.now, random: systemRandom } as const
   const authority = await openAuthority({ ...deps, names: ['localhost'] })
   const { cert, key } = await authority.issue(['localhost'], 1)
-  const asked: Asked[] = []
+  const asked: ReceivedRequest[] = []
   let nonces = 0
   const json = (body: unknown, more: Record<string, string> = {}, status = 200) => {
     nonces += 1

@@ -33,7 +33,7 @@ export const REAL = [
   },
 ] as const satisfies readonly { report: string; vek: string; product: Product; asOf: Date }[]
 
-export type Asked = {
+export type VectorQuestion = {
   readonly report: Uint8Array | SnpReport
   readonly product?: Product
   readonly asOf?: Date | number
@@ -42,7 +42,7 @@ export type Asked = {
 }
 
 /** Every check of a chain for a report. */
-export async function chainChecks(input: ChainInput | PreparedChain, asked: Asked): Promise<Check[]> {
+export async function chainChecks(input: ChainInput | PreparedChain, asked: VectorQuestion): Promise<Check[]> {
   const prepared = 'checks' in input ? input : await prepareChain(input)
   const report = asked.report instanceof Uint8Array ? decodeReport(asked.report) : asked.report
   const identity = identifyReport(report, asked.product ?? null)

@@ -60,7 +60,7 @@ const axeOptions = {
   runOnly: { type: 'tag', values: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] },
 }
 
-type Found = {
+type AccessViolation = {
   readonly id: string
   readonly nodes: readonly { readonly html: string; readonly failureSummary: string }[]
 }
@@ -68,7 +68,7 @@ type Found = {
 /** Findings of axe-core against WCAG 2.2 A and AA, one line for each element. */
 export async function accessFaults(page: Page): Promise<string[]> {
   await page.evaluate(axeSource)
-  const violations = await page.evaluate<readonly Found[]>(`axe.run(${JSON.stringify(axeOptions)})
+  const violations = await page.evaluate<readonly AccessViolation[]>(`axe.run(${JSON.stringify(axeOptions)})
     .then(({ violations }) => violations.map(({ id, nodes }) => ({
       id,
       nodes: nodes.map(({ html, failureSummary }) => ({ html, failureSummary })),

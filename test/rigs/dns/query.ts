@@ -9,7 +9,7 @@ const tcpTimeoutMs = 10_000
 /** A name of an instance in the zone `agents.example`. */
 export const HOST = 'abcd2345.acme.agents.example'
 
-export type Asked = {
+export type QueryParts = {
   name?: string
   type?: string
   id?: number
@@ -18,7 +18,7 @@ export type Asked = {
   edns?: { size?: number; version?: number; flags?: number; count?: number }
 }
 
-export function query({ name = HOST, type = 'A', id = 7, flags = 0x0100, edns, ...rest }: Asked): Buffer {
+export function query({ name = HOST, type = 'A', id = 7, flags = 0x0100, edns, ...rest }: QueryParts): Buffer {
   const option = edns && {
     type: 'OPT' as const,
     name: '.',

@@ -101,7 +101,7 @@ const fromField = 'x-test-host'
 const principalField = 'x-test-principal'
 
 type Alive = { readonly hostId: string; readonly peerUrl: string }
-type Kept = { readonly world: FakeBuildEngine; readonly logged: string[]; changes: HostChanges }
+type HostState = { readonly world: FakeBuildEngine; readonly logged: string[]; changes: HostChanges }
 
 /** Where nothing waits for an outage to end: a machine that holds a statement or this process up fails no test. */
 const patientLimits = { connectMs: 30_000, statementMs: 30_000, lockMs: 30_000, transactionMs: 60_000 }
@@ -113,7 +113,7 @@ export async function openBuildFleet(server: PostgresServer, { isCut = false } =
   const proxy = await startProxy(server.port)
   const alive = new Map<string, Alive>()
   const hosts = new Map<string, BuildHost>()
-  const kept = new Map<string, Kept>()
+  const kept = new Map<string, HostState>()
   const way = { isCut: false }
   let keys: BuildFleetRig['keys'] | null = null
   const start = async (name: string, changes?: HostChanges): Promise<BuildHost> => {
@@ -162,7 +162,7 @@ type HostDeps = {
   readonly limits: Partial<PostgresLimits>
   readonly alive: Map<string, Alive>
   readonly way: { readonly isCut: boolean }
-  readonly place: Kept
+  readonly place: HostState
   readonly key: () => string
 }
 

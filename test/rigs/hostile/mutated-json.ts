@@ -17,7 +17,7 @@ const VALUES: readonly Json[] = [
 
 const repeatsMax = 50
 
-type Place = { readonly holder: Json[] | { [name: string]: Json }; readonly name: string | number }
+type JsonSlot = { readonly holder: Json[] | { [name: string]: Json }; readonly name: string | number }
 
 /** A copy with one to four changes. */
 export function mutatedJson(sample: Json, below: Below): Json {
@@ -46,22 +46,22 @@ function change(value: Json, below: Below): void {
 }
 
 /** An element of a list becomes null. */
-function remove({ holder, name }: Place): void {
+function remove({ holder, name }: JsonSlot): void {
   if (Array.isArray(holder)) put({ holder, name }, null)
   else delete holder[name]
 }
 
 /** Any name becomes a field of its own; in a list, one more element. */
-function put({ holder, name }: Place, value: Json): void {
+function put({ holder, name }: JsonSlot, value: Json): void {
   if (Array.isArray(holder) && typeof name === 'string') holder.push(value)
   else Object.defineProperty(holder, name, { value, enumerable: true, configurable: true, writable: true })
 }
 
-function valueAt({ holder, name }: Place): Json {
+function valueAt({ holder, name }: JsonSlot): Json {
   return Object.getOwnPropertyDescriptor(holder, name)?.value ?? null
 }
 
-function placesIn(value: Json): Place[] {
+function placesIn(value: Json): JsonSlot[] {
   if (typeof value !== 'object' || value === null) return []
   const names = Array.isArray(value) ? value.keys() : Object.keys(value)
   return [...names].flatMap(name => {

@@ -1,6 +1,6 @@
 // Where servers of upstreams listen in tests of connections, and a client of them. Effects: sockets.
 
-import { type Place, selfSigned } from '../../../scripts/rigs/gateway/raw-upstream.ts'
+import { selfSigned, type Transport } from '../../../scripts/rigs/gateway/raw-upstream.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { createDeadlines } from '../../../src/base/work/deadlines.ts'
@@ -9,7 +9,7 @@ import { UpstreamClient } from '../../../src/inference/upstream/client.ts'
 export const own = await selfSigned('127.0.0.1')
 export const PLACES = { tcp: { kind: 'tcp' }, tls: { kind: 'tls', own }, unix: { kind: 'unix' } } satisfies Record<
   string,
-  Place
+  Transport
 >
 
 export function openClient(deadlines = createDeadlines(systemClock)) {

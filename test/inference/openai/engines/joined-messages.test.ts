@@ -5,14 +5,14 @@ import { utf8 } from '../../../../src/base/bytes.ts'
 import { readCompletion } from '../../../../src/inference/gateway/bodies/read-body.ts'
 import { readSource } from '../../../../src/inference/openai/request.ts'
 
-type Asked = Parameters<typeof readCompletion>[0]
+type Operation = Parameters<typeof readCompletion>[0]
 
-function read(operation: Asked, body: string) {
+function read(operation: Operation, body: string) {
   return readCompletion(operation, readSource(utf8(body)), { earlier: null, hasLabels: false })
 }
 
 /** The messages that an engine gets, and whether they are said to be joined. */
-function sent(operation: Asked, body: unknown) {
+function sent(operation: Operation, body: unknown) {
   const { source } = read(operation, JSON.stringify(body))
   const { messages } = JSON.parse(source.text)
   expect(source.body.messages).toEqual(messages)

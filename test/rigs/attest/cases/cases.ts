@@ -36,14 +36,14 @@ export async function casesOf(authorities: readonly CaseAuthority[], seed: numbe
   }))
 }
 
-type Asked = Omit<Question, 'report' | 'roots' | 'policy'>
+type CaseQuestion = Omit<Question, 'report' | 'roots' | 'policy'>
 
 function question(
   { product, chains, crls, veks }: CaseAuthority,
   vek: CaseVek,
   random: Random,
   authorities: readonly CaseAuthority[],
-): Asked {
+): CaseQuestion {
   const day = 86_400_000
   return {
     product: random.oneIn(40) ? random.pick(PRODUCTS) : random.oneIn(4) ? null : product,
