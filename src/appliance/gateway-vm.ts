@@ -67,7 +67,7 @@ export type GatewayVmParts = Runtime & {
   readonly shares?: FleetShares | null
 }
 
-export type GatewayVm = {
+export type ComposedGatewayVm = {
   readonly supervisor: GatewayVmSupervisor
   readonly traces: TraceExporter | null
   readonly collectors: readonly Collector[]
@@ -83,7 +83,7 @@ function controlPrice({ cached_prompt_usd_per_million: cached, ...price }: Price
 }
 
 /** Fault config.file: files of traces. */
-export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
+export function composeGatewayVm(parts: GatewayVmParts): ComposedGatewayVm {
   const { config, store, metering, shares = null, clock, random } = parts
   const log = parts.log.unit('inference')
   const workloads = present(parts.workloads, 'a gateway in a VM has a workload')

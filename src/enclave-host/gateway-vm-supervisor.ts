@@ -339,7 +339,7 @@ export class GatewayVmSupervisor {
     const vmId = newUuid(random)
     insertGatewayVm(store.db, { vmId, hostId, shape, nowMs: clock.nowMs() })
     log.info('a gateway VM is started', { vm: vmId, serving: rows.find(row => row.state === 'serving')?.vmId ?? null })
-    const row = listGatewayVms(store.db, hostId).find(gateway => gateway.vmId === vmId)
+    const row = listGatewayVms(store.db, hostId).find(started => started.vmId === vmId)
     if (row !== undefined) this.#define(row)
   }
 

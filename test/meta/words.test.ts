@@ -83,6 +83,7 @@ describe('nameFaults', () => {
     ['run()\ntype Asked = string', ['src/a.ts:2: `type Asked` as a name']],
     ['export class Wishes {}', ['src/a.ts:1: `class Wishes` as a name']],
     ['function lookAtHost() {}', ['src/a.ts:1: `function lookAtHost` as a name']],
+    ['function listGateways() {}', ['src/a.ts:1: `function listGateways` as a name']],
     ["// type Asked\nconst asked = 'type Held'\ntype AskedShare = PlaceOfVm", []],
   ])('%s', (text, faults) => expect(nameFaults(treeOf(text), [], [])).toEqual(faults))
 

@@ -115,7 +115,7 @@ const participles =
 
 /** Words of our own that have had the field's name since: declarations with the old one are faults. */
 const retired =
-  /\b(?:type|interface|class|function|const|let)\s+(?:Wish(?:es)?|News|news|Books|Desk|Wants?|Places|Ages|KeptTexts|TurnEnd|Beside|tryOut|passedOn|handleTwice|overUpstreams|misfit|lookAt[A-Z]\w*)\b/g
+  /\b(?:type|interface|class|function|const|let)\s+(?:Wish(?:es)?|News|news|Books|Desk|Wants?|Places|Ages|KeptTexts|TurnEnd|Beside|tryOut|passedOn|handleTwice|overUpstreams|misfit|lookAt[A-Z]\w*|VmGateways|ServedGateway|Gateway(?:Service|Supervisor|Session)|(?:list|move)Gateways?)\b/g
 
 /** Declarations that keep such a name, each with its reason. */
 export const nameExceptions: readonly PlainException[] = []
