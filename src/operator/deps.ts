@@ -64,7 +64,7 @@ export type BuildLogOptions = { readonly follow: boolean; readonly signal: Abort
 /** The gateway's VMs; or it is a part of the daemon, or off. */
 export type PlacedGatewayControl = GatewayVmControl | 'host' | 'off'
 
-/** See enclave-host/gateway-supervisor.ts. */
+/** See enclave-host/gateway-vm-supervisor.ts. */
 export type GatewayVmControl = {
   readonly view: () => {
     readonly problem: string | null
