@@ -17,12 +17,18 @@ const limits = { limitBytes: 200_000, rescueLimitBytes: 100_000 } as const
 const packetBytesMax = 1_500
 const capped = plan({ vms: plan().vms.map(vm => ({ ...vm, ...limits })) })
 
-/** Sends datagrams of 1000 bytes to the world, as many as a line says, from the port that it names. */
+/**
+ * Sends datagrams of 1000 bytes to the world, as many as a line says, from the port that it names. Beyond the cap some
+ * are refused.
+ */
 const floodCode = `console.log('up')
   for await (const line of console) {
     const [count, port] = line.split(' ').map(Number)
-    const s = await Bun.udpSocket({ hostname: '0.0.0.0', port })
-    for (let i = 0; i < count; i += 1) { s.send(new Uint8Array(1000), 9, '${worldAddress}'); if (i % 20 === 0) await Bun.sleep(1) }
+    const s = await Bun.udpSocket({ hostname: '0.0.0.0', port, socket: { error() {} } })
+    for (let i = 0; i < count; i += 1) {
+      try { s.send(new Uint8Array(1000), 9, '${worldAddress}') } catch (error) { if (error.code !== 'EHOSTUNREACH') throw error }
+      if (i % 20 === 0) await Bun.sleep(1)
+    }
     s.close(); console.log('sent ' + line)
   }`
 
@@ -52,7 +58,7 @@ const clientCode = `const s = require('node:net').connect(22, '10.88.0.2'); let 
 
 /** A connection of the first guest to the world from port 22, made while it may; then as many bytes as a line says. */
 const outwardCode = `const s = require('node:net').connect({ host: '${worldAddress}', port: 80, localPort: 22 })
-  s.on('data', () => console.log('up'))
+  s.on('data', () => console.log('up')); s.on('error', () => {})
   for await (const line of console) { s.write(new Uint8Array(Number(line))); console.log('written') }`
 
 async function received(client: Program, bytes: number): Promise<void> {
