@@ -1,15 +1,15 @@
-// Names of checks that more than one place looks for, apart from the code that checks: a summary needs only the names.
+// Names of checks that several modules look up. Apart from the checks themselves, because a summary needs only names.
 
-/** A build's source is the one that was ordered. */
+/** Passes if a build used the source that was ordered. */
 export const sourceCheckName = 'source'
 
-/** The upstream that answered is one that the relying party allows. */
+/** Passes if the relying party allows the upstream that answered. */
 export const upstreamCheckName = 'response-upstream'
 
-/** Names the maker of the key that asked for a response. */
+/** Identifies who made the key that requested a response. */
 export const keyMakerCheckName = 'response-key-maker'
 
-/** Fields of a policy for GPUs, each with a check of its own. */
+/** Checks of a GPU policy, one for each of its fields. */
 export const GPU_POLICY_CHECKS = [
   ...(['gpu-policy-architecture', 'gpu-policy-driver-version', 'gpu-policy-vbios-version'] as const),
   ...(['gpu-policy-mode', 'gpu-policy-ueid', 'gpu-policy-device-serial'] as const),

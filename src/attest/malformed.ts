@@ -1,6 +1,6 @@
-// The one error that codecs of this library throw, and helpers that turn it into a failed check. Pure.
+// The only error that codecs of this library throw, and functions that turn it into a failed check. Pure.
 
-/** Bytes that do not have the form that they must have. `what` names the structure and, where it helps, the field. */
+/** Bytes that do not have the required form. `what` names the structure and, if it helps, the field. */
 export class Malformed extends Error {
   constructor(what: string, options?: { cause?: unknown }) {
     super(what, options)
@@ -14,7 +14,7 @@ export function wellFormed(condition: unknown, what: string): asserts condition 
 
 export type Parsed<T> = { readonly ok: true; readonly value: T } | { readonly ok: false; readonly reason: string }
 
-/** The result of `read`, or why it failed: for verifiers, which never throw. */
+/** Returns the result of `read`, or the reason that it failed, for verifiers, which never throw. */
 export function parsed<T>(read: () => T): Parsed<T> {
   try {
     return { ok: true, value: read() }
@@ -23,7 +23,7 @@ export function parsed<T>(read: () => T): Parsed<T> {
   }
 }
 
-/** The reason for a failed check. Errors other than Malformed are mistakes in the caller's types or in this library. */
+/** Returns the reason for a failed check. Errors other than Malformed are bugs in this library or its caller. */
 export function reasonOf(error: unknown): string {
   return error instanceof Malformed ? error.message : `unexpected error: ${error}`
 }

@@ -1,4 +1,4 @@
-// Computed before there is evidence: measurements of launches, ID blocks and their signatures, hash trees of disks; and
+// Exports for producers of evidence: measurements of launches, ID blocks and their signatures, hash trees of disks, and
 // the receipts that a VM issues. Pure.
 
 export type { Hash } from './hash.ts'

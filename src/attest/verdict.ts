@@ -3,10 +3,10 @@
 export type Outcome = 'pass' | 'fail' | 'not-checked'
 
 export type Check = {
-  /** Stable, kebab-case; what machines match on. */
+  /** Stable name in kebab-case, for programs. */
   readonly name: string
   readonly outcome: Outcome
-  /** For people: what was compared with what. Not empty for `fail` and `not-checked`. */
+  /** Explanation for people of what was compared with what. Not empty for `fail` and `not-checked`. */
   readonly reason: string
   /** A verdict is good only if every required check passed. */
   readonly required: boolean
@@ -25,22 +25,27 @@ export function fail(name: string, reason: string): Check {
   return { name, outcome: 'fail', reason, required: true }
 }
 
-/** The caller skips this check ('any'), or the evidence lacks its input. `required` unless the caller skips it. */
+/**
+ * Makes a check that the caller skips ('any') or for which the evidence lacks input. `required` unless the caller skips
+ * it.
+ */
 export function notChecked(name: string, reason: string, required: boolean): Check {
   return { name, outcome: 'not-checked', reason, required }
 }
 
-/** `pass` when `holds`, else `fail` with the reason. */
+/** Makes a check: `pass` if `holds`, otherwise `fail` with the reason. */
 export function check(name: string, holds: boolean, failure: string, success = ''): Check {
   return holds ? pass(name, success) : fail(name, failure)
 }
 
-/** It keeps a verdict from being good. */
+/** Reports whether the check keeps a verdict from being good. */
 export function isBroken({ outcome, required }: Check): boolean {
   return outcome === 'fail' || (outcome === 'not-checked' && required)
 }
 
-/** Good only with at least one check and every required one passed. A failed check makes it bad, required or not. */
+/**
+ * Makes a verdict. It is good only if there are checks and every required one passed. Any failed check makes it bad.
+ */
 export function verdict(checks: readonly Check[]): Verdict {
   const bad = checks.some(isBroken)
   return { ok: checks.length > 0 && !bad, checks }

@@ -1,4 +1,4 @@
-// Relying parties judge evidence with this: SNP reports and their chains, policies, receipts. Pure.
+// Exports for relying parties that judge evidence: SNP reports and their chains, policies, receipts. Pure.
 
 export { type Cpuid, PRODUCTS, type Product, productOfCpuid } from './amd/product.ts'
 export { AMD_ROOTS, type TrustedRoot, type WholeRoot } from './amd/roots.ts'

@@ -1,4 +1,4 @@
-// Relying parties judge the evidence of virtual TPMs with this, beside the SNP report that binds one. Pure.
+// Exports for relying parties that judge evidence of virtual TPMs, beside the SNP report that binds them. Pure.
 
 export { Malformed } from './malformed.ts'
 export { decodeEventLog, type EventLog, type LogEvent } from './tpm/event-log.ts'

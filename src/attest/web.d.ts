@@ -1,5 +1,5 @@
-// All that this library uses of its platform: the part of the web platform that browsers, Bun and Node share.
-// Seen only by src/attest/tsconfig.json, so that anything beyond it is a type error there.
+// The platform features that this library uses: a subset of the web platform shared by browsers, Bun and Node. Only
+// src/attest/tsconfig.json includes this file, so any other feature is a type error there.
 
 type BufferSource = ArrayBufferView | ArrayBuffer
 

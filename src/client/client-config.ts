@@ -12,12 +12,12 @@ import type { Io } from '../terminal/io.ts'
 
 const Text = (description: string) => Type.Optional(Type.String({ minLength: 1, maxLength: 4096, description }))
 
-/** Keys of witnesses that one client names. */
+/** Limit on the keys of witnesses that one client configures. */
 export const witnessesMax = 16
-/** Oldest checkpoint that a client may accept. */
+/** Highest allowed age of a checkpoint, in days. */
 export const logAgeDaysMax = 90
 
-/** In the order in which help lists them. Each is the option of the same name, and the option goes before it. */
+/** Defaults in the order of the help. Each has the name of its option, and the option takes precedence. */
 const ClientFile = Closed({
   api: Text('address of service A'),
   builds: Text('address of service C'),
@@ -62,7 +62,7 @@ const bytesMax = 64 * KIB
 
 const fieldNames = Object.keys(ClientFile.properties) as (keyof ClientDefaults)[]
 
-/** By type of a field: its value as help prints it, and what it must be. */
+/** For each field type: the value as help prints it, and its description in error messages. */
 const FORMS = {
   string: { sample: '"…"', words: 'a text' },
   array: { sample: '["…"]', words: `a list of 1 to ${witnessesMax} texts` },
@@ -76,7 +76,7 @@ ${fieldNames.map(name => `  ${name} = ${FORMS[ClientFile.properties[name].type].
 Its paths may begin with ~/, and are else relative to its directory. The file decides what is trusted, so only you may have write access to it.
 `
 
-/** An empty object where there is no file, or no home directory. Rejects with the Fault. */
+/** Reads the defaults. Returns an empty object if there is no file or no home directory. Rejects with the Fault. */
 export async function loadClientDefaults(env: Io['env']): Promise<ClientDefaults> {
   const home = env.HOME
   const directory = clientDirectory(env)
@@ -92,7 +92,7 @@ export async function loadClientDefaults(env: Io['env']): Promise<ClientDefaults
   return { ...given, ...Object.fromEntries(paths) }
 }
 
-/** ~/.config/strongroom; null if there is no home directory. */
+/** Returns ~/.config/strongroom; null if there is no home directory. */
 export function clientDirectory(env: Io['env']): string | null {
   const home = nonEmpty(env.HOME)
   const base = nonEmpty(env.XDG_CONFIG_HOME) ?? (home === undefined ? undefined : join(home, '.config'))
@@ -100,7 +100,7 @@ export function clientDirectory(env: Io['env']): string | null {
 }
 
 async function parse(text: string, path: string): Promise<ClientDefaults> {
-  // Few have such a file, and loading the parser takes each command some milliseconds.
+  // Load the parser only if needed: few users have such a file, and loading takes several milliseconds.
   const { lineOf, readToml } = await import('../linux/toml.ts')
   const toml = readToml(text)
   if (!toml.ok) throw fault(`${path}:${toml.line}: ${toml.message}`)
@@ -120,7 +120,7 @@ function wordsOf(field: (typeof ClientFile.properties)[keyof ClientDefaults]): s
   return field.type === 'integer' ? `${words} from ${field.minimum} to ${field.maximum}` : words
 }
 
-/** Null where there is no such file. */
+/** Reads the file; null if it does not exist. */
 function readOwnFile(path: string): string | null {
   let fd: number
   try {

@@ -10,17 +10,17 @@ import type { KnownHost } from '../verifier/ssh-key.ts'
 
 export type KnownHostsUpdate = {
   readonly path: string
-  /** False if the line was there already, and no other of this host. */
+  /** False if the file already had the line, and no other line for this host. */
   readonly isWritten: boolean
-  /** How many older lines named this host. */
+  /** Number of removed lines that named this host. */
   readonly replaced: number
-  /** Numbers, from 1, of hashed lines about this host, which stay; ssh(1) accepts their keys too. */
+  /** Line numbers, from 1, of hashed lines about this host. They stay, and ssh(1) accepts their keys too. */
   readonly hashed: readonly number[]
 }
 
 const bytesMax = 16 * MIB
 
-/** A reader of the file, ssh among them, sees the old lines or the new ones. A symbolic link stays one. */
+/** Writes the line. A concurrent reader, such as ssh, sees the old lines or the new ones. Keeps a symbolic link. */
 export function writeKnownHost(path: string, host: KnownHost): KnownHostsUpdate {
   const target = existing(path)
   const old = target === null ? '' : fromLatin1(readInput({ path: target, param: 'known-hosts', bytesMax }))
@@ -40,8 +40,8 @@ export function writeKnownHost(path: string, host: KnownHost): KnownHostsUpdate 
 export type KnownHostsRewrite = Pick<KnownHostsUpdate, 'replaced' | 'hashed'> & { readonly text: string }
 
 /**
- * The text with the host's line at its end and no other plain line for this host. Other hosts on a line stay. Comments,
- * markers, patterns and hashed names stay as they are. The same text when nothing is to be done.
+ * Returns the text with the host's line at its end and without other plain lines for this host. Keeps other hosts of a
+ * line, comments, markers, patterns and hashed names. Returns the same text if nothing changes.
  */
 export function withKnownHost(text: string, host: KnownHost): KnownHostsRewrite {
   const lines = text === '' ? [] : text.replace(/\n$/, '').split('\n')
@@ -52,27 +52,27 @@ export function withKnownHost(text: string, host: KnownHost): KnownHostsRewrite 
     const names = namesOf(line)
     if (!names.includes(host.hostname)) return [line]
     const rest = names.filter(name => name !== host.hostname)
-    // The rest of the line as it is: names end at the first blank.
+    // Keep the rest of the line: names end at the first blank.
     return rest.length === 0 ? [] : [`${rest.join(',')}${line.trimStart().replace(/^[^ \t]+/, '')}`]
   })
   return { text: [...others, host.line].map(line => `${line}\n`).join(''), replaced: about.length, hashed }
 }
 
-/** Plain names of a line, in lower case; none of comments, markers and hashed names. */
+/** Returns a line's plain names in lower case. Empty for comments, markers and hashed names. */
 function namesOf(line: string): string[] {
   const [field = ''] = line.trimStart().split(/[ \t]/, 1)
   if (/^[#@|]/.test(field)) return []
   return field.toLowerCase().split(',')
 }
 
-/** `|1|salt|HMAC-SHA1(salt, name)`, both in base64. */
+/** Matches `|1|salt|HMAC-SHA1(salt, name)`, both in base64. */
 function isHashOf(line: string, hostname: string): boolean {
   const [, salt, hash] = /^\s*\|1\|([A-Za-z0-9+/=]+)\|([A-Za-z0-9+/=]+)[ \t]/.exec(line) ?? []
   if (salt === undefined || hash === undefined) return false
   return createHmac('sha1', Buffer.from(salt, 'base64')).update(hostname).digest('base64') === hash
 }
 
-/** Where the file really is; null when there is none. */
+/** Resolves the file's path; null if it does not exist. */
 function existing(path: string): string | null {
   try {
     return realpathSync(path)
@@ -82,7 +82,7 @@ function existing(path: string): string | null {
   }
 }
 
-/** Byte for byte, because the file may not be UTF-8. */
+/** Decodes byte by byte, because the file may not be UTF-8. */
 function fromLatin1(bytes: Uint8Array): string {
   return Buffer.from(bytes).toString('latin1')
 }

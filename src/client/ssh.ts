@@ -22,7 +22,7 @@ import {
 } from './verify/instance.ts'
 import { identitiesOf } from './verify/keys/own-keys.ts'
 
-/** The account of every instance. */
+/** The user account in every instance. */
 const defaultUser = 'agent'
 
 type Target = { readonly instance: AskedInstance; readonly user: string }
@@ -64,7 +64,7 @@ async function verifyAndRun(run: Run, { target, args, options }: SshRequest): Pr
     if (run.json) await run.result(instanceDocument(found, shown, asOf), '')
     else await io.stderr(instanceSummary(judged, paint, options.verbose === true))
     const code = exitCodeOfVerdict(shown, { details: found.receipt?.checks })
-    // Without a host key nothing was done, whatever the checks say.
+    // Without a host key ssh did not run, whatever the checks say.
     run.exitWith(code === EXIT.ok ? EXIT.failed : code)
     return
   }
@@ -75,14 +75,14 @@ async function verifyAndRun(run: Run, { target, args, options }: SshRequest): Pr
 
 type Login = { readonly user: string; readonly knownHost: KnownHost; readonly args: readonly string[] }
 
-/** ssh's exit code; of a signal 128 and its number, as shells have it. */
+/** Returns ssh's exit code; for a signal, 128 plus its number, as in shells. */
 async function runSsh({ io }: Run, login: Login): Promise<number> {
   const directory = mkdtempSync(join(tmpdir(), 'strongroom-ssh-'))
   try {
     const file = join(directory, 'known_hosts')
     writeFileSync(file, `${login.knownHost.line}\n`, { mode: 0o600 })
     const child = startSsh(sshArguments(login, file), io.env)
-    // The terminal sends SIGINT to ssh too, which decides what it means.
+    // The terminal sends SIGINT to ssh too, which handles it.
     io.onSignal('SIGINT', () => {})
     io.onSignal('SIGTERM', () => child.kill('SIGTERM'))
     io.onSignal('SIGHUP', () => child.kill('SIGHUP'))
@@ -103,17 +103,17 @@ function startSsh(argv: readonly string[], env: Run['io']['env']) {
 }
 
 /**
- * ssh takes the first value of an option (ssh_config(5)), so neither `args` nor the user's configuration changes ours:
- * this file is the only source of host keys, and no earlier connection is shared.
+ * ssh uses the first value of an option (ssh_config(5)), so neither `args` nor the user's configuration overrides
+ * these: this file is the only source of host keys, and no earlier connection is shared.
  */
 export function sshArguments({ user, knownHost, args }: Login, knownHostsFile: string): string[] {
   const options = {
     StrictHostKeyChecking: 'yes',
-    // One name, whatever blanks are in it, and no token of ssh's.
+    // A single name, even with blanks, and without ssh's tokens.
     UserKnownHostsFile: `"${knownHostsFile.replaceAll('%', '%%')}"`,
     GlobalKnownHostsFile: '/dev/null',
     KnownHostsCommand: 'none',
-    // The name in the file, also where the configuration has another address or port for it.
+    // The name in the file, even if the configuration has another address or port for it.
     HostKeyAlias: knownHost.hostname,
     HostKeyAlgorithms: 'ssh-ed25519',
     VerifyHostKeyDNS: 'no',

@@ -1,12 +1,12 @@
-// strongroom verify: evidence against the roots of AMD, Intel and NVIDIA and a policy. Only `gateway`, `instance` and
-// `report --fetch` use the network. Each command loads its own code alone: most of the time of a verdict is that of
-// loading. Effects: loads modules.
+// strongroom verify: judges evidence with the roots of AMD, Intel and NVIDIA and a policy. Only `gateway`, `instance`
+// and `report --fetch` use the network. Each command loads only its own code, because loading takes most of the time of
+// a verdict. Effects: loads modules.
 
 import { useHashes } from '../attest/hash.ts'
 import { type AddCommand, type Loaders, loadNamed } from '../terminal/loading.ts'
 import { nativeHashes } from './measure/native.ts'
 
-/** In the order of the help. */
+/** Commands in the order of the help. */
 const COMMANDS: Loaders = {
   report: async () => (await import('./verify/report.ts')).addVerifyReport,
   vtpm: async () => (await import('./verify/vtpm/vtpm.ts')).addVerifyVtpm,
@@ -28,7 +28,7 @@ const COMMANDS: Loaders = {
   'tcb-floors': async () => (await import('./verify/schemas.ts')).addTcbFloors,
 }
 
-/** `words`: what follows `verify` on the command line. */
+/** Loads the requested commands. `words`: the arguments after `verify`. */
 export async function loadVerify(words: readonly string[]): Promise<AddCommand> {
   useHashes(nativeHashes)
   const commands = await loadNamed(COMMANDS, words)

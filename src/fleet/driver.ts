@@ -1,5 +1,5 @@
-// Connections to PostgreSQL by the driver `pg`, each bounded in time on both sides. Effects: sockets. The driver is
-// loaded at the first use: hosts without a fleet do not pay for it.
+// Connections to PostgreSQL with the driver `pg`, with timeouts on both sides. Effects: sockets. The driver is loaded
+// on first use, so hosts without a fleet do not load it.
 
 import { EventEmitter } from 'node:events'
 import { Socket } from 'node:net'
@@ -12,17 +12,17 @@ export type PostgresTarget = DatabaseAddress & {
    * Certificates of the only authority that may sign the server's; null for no TLS, with a database on this machine.
    */
   readonly caPem: string | null
-  /** Shown in pg_stat_activity: which host this is. */
+  /** Identifies this host in pg_stat_activity. */
   readonly applicationName: string
 }
 
 export type PostgresLimits = {
   readonly connectMs: number
-  /** For a statement, at the server. The client waits a little longer, then ends the connection. */
+  /** Timeout of a statement on the server. The client waits slightly longer, then closes the connection. */
   readonly statementMs: number
-  /** For a lock that another transaction holds. */
+  /** Timeout of waiting for another transaction's lock. */
   readonly lockMs: number
-  /** For a whole transaction, at the client. */
+  /** Timeout of a whole transaction, on the client. */
   readonly transactionMs: number
   readonly connectionCountMax: number
   /** Requests that wait for a connection. */
@@ -40,22 +40,22 @@ export const POSTGRES_LIMITS: PostgresLimits = {
   waitingCountMax: 512,
 }
 
-/** Where the tables of a fleet are. */
+/** Schema with the tables of a fleet. */
 export const fleetSchema = 'strongroom'
 
-/** How much longer than the server the client waits: a server that answers at all answers by then. */
+/** How much longer the client waits than the server, so that a working server always responds in time. */
 export const answerSlackMs = 1_000
 
-/** Kept open without use for so long. */
+/** How long an idle connection is kept open. */
 const idleMs = 60_000
 const keepAliveMs = 10_000
 
 export type Connections = {
   readonly take: () => Promise<PoolClient>
-  /** Back to the pool; a connection that failed is destroyed. */
+  /** Returns a connection to the pool; a broken one is destroyed. */
   readonly giveBack: (client: PoolClient, isBroken: boolean) => void
   readonly waitingCount: () => number
-  /** Ends them all, also those in use after a second. */
+  /** Closes all connections, those in use after a second. */
   readonly close: () => Promise<void>
 }
 
@@ -69,9 +69,9 @@ export async function openConnections(target: PostgresTarget, limits: PostgresLi
     idleTimeoutMillis: idleMs,
     allowExitOnIdle: true,
   })
-  // An idle connection that the server ended; the pool drops it. Without a listener the process would end.
+  // The server closed an idle connection, which the pool removes. Without a listener the process would exit.
   pool.on('error', () => {})
-  // One in use; its statement fails as well.
+  // The server closed a connection in use; its statement fails as well.
   pool.on('connect', client => client.on('error', () => {}))
   return {
     take: () => pool.connect(),
@@ -88,13 +88,13 @@ export async function openConnections(target: PostgresTarget, limits: PostgresLi
 }
 
 export type SingleConnection = {
-  /** Not yet connected. */
+  /** Not connected yet. */
   readonly client: Client
-  /** Ends it, whatever its state. */
+  /** Closes the connection in any state. */
   readonly destroy: () => void
 }
 
-/** A connection outside of the pool. */
+/** Opens a connection outside of the pool. */
 export async function openSingle(target: PostgresTarget, limits: PostgresLimits): Promise<SingleConnection> {
   const { TrackedClient, destroy } = await trackedClients()
   const client = new TrackedClient(await settingsOf(target, limits))
@@ -102,22 +102,23 @@ export async function openSingle(target: PostgresTarget, limits: PostgresLimits)
   return { client, destroy: () => destroy(client) }
 }
 
-/** The driver ends a connection politely only: with a server that does not answer, its socket would stay for hours. */
+/**
+ * The driver only closes a connection gracefully: if the server does not respond, its socket would remain for hours.
+ */
 async function trackedClients() {
   const { default: pg } = await import('pg')
   const open = new Map<object, Socket>()
   class TrackedClient extends pg.Client {
     constructor(config: ClientConfig = {}) {
       const socket = new Socket()
-      // The pool hides the password from enumeration.
+      // The pool makes the password non-enumerable.
       super({ ...config, password: config.password, stream: () => socket })
       open.set(this, socket)
       socket.once('close', () => open.delete(this))
     }
 
-    // By these names the driver answers a server that asks for the password, or for an MD5 digest that
-    // serves as well as the password. TLS does not say that the server is one that may have it: SCRAM
-    // proves that both know it.
+    // The driver calls these methods if a server requests the password, or an MD5 digest that is as good as the
+    // password. TLS does not prove that the server may have it; SCRAM proves that both sides know it.
     _handleAuthCleartextPassword(): void {
       this.#refuse('in clear text')
     }
@@ -142,7 +143,7 @@ async function settingsOf(target: PostgresTarget, limits: PostgresLimits): Promi
   types.setTypeParser(pg.types.builtins.INT8, exactNumber)
   return {
     ...{ host, port, user, database, types },
-    // A function: without a password the driver would look for one in ~/.pgpass.
+    // A function, because without a password the driver would look for one in ~/.pgpass.
     password: () => password ?? '',
     ssl: caPem === null ? false : { ca: caPem, rejectUnauthorized: true, minVersion: 'TLSv1.2' },
     application_name: applicationName,
@@ -157,7 +158,7 @@ async function settingsOf(target: PostgresTarget, limits: PostgresLimits): Promi
   }
 }
 
-/** Counters, bytes and times all stay far below 2^53. */
+/** Converts a number. Counters, bytes and times all stay far below 2^53. */
 function exactNumber(text: string): number {
   const value = Number(text)
   if (!Number.isSafeInteger(value)) throw new Fault('internal', `the number ${text} of the database is too large`)

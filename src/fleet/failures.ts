@@ -1,28 +1,28 @@
-// Failures of the fleet's database by PostgreSQL's SQLSTATE (its manual, appendix A) and by errno(3). Pure.
+// Classifies failures of the fleet's database by PostgreSQL's SQLSTATE (its manual, appendix A) and errno(3). Pure.
 
 import { Fault, messageOf, systemErrorCode } from '../base/fault.ts'
 import { UnavailableFault } from '../http/limited.ts'
 
-/** Shown to clients. The request must be a single transaction. */
+/** Shown to clients. Only correct for a request that is a single transaction. */
 export const directoryAwayMessage =
   'The directory of this fleet cannot be reached at present. Nothing was changed; send the request again after the time in Retry-After.'
 
-/** The connection ended between the commit and its answer, and no other connection could look it up. */
+/** Shown to clients if the connection ended during the commit and no other connection could look up its outcome. */
 export const commitUnknownMessage =
   'The connection to the directory of this fleet ended during the change. Check whether it was made; with an Idempotency-Key you may send the same request again after the time in Retry-After.'
 
-/** A primary that failed takes longer to replace; clients then ask again. */
+/** Replacing a failed primary takes longer; clients then retry again. */
 const retryAfterMs = 2_000
 
-/** Status 503 with Retry-After: the database cannot be asked now, or did not answer in time. */
+/** Returns a Fault with status 503 and Retry-After: the database is unreachable, or did not respond in time. */
 export function directoryAway(cause: unknown, message = directoryAwayMessage): UnavailableFault {
   return new UnavailableFault(message, retryAfterMs, { code: 'fleet.unavailable', cause })
 }
 
-/** Any failure of a connection that the server did not report: refused, ended, no answer in time. */
+/** A failure of a connection that the server did not report: refused, closed, or timed out. */
 export class ConnectionFailure extends Error {}
 
-/** The SQLSTATE of an error that the server reported; null for any other error. */
+/** Returns the SQLSTATE of an error that the server reported; null for any other error. */
 export function sqlStateOf(error: unknown): string | null {
   const severity: unknown = Reflect.get(Object(error), 'severity')
   const code = systemErrorCode(error)
@@ -30,8 +30,8 @@ export function sqlStateOf(error: unknown): string | null {
 }
 
 /**
- * The failure that callers see: `fleet.unavailable` when the database cannot serve now, `fleet.build_newer` for a build
- * that this host must not take up (migration 16), otherwise the error itself.
+ * Returns the failure that callers see: `fleet.unavailable` if the database cannot serve at the moment,
+ * `fleet.build_newer` for a build that this host must not take (migration 16), otherwise the error itself.
  */
 export function failureOf(error: unknown): unknown {
   const state = sqlStateOf(error) ?? ''
@@ -41,20 +41,21 @@ export function failureOf(error: unknown): unknown {
 }
 
 /**
- * Connection lost (08), sign-in refused (28), database or schema not there (3D, 3F), out of resources (53), shut down
- * or cancelled (57), system error (58), lock not free in time (55P03), transaction left idle (25P03), a standby that
- * takes no writes (25006).
+ * Connection lost (08), sign-in refused (28), missing database or schema (3D, 3F), out of resources (53), shut down or
+ * cancelled (57), system error (58), lock timeout (55P03), idle transaction (25P03), read-only standby (25006).
  */
 const AWAY = /^(08|28|3D|3F|53|57|58)|^(55P03|25P03|25006)$/
 
 const claimRefused = 'SRB01'
 
-/** The server gave up this transaction for another's sake (serialization failure, deadlock): run it again. */
+/**
+ * Reports whether the server aborted the transaction in favour of another (serialization failure, deadlock): retry it.
+ */
 export function isConflict(error: unknown): boolean {
   return ['40001', '40P01'].includes(sqlStateOf(error) ?? '')
 }
 
-/** For the log and for status: the reason without statement or values. */
+/** Returns the reason for log and status, without statement or values. */
 export function reasonOf(error: unknown): string {
   const inner = error instanceof Fault ? (error.cause ?? error) : error
   const cause = inner instanceof ConnectionFailure ? (inner.cause ?? inner) : inner

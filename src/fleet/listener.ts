@@ -13,12 +13,12 @@ import {
 } from './driver.ts'
 import { reasonOf } from './failures.ts'
 
-/** As begin_change() has it. */
+/** The channel used by begin_change(). */
 const channel = 'strongroom'
 
 const retryRange = { minMs: 200, maxMs: 4_000 }
 
-/** A connection that a firewall forgot looks quiet; a statement now and then tells. */
+/** Interval of statements that detect a connection that a firewall has silently dropped. */
 const probeEveryMs = 30_000
 
 export type ListenerDeps = {
@@ -26,7 +26,9 @@ export type ListenerDeps = {
   readonly limits?: Partial<PostgresLimits>
   readonly clock: Clock
   readonly log: Logger
-  /** Must not throw. Gets the version that was made; null when the connection is new, so that some may be missed. */
+  /**
+   * Called with the version that was created; null for a new connection, which may have missed some. Must not throw.
+   */
   readonly onChange: (version: number | null) => void
   readonly signal: AbortSignal
 }
@@ -45,7 +47,7 @@ export async function listenForChanges(deps: ListenerDeps): Promise<void> {
   }
 }
 
-/** Returns or rejects when the connection has ended. */
+/** Listens on one connection. Returns or rejects when it ends. */
 async function listenOnce(deps: ListenerDeps, onConnected: () => void): Promise<void> {
   const { target, limits, clock, signal } = deps
   const connection = await openSingle(target, { ...POSTGRES_LIMITS, ...limits })
@@ -64,7 +66,7 @@ async function listenOnce(deps: ListenerDeps, onConnected: () => void): Promise<
   }
 }
 
-/** Rejects when a statement is not answered. */
+/** Rejects if a statement gets no response. */
 async function probe({ client }: SingleConnection, clock: Clock, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     await pause(clock, probeEveryMs, signal)

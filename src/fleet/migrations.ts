@@ -1,8 +1,8 @@
 // The schema of a fleet's directory: numbered steps, each in a transaction, applied by a role that owns the schema.
 // Effects: the database's tables.
 //
-// Hosts one release apart work on one directory, so a step expands before a later release contracts: it adds tables and
-// columns that older hosts need not know, and takes away only what no host of the release before uses.
+// Hosts one release apart share a directory, so a step expands before a later release contracts: it adds tables and
+// columns that older hosts ignore, and removes only what no host of the previous release uses.
 
 import { Fault } from '../base/fault.ts'
 import { fleetSchema } from './driver.ts'
@@ -25,7 +25,7 @@ import { buildClaims } from './migrations/0016-build-claims.ts'
 import type { FleetMigration } from './migrations/migration.ts'
 import type { Postgres, Sql } from './postgres.ts'
 
-/** Oldest first, without a gap. Released ones never change. */
+/** Oldest first, without gaps. Released steps never change. */
 export const FLEET_MIGRATIONS: readonly FleetMigration[] = [
   hosts,
   directory,
@@ -45,20 +45,20 @@ export const FLEET_MIGRATIONS: readonly FleetMigration[] = [
   buildClaims,
 ]
 
-/** The newest schema that this executable knows. */
+/** Returns the newest schema that this executable supports. */
 export function newestOf(migrations: readonly FleetMigration[] = FLEET_MIGRATIONS): number {
   return migrations.at(-1)?.to ?? 0
 }
 
-/** A host works on a directory so many releases newer than itself: what newer hosts added stands beside its own. */
+/** How many releases a directory may be ahead of a host, which ignores what newer hosts added. */
 const releasesAhead = 1
 
-/** Held while the schema is brought up to date, so that two at once do not meet. */
+/** Held while the schema is upgraded, so that two upgrades never run concurrently. */
 const migrationLock = 0x5374_726f
 
 /**
- * Brings the directory to the newest schema; needs a role that owns it. Returns the names of the steps applied.
- * Fault: `fleet.newer`.
+ * Upgrades the directory to the newest schema. Requires a role that owns it. Returns the names of the applied steps.
+ * Fault `fleet.newer`.
  */
 export async function migrateFleet(
   postgres: Pick<Postgres, 'transactPlain'>,
@@ -88,7 +88,10 @@ export async function migrateFleet(
   })
 }
 
-/** Refuses a directory that this executable cannot work on. Faults: `fleet.newer`, `fleet.older`. */
+/**
+ * Checks the schema, and returns its version. Faults: `fleet.newer`, `fleet.older`, if this executable does not support
+ * it.
+ */
 export async function checkSchema(sql: Sql, migrations: readonly FleetMigration[] = FLEET_MIGRATIONS): Promise<number> {
   const [{ found } = { found: false }] = await sql.query<{ found: boolean }>(
     `SELECT to_regclass('${fleetSchema}.migrations') IS NOT NULL AS found`,
@@ -116,13 +119,13 @@ function releaseOf(migrations: readonly FleetMigration[]): number {
   return migrations.at(-1)?.release ?? 0
 }
 
-/** The newest schema of the oldest release whose hosts work beside those of the newest one. */
+/** Returns the newest schema of the oldest release whose hosts may run alongside those of the newest. */
 function oldestBeside(migrations: readonly FleetMigration[]): number {
   const least = releaseOf(migrations) - releasesAhead
   return newestOf(migrations.filter(({ release }) => release <= least))
 }
 
-/** A host that the new schema would be too far ahead of must be upgraded first; one that is gone does not count. */
+/** Throws if a host is too old for the new schema and must be upgraded first. Hosts without a lease do not count. */
 async function refuseOldHosts(sql: Sql, leastSchema: number): Promise<void> {
   const old = await sql.query<{ name: string }>(
     "SELECT name FROM host_states WHERE has_lease AND (report ->> 'schema')::integer < $1 ORDER BY name LIMIT 8",

@@ -1,7 +1,7 @@
 // The fleet's database: numbered transactions, snapshots, statements. Effects: connections to PostgreSQL.
 //
-// A numbered transaction takes the next version of the directory at its start and holds that counter's lock until it
-// commits, so versions have no gaps and are in the order of commits. The rows that it writes get that version in
+// A numbered transaction takes the directory's next version at its start, and holds the lock of that counter until it
+// commits, so versions have no gaps and follow the order of commits. The rows that it writes get that version in
 // `changes`, from which every host copies.
 
 import type { PoolClient, QueryResult } from 'pg'
@@ -28,7 +28,7 @@ import {
   sqlStateOf,
 } from './failures.ts'
 
-/** A value of a statement. Objects are sent as JSON; undefined is refused by type. */
+/** A parameter of a statement. Objects are sent as JSON; the type excludes undefined. */
 export type SqlValue =
   | string
   | number
@@ -43,11 +43,11 @@ export type SqlValue =
 export type Row = Readonly<Record<string, unknown>>
 
 export type StatementOptions = {
-  /** The connection ends if the answer takes longer; the usual bound is longer than that of the server. */
+  /** Closes the connection if the response takes longer. The default is longer than the server's timeout. */
   readonly answerMs?: number
 }
 
-/** Statements of one transaction or of none. */
+/** Runs statements, within a transaction or without. */
 export type Sql = {
   readonly query: <ResultRow extends object = Row>(
     text: string,
@@ -58,53 +58,55 @@ export type Sql = {
 
 /** A transaction that writes what hosts copy. */
 export type NumberedTransaction = Sql & {
-  /** The version of the directory that its commit makes. */
+  /** The directory's version that its commit creates. */
   readonly version: number
-  /** Rows that `WriteOptions.opening` found. */
+  /** Rows of `WriteOptions.opening`. */
   readonly opened: readonly Row[]
-  /** Sends a statement together with the commit, in the order of the calls: fewer turns while others wait. */
+  /**
+   * Sends a statement together with the commit, in the order of the calls, which saves round trips while others wait.
+   */
   readonly atCommit: (statement: Literal) => void
 }
 
-/** A statement whose parameters `$1` to `$9` are texts, which are written into it. */
+/** A statement whose parameters `$1` to `$9` are texts, which are inserted into it. */
 export type Literal = { readonly text: string; readonly values: readonly string[] }
 
 export type WriteOptions = {
-  /** Reads in the same turn in which the transaction begins. */
+  /** A query sent in the same round trip as the beginning of the transaction. */
   readonly opening?: () => Literal
-  /** Other hosts are not woken: they find it at their next poll. For what comes often and can wait. */
+  /** Does not wake other hosts, which find the change at their next poll. For frequent changes that can wait. */
   readonly isQuiet?: boolean
 }
 
 export type ReadOptions = {
-  /** For each statement, instead of the usual bound. */
+  /** Timeout of each statement, instead of the default. */
   readonly statementMs?: number
 }
 
 export type PostgresView = {
   readonly isReachable: boolean
-  /** Why the last statement failed; null when it did not. */
+  /** Why the last statement failed; null if it did not. */
   readonly problem: string | null
-  /** By the wall clock: since when it is as it is. */
+  /** Time of the last change of reachability, by the wall clock. */
   readonly sinceMs: number
-  /** Sent since the start, transactions' own ones included. */
+  /** Statements sent since the start, including those of transactions. */
   readonly statementCount: number
   readonly failureCount: number
 }
 
 export type Postgres = Sql & {
   /**
-   * Runs `work` in a numbered transaction: all of it or nothing. `work` may run again after a conflict, so its only
-   * effects are statements. Fault: `fleet.unavailable`.
+   * Runs `work` in a numbered transaction, all or nothing. `work` may run again after a conflict, so its only effects
+   * are statements. Fault `fleet.unavailable`.
    */
   readonly transact: <T>(work: (tx: NumberedTransaction) => Promise<T>, options?: WriteOptions) => Promise<T>
   /** Runs `work` in a transaction without a version, for rows that no other host copies. */
   readonly transactPlain: <T>(work: (tx: Sql) => Promise<T>) => Promise<T>
-  /** Everything as of one moment; nothing can be written. */
+  /** Runs read-only statements that see one moment. */
   readonly snapshot: <T>(work: (tx: Sql) => Promise<T>, options?: ReadOptions) => Promise<T>
   /**
-   * Resolves once a synchronous standby has all that was committed before. `timeline`: of the server that showed it.
-   * Fault: `fleet.unavailable`, also where another server answers by now, which may lack some of it.
+   * Resolves when a synchronous standby has everything committed before. `timeline`: of the server that showed it.
+   * Fault `fleet.unavailable`, also if another server has taken over, which may lack some of it.
    */
   readonly sync: (timeline: number) => Promise<void>
   readonly view: () => PostgresView
@@ -118,10 +120,10 @@ export type PostgresDeps = {
   readonly log: Logger
 }
 
-/** Runs of one transaction: conflicts and connections that had ended while they were idle. */
+/** Attempts of a transaction, after conflicts and connections that had ended while idle. */
 const attemptsMax = 4
 
-/** Opens nothing yet: the first statement connects. */
+/** Prepares the database. The first statement connects. */
 export async function openPostgres({ target, limits: given, clock, log }: PostgresDeps): Promise<Postgres> {
   const limits = { ...POSTGRES_LIMITS, ...given }
   const connections = await openConnections(target, limits)
@@ -162,21 +164,21 @@ type Session = {
 }
 
 type Transaction<T> = {
-  /** Text of statements; the first that reads anything says of the transaction what `TransactionStart` has. */
+  /** Text of statements. The first that reads anything returns the `TransactionStart`. */
   readonly begin: string
   readonly opening?: () => Literal
-  /** `found`: the rows of each statement after BEGIN, that of `opening` last. */
+  /** Runs the transaction. `found`: the rows of each statement after BEGIN, those of `opening` last. */
   readonly work: (sql: ConnectionSql, found: readonly Row[][]) => Promise<T>
   readonly statementMs?: number
 }
 
-/** Timeline of the server's log: another after each failover. As timeline(), which a new database lacks. */
+/** Timeline of the server's log, which changes with each failover. Same as timeline(), which a new database lacks. */
 const TIMELINE = `CASE WHEN pg_is_in_recovery() THEN 0
   ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint END`
 
 /**
- * Waits until a synchronous standby has all that is committed by then. A server that starts again after a crash shows
- * commits that the standby lacks (PostgreSQL, 27.2.8).
+ * Waits until a synchronous standby has everything committed so far. A server that restarts after a crash shows commits
+ * that the standby lacks (PostgreSQL, 27.2.8).
  */
 const SYNC = `SELECT pg_logical_emit_message(true, 'strongroom', ''), ${TIMELINE} AS timeline`
 
@@ -185,11 +187,11 @@ async function syncOn(sql: Sql, timeline: number): Promise<void> {
   if (found?.timeline !== timeline) throw directoryAway(new Error('another server has taken over'))
 }
 
-/** Tells a transaction from all others, so that its outcome can be looked up. */
+/** Identifies a transaction uniquely, so that its outcome can be looked up. */
 type TransactionStart = {
   readonly xid: string
   readonly timeline: number
-  /** With a number alone: its lines in `changes` have both. */
+  /** Only for numbered transactions, whose rows in `changes` have both. */
   readonly version?: number
   readonly began?: string
 }
@@ -212,7 +214,7 @@ async function transaction<T>(session: Session, plan: Transaction<T>): Promise<T
   }
 }
 
-/** The connection had ended while it was idle, so the transaction cannot have begun. */
+/** The connection had ended while idle, so the transaction cannot have begun. */
 class TransactionNotStarted extends Error {}
 
 async function attemptOnce<T>(
@@ -243,7 +245,7 @@ async function attemptOnce<T>(
   return result
 }
 
-/** Ends the connection of a transaction that takes too long: others wait for the counter that it holds. */
+/** Closes the connection of a transaction that takes too long, because others wait for the counter that it locks. */
 async function within<T>(ms: number, sql: ConnectionSql, work: Promise<T>): Promise<T> {
   const late = Promise.withResolvers<never>()
   const timer = setTimeout(() => {
@@ -257,12 +259,12 @@ async function within<T>(ms: number, sql: ConnectionSql, work: Promise<T>): Prom
   }
 }
 
-/** Time to find out, over another connection, what became of a commit whose connection ended. */
+/** Time for looking up, over another connection, the outcome of a commit whose connection ended. */
 const [commitLookUpMs, commitLookUpEveryMs] = [4_000, 200]
 
 /**
- * Whether a transaction was committed. Fault: `fleet.unavailable` if that is unknown: the database stays unreachable,
- * or another server took over, on which transaction numbers may refer to others.
+ * Returns whether a transaction was committed. Fault `fleet.unavailable` if that is unknown: the database stays
+ * unreachable, or another server took over, on which the transaction number may mean another transaction.
  */
 async function wasCommitted(session: Session, begun: TransactionStart, cause: unknown): Promise<boolean> {
   const { xid, timeline, version = null, began = null } = begun
@@ -275,7 +277,7 @@ async function wasCommitted(session: Session, begun: TransactionStart, cause: un
       sql.query<CommitRow>(look, version === null ? [xid] : [xid, version, began]),
     ).catch((): CommitRow[] => [])
     if (found !== undefined && found.timeline !== timeline) break
-    // After a crash the server gives numbers that it had not written down to other transactions.
+    // After a crash, the server reuses transaction numbers that it had not persisted.
     if (found?.status === 'committed') {
       if (!found.is_own) return false
       const isKept = await onConnection(session, sql => syncOn(sql, timeline)).then(
@@ -295,25 +297,25 @@ function rethrow(error: unknown): never {
   throw failureOf(error)
 }
 
-/** Errors of the server are kept. */
+/** Wraps a connection's failure. Returns the server's errors unchanged. */
 function asConnectionFailure(error: unknown): unknown {
   return sqlStateOf(error) === null ? new ConnectionFailure(messageOf(error), { cause: error }) : error
 }
 
 type ConnectionSql = Sql & {
-  /** The rows of each statement of a text, and of one more. */
+  /** Returns the rows of each statement of a text, and of one more statement. */
   readonly queryAll: (text: string, last?: Literal) => Promise<Row[][]>
   readonly atCommit: (statement: Literal) => void
   readonly commit: () => Promise<void>
   readonly isReused: () => boolean
-  /** It failed, or was ended from here. */
+  /** Whether the connection failed, or was closed by this host. */
   readonly isBroken: () => boolean
   readonly break: () => void
 }
 
 const used = new WeakSet<PoolClient>()
 
-/** Runs `work` on a connection of the pool. Errors are the driver's own. */
+/** Runs `work` on a connection of the pool. Throws the driver's own errors. */
 async function onConnection<T>(
   { connections, limits, health }: Session,
   work: (sql: ConnectionSql) => Promise<T>,
@@ -345,7 +347,7 @@ function sqlOn(client: PoolClient, answerMs: number, health: Health): Connection
   let isBroken = false
   const isReused = used.has(client)
   const last: string[] = []
-  /** Several statements in one text have several results. */
+  /** Sends a text. Several statements in one text have several results. */
   const send = async (
     text: string,
     values?: readonly SqlValue[],

@@ -1,12 +1,12 @@
-// The least rights of a host's database role. Effects: statements to PostgreSQL, by the role that owns the schema.
+// The minimal rights of a host's database role. Effects: statements to PostgreSQL, by the role that owns the schema.
 
 import { present } from '../base/assert.ts'
 import { fleetSchema } from './driver.ts'
 import type { Sql } from './postgres.ts'
 
 /**
- * Tables that a host's role may write by its own statements; triggers judge each row (migrations/0011-guards).
- * Functions alone write all other tables.
+ * Tables that a host's role may write with its own statements; triggers judge each row (migrations/0011-guards). All
+ * other tables are only written by functions.
  */
 const WRITABLE = {
   organizations: 'INSERT, UPDATE',
@@ -27,12 +27,12 @@ const WRITABLE = {
 
 const FUNCTIONS = [
   ...['begin_change', 'timeline', 'renew_lease', 'mark_lost', 'set_draining', 'publish_peer'],
-  // Triggers ask it in the role of the statement.
+  // Called by triggers in the role of the statement.
   'is_judged',
   ...['lease_allowance', 'return_allowance', 'enter_allowances', 'renew_shares', 'end_shares'],
 ]
 
-/** Roles that hosts sign in as; the owner of the schema needs no grant. */
+/** Returns the roles with which hosts sign in. The owner of the schema needs no grant. */
 export async function hostRoles(sql: Sql): Promise<string[]> {
   const rows = await sql.query<{ role: string }>(
     'SELECT DISTINCT database_role AS role FROM hosts WHERE database_role <> current_user ORDER BY 1',
@@ -40,10 +40,7 @@ export async function hostRoles(sql: Sql): Promise<string[]> {
   return rows.map(({ role }) => role)
 }
 
-/**
- * Gives a role what a host needs, and nothing else. Again after each step of the schema. Repeating it
- * changes nothing.
- */
+/** Grants a role exactly what a host needs. Call it again after each step of the schema. Idempotent. */
 export async function grantHost(tx: Sql, role: string): Promise<void> {
   const functions = await tx.query<{ signature: string }>(
     `SELECT p.oid::regprocedure::text AS signature FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
@@ -56,7 +53,7 @@ export async function grantHost(tx: Sql, role: string): Promise<void> {
     ...Object.entries(WRITABLE).map(([table, rights]) => `${rights} ON ${table}`),
     ...functions.map(({ signature }) => `EXECUTE ON FUNCTION ${signature}`),
   ]
-  // Two at once would write the same lists of rights.
+  // Two concurrent calls would write the same lists of rights.
   await tx.query('LOCK TABLE migrations IN SHARE ROW EXCLUSIVE MODE')
   await revokeHost(tx, role)
   const name = await quoted(tx, role)
@@ -65,8 +62,8 @@ export async function grantHost(tx: Sql, role: string): Promise<void> {
 }
 
 /**
- * Nothing of its own is a host's to make in the fleet's database, temporary tables neither: PostgreSQL lets every role
- * make them. The guards hold without this. No effect where another role than this one owns the database.
+ * Revokes the right to create objects in the fleet's database, including temporary tables, which PostgreSQL grants to
+ * every role. The guards hold without this. No effect if another role owns the database.
  */
 async function closeDatabase(tx: Sql, name: string): Promise<void> {
   const [database] = await tx.query<{ name: string; has_public: boolean }>(
@@ -78,7 +75,7 @@ async function closeDatabase(tx: Sql, name: string): Promise<void> {
   if (database.has_public) await tx.query(`REVOKE CREATE ON SCHEMA public FROM PUBLIC, ${name}`)
 }
 
-/** Takes all of it away from a role that is no host's any more. */
+/** Revokes all rights of a role that no host uses any more. */
 export async function revokeHost(tx: Sql, role: string): Promise<void> {
   const name = await quoted(tx, role)
   for (const all of ['TABLES', 'SEQUENCES', 'FUNCTIONS']) {

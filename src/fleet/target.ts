@@ -1,4 +1,4 @@
-// The database of the configuration, with the password and the authority from their files. Effects: reads files.
+// The database in the configuration, with the password and the authority from their files. Effects: reads files.
 
 import { readFileSync, statSync } from 'node:fs'
 import { hostname } from 'node:os'
@@ -9,7 +9,7 @@ import type { PostgresTarget } from './driver.ts'
 
 const fileBytesMax = 1_048_576
 
-/** Null if this host is not in a fleet. Faults: `config.file`, `config.invalid`. */
+/** Returns the database; null if this host is not in a fleet. Faults: `config.file`, `config.invalid`. */
 export function fleetTarget({ fleet }: Pick<Config, 'fleet'>): PostgresTarget | null {
   if (fleet.database === '') return null
   const parsed = parseDatabaseUrl(fleet.database)
@@ -27,7 +27,7 @@ export function fleetTarget({ fleet }: Pick<Config, 'fleet'>): PostgresTarget | 
   }
 }
 
-/** The name of this host in the fleet. Fault: `config.invalid` (the system's host name cannot be one). */
+/** Returns this host's name in the fleet. Fault `config.invalid` if the system's host name is not a valid one. */
 export function fleetName({ fleet }: Pick<Config, 'fleet'>): string {
   if (fleet.name !== '') return fleet.name
   const [label = ''] = hostname().toLowerCase().split('.')
@@ -39,7 +39,7 @@ export function fleetName({ fleet }: Pick<Config, 'fleet'>): string {
 function readNamed(field: string, path: string): string | null {
   if (path === '') return null
   try {
-    // Looked at before it is opened: a FIFO would be waited for.
+    // Check before opening, because opening a FIFO would block.
     if (!statSync(path).isFile()) throw new Error(`${path} is not a regular file`)
     if (statSync(path).size > fileBytesMax) throw new Error(`${path} is larger than ${fileBytesMax} bytes`)
     return readFileSync(path, 'utf8')

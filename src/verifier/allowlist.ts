@@ -5,12 +5,12 @@ import { Malformed } from '../attest/malformed.ts'
 import { type Allowlist, parseAllowlist } from '../contract/vm/allowlist.ts'
 
 export type ExpectedAllowlist = {
-  /** SHA-256 of the exact file. Statements and HOST_DATA carry it. */
+  /** SHA-256 of the exact file, as in statements and HOST_DATA. */
   readonly digest: Uint8Array
   readonly allowlist: Allowlist
 }
 
-/** Takes the exact bytes of the file. */
+/** Reads an allowlist from the exact bytes of the file. */
 export function readAllowlist(bytes: Uint8Array): ExpectedAllowlist {
   const shape = parseAllowlist(bytes)
   if (!shape.ok) throw new Malformed(`allowlist: ${shape.problem}`)

@@ -1,8 +1,8 @@
-// The claim document of an instance: its receipt vouches for it, and its gateway is the one that the owner expects.
+// The claim document of an instance: its receipt attests it, and its gateway must be the one that the owner expects.
 // Pure.
 //
-// The operator of the gateway reads the prompts. `attested` means that the VM itself sends none before the gateway's
-// evidence verifies against this document; so an owner pins the document.
+// The operator of the gateway can read the prompts. `attested` means that the VM itself sends none before the gateway's
+// evidence verifies against this document, so an owner pins the document.
 
 import { parsedJson } from '../attest/encoding/json.ts'
 import { sha256 } from '../attest/hash.ts'
@@ -20,28 +20,34 @@ import { EXPOSURE_WORDS, type Exposure } from '../contract/vm/exposure.ts'
 import type { AttestedGateway, UnattestedReason } from '../contract/vm/inference-gateway.ts'
 import { keyWords } from './pins.ts'
 
-/** A finding that an owner may accept by name. `host-key`: the VM drew no key for its requests to the gateway. */
+/** A finding that an owner may accept by name. `host-key`: the VM did not generate the key for its gateway requests. */
 export type AllowedOfInstance = Exposure | typeof hostKeyName
 export const hostKeyName = 'host-key'
 
-/** The expected gateway of the claim. */
+/** The gateway that an owner expects in the claim. */
 export type ExpectedGateway = {
-  /** Allowed launch digests and operator key of the claim. 'any' skips the check; pins.ts says what that takes. */
+  /**
+   * Expected launch digests and operator key in the claim. 'any' skips the check, which requires waiving a pin
+   * (pins.ts).
+   */
   readonly policy: Pick<Policy, 'measurements' | 'idKeyDigest'> | 'any'
   /** SHA-256 of each workload.json that the claim may name. Absent to skip the check. */
   readonly workloads?: readonly Uint8Array[]
-  /** Settings of the gateway, and a key that the VM did not draw, which are accepted by name. Default: none. */
+  /**
+   * Names of accepted settings of the gateway, and `host-key` to accept a key that the VM did not generate. Default:
+   * none.
+   */
   readonly allow?: readonly AllowedOfInstance[]
-  /** Upstreams outside of the gateway's VM that may get prompts: `NAME`, or `NAME=ORIGIN`. */
+  /** Upstreams outside of the gateway's VM that may receive prompts: `NAME`, or `NAME=ORIGIN`. */
   readonly outside: readonly string[]
-  /** The one reason for which a gateway may be unattested, by its name; 'none': it has to be attested. */
+  /** The only reason for which the gateway may be unattested, by name; 'none' requires attestation. */
   readonly unattested: UnattestedReason | 'none'
 }
 
-/** Expected fields of the receipt about the claim document. */
+/** Expected receipt fields about the claim document. */
 type ExpectedClaim = Pick<Expected<'claim'>, keyof ClaimFields>
 
-/** Takes exactly the canonical text; every other spelling of the same document is refused. Throws Malformed. */
+/** Reads exactly the canonical text. Throws Malformed for any other encoding of the same document. */
 export function readClaim(text: string): ClaimDocument {
   const what = 'claim document'
   wellFormed(text.length <= claimDocumentCharsMax, `${what}: ${text.length} characters are too many`)
@@ -51,7 +57,7 @@ export function readClaim(text: string): ClaimDocument {
   return result.value
 }
 
-/** Where the document cannot be read nothing equals it. */
+/** Returns the expectations for the receipt. If the document is unreadable, no value satisfies them. */
 export function expectedClaim(claim: Parsed<ClaimDocument>): ExpectedClaim {
   return exactly(claim.ok ? claimFieldsOf(claim.value, text => sha256(utf8(text))) : noFields)
 }
@@ -69,10 +75,10 @@ const noFields = {
   gatewayKeyDigest: nothing,
 } as const satisfies Record<keyof ClaimFields, unknown>
 
-/** The names of the receipt's checks that compare the claim document. */
+/** Names of the receipt's checks that compare the claim document. */
 export const claimCheckNames = Object.keys(noFields).map(checkNameOf)
 
-/** That the document can be read, is of this instance, and had a network, which alone cannot change any more. */
+/** Checks that the document is readable, is about this instance, and had a network; only then is it final. */
 export function claimDocumentCheck(
   claim: Parsed<ClaimDocument>,
   shown: {
@@ -97,19 +103,19 @@ export function claimDocumentCheck(
   )
 }
 
-/** The firewall is the host's: a promise, and said as one. */
+/** Describes egress as a promise, because the firewall is the host's. */
 function egressWords({ claim: { egress } }: ClaimDocument): string {
   const names = egress.names === 'listed' ? 'listed names only' : 'the public Internet'
   return `the host promises ${egress.limitBytes} bytes of egress, to ${names}`
 }
 
-/** Where prompts go, as text. Null if the instance has no gateway. */
+/** Describes where prompts are sent. Null if the instance has no gateway. */
 function promptWords({ claim: { inference } }: ClaimDocument): string | null {
   const { baseUrl, model, gateway } = inference
   if (gateway.kind === 'none') return null
   const where = `prompts go to ${baseUrl}, model ${model}`
   if (gateway.kind === 'unattested') return `OUTSIDE, ${UNATTESTED[gateway.why]}: ${where}`
-  // Models outside come first: a summary may cut the line.
+  // Put models outside first, because a summary may truncate the line.
   const outside =
     gateway.outside.length === 0 ? '' : `OUTSIDE upstreams may get them from there (${gateway.outside.join(', ')}): `
   const pinned = gateway.workloads === undefined ? '' : `, workload.json ${listWords(gateway.workloads)}`
@@ -130,8 +136,8 @@ const UNATTESTED = {
 } as const satisfies Record<UnattestedReason, string>
 
 /**
- * Whether the guest drew its gateway key. A host that has the key can send requests as the instance. Where the owner
- * accepts that nothing vouches for the gateway, the check passes: who runs that gateway sees the key of each request.
+ * Checks whether the guest generated its gateway key. A host that has the key can impersonate the instance. The check
+ * passes if the owner accepts an unattested gateway, whose operator sees the key of each request anyway.
  */
 export function gatewayKeyCheck(claim: Parsed<ClaimDocument>, expected: ExpectedGateway): Check {
   const name = 'gateway-key'
@@ -158,11 +164,11 @@ export function gatewayKeyCheck(claim: Parsed<ClaimDocument>, expected: Expected
 
 type GatewayAsked = {
   readonly expected: ExpectedGateway
-  /** The receipt calls itself simulated, which another check holds against its root. */
+  /** The receipt claims to be simulated; another check compares this with its root. */
   readonly simulated: boolean
 }
 
-/** Whether prompts go where the owner expects. Expectations stated by name are compared, even if the pin is waived. */
+/** Checks where prompts are sent. Explicit expectations are compared even if the pin is waived. */
 export function promptsCheck(claim: Parsed<ClaimDocument>, { expected, simulated }: GatewayAsked): Check {
   const name = 'prompts'
   if (!claim.ok) return notChecked(name, 'the claim document cannot be read', true)
@@ -205,7 +211,7 @@ function gatewayProblem(gateway: AttestedGateway, expected: ExpectedGateway, sim
     : `upstream ${leak} is OUTSIDE of the measured VM and may get prompts; accept that by --allow-outside ${leak}`
 }
 
-/** Whether the workload.json that the gateway may have, and its settings, are expected. */
+/** Compares the gateway's allowed workload.json and its settings with the expected ones. Null if they match. */
 function workloadProblem({ workloads, allow = [] }: AttestedGateway, expected: ExpectedGateway): string | null {
   if (expected.workloads !== undefined) {
     if (workloads === undefined) return 'the claim takes a gateway with any workload.json of its operator'
@@ -219,7 +225,7 @@ function workloadProblem({ workloads, allow = [] }: AttestedGateway, expected: E
   return `${exposure}: ${EXPOSURE_WORDS[exposure]}; accept that by --allow ${exposure}`
 }
 
-/** The gateway's pinned values, for pins.ts; null without any. */
+/** Describes the gateway's pinned values for pins.ts; null if nothing is pinned. */
 export function pinnedGateway(claim: Parsed<ClaimDocument>, { policy, workloads }: ExpectedGateway): string | null {
   if (claim.ok && claim.value.claim.inference.gateway.kind === 'none') return 'the instance has no gateway'
   if (policy === 'any' || policy.measurements === 'any') return null
@@ -230,7 +236,7 @@ export function pinnedGateway(claim: Parsed<ClaimDocument>, { policy, workloads 
   return `${length} measurement${length === 1 ? '' : 's'} of the gateway, ${keys}`
 }
 
-/** The reason for which the owner accepts that nothing vouches for the gateway, where the claim has that very one. */
+/** Returns the reason for which the owner accepts an unattested gateway, if the claim has the same one. */
 export function acceptedReason(claim: Parsed<ClaimDocument>, { unattested }: ExpectedGateway): UnattestedReason | null {
   const gateway = claim.ok ? claim.value.claim.inference.gateway : null
   return gateway?.kind === 'unattested' && gateway.why === unattested ? gateway.why : null

@@ -1,8 +1,8 @@
-// Verifies a gateway's attestation document: each of its five receipts, and the five together, against what the relying
-// party expects. Pure.
+// Verifies a gateway's attestation document against the relying party's expectations: its five receipts, individually
+// and together. Pure.
 //
-// Every receipt has some seventy checks. The verdict has them in groups, one group for each thing that the contract
-// (4.2) wants checked; the verdict of each receipt has every check.
+// Each receipt has about seventy checks. The verdict groups them, one group for each check that the contract (4.2)
+// requires; the verdict of each receipt has every check.
 
 import type { TrustedRoot } from '../attest/amd/roots.ts'
 import { sha256 } from '../attest/hash.ts'
@@ -29,67 +29,69 @@ import { PINS, type Pinned, type Pins, pinChecks } from './pins.ts'
 import { COMMON_GROUPS, type Group, groupsOf, nonceCheck, withCrl, withFloors } from './receipt-groups.ts'
 import { type ReadWorkload, readWorkload, workloadChecks } from './workload.ts'
 
-/** A real receipt has about 20 KiB, so that a document of five is far smaller. */
+/** Size limit. A real receipt has about 20 KiB, so a document of five is far smaller. */
 export const attestationBytesMax = 2 * 1024 * 1024
 
 /** Length of the random nonce that a relying party sends, in bytes. */
 export const nonceBytes = 32
 
-/** For `ageMsMax` with a fresh nonce, which the document cannot predate: this only bounds clock differences. */
+/** `ageMsMax` for a fresh nonce, which the document cannot predate: it only limits clock differences. */
 export const freshAgeMsMax = 300_000
 
 export type GatewayQuestion = {
-  /** The one that was sent. */
+  /** The nonce that was sent. */
   readonly nonce: Uint8Array | 'any'
-  /** The time to verify for, in milliseconds since 1970; never taken from a clock here. */
+  /** The time for which to verify, in milliseconds since 1970. The verifier reads no clock. */
   readonly asOf: number
-  /** How old the statements may be at `asOf`. */
+  /** Maximum age of the statements at `asOf`. */
   readonly ageMsMax: number | 'any'
   /** Trusted roots: AMD_ROOTS, and a simulated root (`readSimulatedRoot`) only if the caller chooses to. */
   readonly roots: readonly TrustedRoot[]
   readonly policy: Policy
-  /** A caller waives a pin by saying 'any' to it; see pins.ts. */
+  /** A caller waives a pin with 'any'; see pins.ts. */
   readonly pins: Pins
-  /** DER of a revocation list, used in place of the one in each receipt; undefined: that one is used. */
+  /** Revocation list in DER that replaces the one in each receipt; undefined to use that one. */
   readonly crl: Uint8Array | undefined
   readonly allowlist: ExpectedAllowlist | 'any'
-  /** SHA-256 of the public key (SPKI) in the certificate of the connection. A page cannot see it, and says 'any'. */
+  /** SHA-256 of the public key (SPKI) in the connection's certificate. A page cannot see it, and passes 'any'. */
   readonly tlsSpkiDigest: Uint8Array | 'any'
-  /** SHA-256 of the gateway's configuration, which lists its upstreams; the operator hands out the text. */
+  /** SHA-256 of the gateway's configuration, which lists its upstreams; the operator publishes the text. */
   readonly configurationDigest: Uint8Array | 'any'
   /**
-   * workload.json of a gateway in a VM of its own, as it was served or as the operator handed it out: HOST_DATA has to
-   * be its digest. Null or absent: there is none, and HOST_DATA has to be the allowlist's.
+   * workload.json of a gateway in a VM of its own, as served or as published by the operator: HOST_DATA must be its
+   * digest. Null or absent if there is none; HOST_DATA must then be the allowlist's digest.
    */
   readonly workload?: Uint8Array | null
-  /** Upstreams outside of the measured VM that may get prompts: `NAME`, or `NAME=ORIGIN`. Left out: none may. */
+  /** Upstreams outside of the measured VM that may receive prompts: `NAME`, or `NAME=ORIGIN`. Default: none. */
   readonly outside?: readonly string[]
-  /** SHA-256 of each workload.json that is accepted (HOST_DATA). Default: any that the other pins accept. */
+  /** SHA-256 of each accepted workload.json (HOST_DATA). Default: any that the other pins accept. */
   readonly workloads?: readonly Uint8Array[]
-  /** Settings that show more to the host, or keep content, and are accepted by name. Default: none. */
+  /** Names of accepted settings that reveal more to the host, or retain content. Default: none. */
   readonly allow?: readonly Exposure[]
-  /** Judges evidence of GPUs. Left out: its digest is compared, and that it was not judged is said. */
+  /**
+   * Judges evidence of GPUs. If absent, only its digest is compared, and the verdict reports that it was not judged.
+   */
   readonly gpus?: JudgeGpus
 }
 
 export type GatewayVerdict = Verdict & {
-  /** True when a receipt's chain ends at a root that is not AMD's: no hardware attests it. */
+  /** True if a receipt's chain ends at a root that is not AMD's: no hardware attests it. */
   readonly simulated: boolean
   readonly receipts: readonly { readonly target: AttestedWorkload; readonly verdict: ReceiptVerdict<'workload'> }[]
-  /** The gateway's keys. Null when they cannot be read; to be trusted only in a good verdict. */
+  /** The gateway's keys; null if unreadable. Trust them only in a good verdict. */
   readonly keys: PublicKeys | null
   /** The gateway's own statement, under the same conditions as `keys`. */
   readonly gateway: StatementOf<'workload'> | null
-  /** workload.json as read, under the same conditions; null if there is none, or it cannot be read. */
+  /** Parsed workload.json, under the same conditions; null if there is none, or it is unreadable. */
   readonly workload: WorkloadDocument | null
-  /** GPUs of the worker, where evidence of them was judged; under the same conditions. */
+  /** GPUs of the worker if their evidence was judged, under the same conditions. */
   readonly gpus: readonly JudgedGpu[]
 }
 
-/** `verifiers`: of the signatures of receipts. */
+/** `verifiers` check the signatures of receipts. */
 export type GatewayJudging = GatewayQuestion & { readonly verifiers: HybridVerifiers }
 
-/** Takes the body of GET /attestation. Never throws: what cannot be read is a failed check. */
+/** Judges the body of GET /attestation. Never throws: unreadable input is a failed check. */
 export async function judgeGateway(bytes: Uint8Array, asked: GatewayJudging): Promise<GatewayVerdict> {
   const read = readDocument(bytes)
   const ownWorkload = readWorkload(asked.workload ?? null)
@@ -103,7 +105,7 @@ export async function judgeGateway(bytes: Uint8Array, asked: GatewayJudging): Pr
   const receipts = await Promise.all(
     document.receipts.map(async ({ target, receipt }) => {
       const given = withCrl(receipt, question.crl)
-      // Every receipt has to carry the document's nonce. The document's is compared with the caller's below.
+      // Every receipt must contain the document's nonce, which is compared with the caller's below.
       return {
         target,
         verdict: withFloors(await judgeReceipt(given, questionOf(target, nonce, question)), question.pins),
@@ -135,7 +137,7 @@ export async function judgeGateway(bytes: Uint8Array, asked: GatewayJudging): Pr
     ]),
   ]
   const simulated = gpus.simulated || receipts.some(receipt => receipt.verdict.simulated)
-  // The groups hold every check of the receipts; the verdict must not depend on how they are grouped.
+  // The groups contain every check of the receipts, but the verdict must not depend on the grouping.
   const ok = verdict(checks).ok && receipts.every(receipt => receipt.verdict.ok)
   const [keys, ofWorkload] = [keysOf(document), ownWorkload?.document ?? null]
   return { ok, checks, simulated, receipts, keys, gateway, workload: ofWorkload, gpus: gpus.gpus }
@@ -169,16 +171,16 @@ function questionOf(
     policy,
     requireCrl: pins.crl !== 'any',
     expected: {
-      // The policy names measurements and the operator's key.
+      // The policy checks measurements and the operator's key.
       imageName: 'any',
       operatorKey: 'any',
       target: { equals: target },
       workload: { equals: target },
-      // See `admissionCheck`: an allowlist may name several of each.
+      // See `admissionCheck`: an allowlist may allow several of each.
       imageDigest: 'any',
       command: 'any',
       allowlistDigest: allowlist === 'any' ? 'any' : { equals: allowlist.digest },
-      // See `tlsCheck`. Only the gateway ends TLS connections.
+      // See `tlsCheck`. Only the gateway terminates TLS connections.
       tlsSpkiDigest: target === 'gateway' ? 'any' : { equals: null },
       // See `configurationCheck`.
       configurationDigest: target === 'gateway' ? 'any' : { equals: null },
@@ -199,7 +201,7 @@ function keysOf(document: AttestationResponse): PublicKeys | null {
   }
 }
 
-/** All five receipts have to name the same keys, image, operator and allowlist. */
+/** Requires the same keys, image, operator and allowlist in all five receipts. */
 function togetherCheck(statements: readonly (StatementOf<'workload'> | null)[]): Check {
   const name = 'attestation-together'
   const identities = statements.map(statement => {
@@ -237,7 +239,7 @@ function configurationCheck(gateway: StatementOf<'workload'> | null, expected: U
   return check(name, found === toHex(expected), `the receipt names ${found}, not ${toHex(expected)}`, found)
 }
 
-/** workload.json supplies expectations that the caller leaves open: HOST_DATA binds it, and a pin binds HOST_DATA. */
+/** Takes expectations that the caller leaves open from workload.json: HOST_DATA binds it, and a pin binds HOST_DATA. */
 function withWorkload(question: GatewayJudging, workload: ReadWorkload | null): GatewayJudging {
   if (workload === null || workload.document === null) return question
   const { digest, allowlist } = workload
@@ -248,7 +250,10 @@ function withWorkload(question: GatewayJudging, workload: ReadWorkload | null): 
   }
 }
 
-/** A workload.json of its own binds more than an allowlist: to accept it is to know its operator. */
+/**
+ * Returns the pinned values. Accepting a workload.json identifies its operator, because it binds more than an
+ * allowlist.
+ */
 function pinnedBy({ policy, allowlist, workload = null, workloads }: GatewayQuestion): Pinned {
   return { policy, allowlist, hasWorkload: workload !== null, workloadCount: workloads?.length ?? 0 }
 }
@@ -272,10 +277,10 @@ const GROUPS: readonly Group[] = [
     decides: { check: 'expected-allowlist-digest', otherwise: 'no allowlist is expected; name yours by --allowlist' },
   },
 ]
-/** Left to `admissionCheck`, which knows what the allowlist admits. */
+/** `admissionCheck` compares these, because it knows the allowlist. */
 const admissionMembers = ['expected-image-digest', 'expected-command']
 
-/** Judges image digest and command by the gateway's own rule. */
+/** Compares image digest and command by the gateway's own rule. */
 function admissionCheck(
   target: AttestedWorkload,
   { statement }: ReceiptVerdict<'workload'>,

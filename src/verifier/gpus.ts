@@ -1,7 +1,7 @@
-// The GPUs of a gateway's worker: those that workload.json requires, and the evidence that the worker's receipt names.
-// Pure.
+// The GPUs of a gateway's worker: those that workload.json requires, and the evidence in the worker's receipt. Pure.
 //
-// A function of the caller's judges the reports: it takes a hundred kilobytes of code, which a page leaves out.
+// The caller supplies the function that judges the reports, because its hundred kilobytes of code are left out of
+// pages.
 
 import { sha256 } from '../attest/hash.ts'
 import type { JudgedGpu } from '../attest/nvidia/judge.ts'
@@ -15,11 +15,11 @@ import type { ReadWorkload } from './workload.ts'
 export type GpuJudgement = {
   readonly checks: readonly Check[]
   readonly simulated: boolean
-  /** Trusted only in a good verdict. */
+  /** Trust these only in a good verdict. */
   readonly gpus: readonly JudgedGpu[]
 }
 
-/** Judges evidence that the statement names, for the nonce that follows from it (attest/nvidia/bound.ts). */
+/** Judges evidence bound by the statement, for the nonce derived from it (attest/nvidia/bound.ts). */
 export type JudgeGpus = (evidence: {
   readonly bytes: Uint8Array
   readonly statement: Pick<StatementOf<'workload'>, 'nonce' | 'keysDigest'>
@@ -28,10 +28,10 @@ export type JudgeGpus = (evidence: {
 }) => GpuJudgement
 
 export type GpuQuestion = {
-  /** Statement of the worker's receipt; null if it cannot be read. */
+  /** Statement of the worker's receipt; null if unreadable. */
   readonly worker: StatementOf<'workload'> | null
   readonly workload: ReadWorkload | null
-  /** As the document has it; undefined: it has none. */
+  /** Evidence in the document; undefined if it has none. */
   readonly sent: string | undefined
   readonly judge: JudgeGpus | undefined
   readonly asOfMs: number
@@ -40,7 +40,7 @@ export type GpuQuestion = {
 export const gpuRequiredName = 'gpu-required'
 const [bindingName, judgedName] = ['gpu-binding', 'gpus'] as const
 
-/** No checks where there is no GPU, and nothing speaks of one. Never throws. */
+/** Judges GPUs. Returns no checks if there is no GPU and none is expected. Never throws. */
 export function judgeGpus({ worker, workload, sent, judge, asOfMs }: GpuQuestion): GpuJudgement {
   const required = workload?.document?.worker?.gpus ?? null
   const named = worker?.gpuEvidenceDigest ?? null
@@ -65,7 +65,7 @@ export function judgeGpus({ worker, workload, sent, judge, asOfMs }: GpuQuestion
   }
 }
 
-/** HOST_DATA binds workload.json, so that a host cannot take a GPU out of it. */
+/** Requires the GPUs of workload.json. HOST_DATA binds it, so a host cannot remove a GPU from it. */
 function requiredCheck(required: WorkloadGpus | null): Check {
   if (required === null) return fail(gpuRequiredName, 'no workload.json requires GPUs, and there is evidence of some')
   const { count, policy } = required

@@ -1,9 +1,8 @@
-// The relying party's public API: judging SNP evidence and receipts, an instance, a gateway and its responses. Pure.
+// The relying party's public API: judges SNP evidence and receipts, an instance, a gateway and its responses. Pure.
 //
-// scripts/build-verifier.ts bundles this file for browsers. Few pages need measurements of launches (measure.ts) and
-// virtual TPMs (tpm.ts): they have bundles of their own. The verification of builds is left out, too; build/build.ts is
-// as portable. Modules inside this repository are
-// imported by their own names.
+// scripts/build-verifier.ts bundles this file for browsers. Measurements of launches (measure.ts) and virtual TPMs
+// (tpm.ts) have their own bundles, because few pages need them. The verification of builds is left out too, although
+// build/build.ts is as portable. Modules inside this repository are imported by their own names.
 
 export type { ResponseClaim } from '../attest/receipt/response.ts'
 export * from '../attest/verifying.ts'

@@ -3,9 +3,9 @@
 import type { Pinning } from './pins.ts'
 
 /**
- * Pins of an instance. It has no allowlist: its owner starts what runs in it. The operator's key is a pin of its own:
- * anybody may launch the public, measured image, and only the key tells whose host it is on. So is the gateway that
- * gets its prompts.
+ * Pins of an instance. It has no allowlist, because its owner starts what runs in it. The operator's key is a separate
+ * pin: anyone can launch the public, measured image, and only the key identifies the host's operator. So is the gateway
+ * that receives its prompts.
  */
 export const INSTANCE_PINS = ['measurement', 'operator-key', 'gateway', 'vmpl', 'crl', 'tcb'] as const
 

@@ -1,8 +1,8 @@
-// Verifies an instance's attestation: that this host name's SSH host key was made inside a VM of the expected image,
-// claimed for this owner. Pure.
+// Verifies an instance's attestation: that the SSH host key of this host name was made inside a VM of the expected
+// image, and claimed for this owner. Pure.
 //
-// The verdict has the checks in groups, one for each thing that an owner wants to know before the first login. The
-// receipt's own verdict has each check.
+// The verdict groups the checks by what an owner needs to establish before the first login. The receipt's own verdict
+// has every check.
 
 import type { TrustedRoot } from '../attest/amd/roots.ts'
 import { parsedJson } from '../attest/encoding/json.ts'
@@ -38,10 +38,10 @@ import { pinChecks } from './pins.ts'
 import { COMMON_GROUPS, type Group, groupsOf, nonceCheck, withCrl, withFloors } from './receipt-groups.ts'
 import { type KnownHost, readKnownHost, readSshKey, type SshKey } from './ssh-key.ts'
 
-/** A real one has about 30 KiB. */
+/** Size limit. A real document has about 30 KiB. */
 export const instanceAttestationBytesMax = 1024 * 1024
 
-/** Which instance was asked for: the three parts of its host name, and the whole of it. */
+/** The requested instance: the three parts of its host name, and the whole name. */
 export type InstanceIdentity = {
   readonly name: string
   readonly organization: string
@@ -50,42 +50,42 @@ export type InstanceIdentity = {
 
 export type InstanceQuestion = {
   readonly instance: InstanceIdentity
-  /** The one that was sent. */
+  /** The nonce that was sent. */
   readonly nonce: Uint8Array | 'any'
-  /** The time to verify for, in milliseconds since 1970; never taken from a clock here. */
+  /** The time for which to verify, in milliseconds since 1970. The verifier reads no clock. */
   readonly asOf: number
-  /** How old the statement may be at `asOf`. */
+  /** Maximum age of the statement at `asOf`. */
   readonly ageMsMax: number | 'any'
   /** Trusted roots: AMD_ROOTS, and a simulated root (`readSimulatedRoot`) only if the caller chooses to. */
   readonly roots: readonly TrustedRoot[]
   readonly policy: Policy
-  /** A caller waives a pin by saying 'any' to it; see pins.ts. */
+  /** A caller waives a pin with 'any'; see pins.ts. */
   readonly pins: InstancePins
-  /** DER of a revocation list, used in place of the one in the receipt; undefined: that one is used. */
+  /** Revocation list in DER that replaces the one in the receipt; undefined to use that one. */
   readonly crl: Uint8Array | undefined
   /**
-   * The caller's own key, as OpenSSH writes it, or all of them: the instance must let in one of these. 'any' skips the
-   * check, and a host that claimed the instance with a key of its own is not caught.
+   * The caller's own keys in OpenSSH's format, one or several: the instance must accept one of them. 'any' skips the
+   * check, and does not detect a host that claimed the instance with its own key.
    */
   readonly publicKey: string | readonly string[] | 'any'
-  /** The image that the instance is to run; its manifest gives the measurement. */
+  /** The expected image, whose manifest gives the measurement. */
   readonly image: ExpectedImage | 'any'
-  /** The gateway that is to get its prompts. */
+  /** The expected gateway for its prompts. */
   readonly gateway: ExpectedGateway
 }
 
 export type InstanceVerdict = Verdict & {
-  /** True when the receipt's chain ends at a root that is not AMD's: no hardware attests it. */
+  /** True if the receipt's chain ends at a root that is not AMD's: no hardware attests it. */
   readonly simulated: boolean
-  /** Every check of the receipt; null when the document cannot be read. */
+  /** Every check of the receipt; null if the document is unreadable. */
   readonly receipt: ReceiptVerdict<'claim'> | null
-  /** Its launch document. Null when it cannot be read; to be trusted only in a good verdict. */
+  /** The launch document; null if unreadable. Trust it only in a good verdict. */
   readonly launch: LaunchDocument | null
-  /** Its claim document, with the gateway key as a digest, under the same conditions. */
+  /** The claim document, with the gateway key as a digest, under the same conditions. */
   readonly claim: ClaimDocument | null
   /** The SSH host key, under the same conditions. */
   readonly hostKey: SshKey | null
-  /** For known_hosts(5). Null unless the verdict is good. */
+  /** Line for known_hosts(5). Null unless the verdict is good. */
   readonly knownHost: KnownHost | null
   /** The instance's X-Wing public key: ML-KEM-768, then X25519. Null unless the verdict is good. */
   readonly xwingPublicKey: Uint8Array | null
@@ -95,7 +95,7 @@ const hostnameCharsMax = 253
 const labelPattern = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/
 const namePattern = /^[a-z0-9]{8}$/
 
-/** Reads NAME.ORGANIZATION.DOMAIN, and gives the domain beside it; null when it is no such name. */
+/** Parses NAME.ORGANIZATION.DOMAIN, and returns the domain too; null if the name is malformed. */
 export function readInstanceHostname(text: string): (InstanceIdentity & { readonly domain: string }) | null {
   const [name = '', organization = '', ...domain] = text.split('.')
   const isHostname = text.length <= hostnameCharsMax && [organization, ...domain].every(text => labelPattern.test(text))
@@ -103,7 +103,7 @@ export function readInstanceHostname(text: string): (InstanceIdentity & { readon
   return { name, organization, hostname: text, domain: domain.join('.') }
 }
 
-/** Takes the body of GET /v1/instances/{name}/attestation, or its `data`, as bytes or parsed. Never throws. */
+/** Verifies the body of GET /v1/instances/{name}/attestation, or its `data`, as bytes or parsed. Never throws. */
 export async function verifyInstance(
   given: Uint8Array | InstanceAttestation,
   question: InstanceQuestion,
@@ -194,7 +194,7 @@ async function judge(
     ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
     ...groupsOf(receipt.checks, { prefix: 'receipt/', groups: GROUPS, elsewhere: [] }),
   ]
-  // The groups hold every check of the receipt; the verdict must not depend on how they are grouped.
+  // The groups contain every check of the receipt, but the verdict must not depend on the grouping.
   const ok = verdict(checks).ok && receipt.ok
   return {
     ok,
@@ -209,7 +209,7 @@ async function judge(
   }
 }
 
-/** Checks of the receipt that an owner sees by name. The others are `receipt/evidence`. */
+/** Groups of the receipt's checks that an owner sees by name. All other checks form `receipt/evidence`. */
 const GROUPS: readonly Group[] = [
   ...COMMON_GROUPS,
   {
@@ -226,7 +226,7 @@ async function judgeReceipt(
   nonce: Uint8Array,
   { asOf, ageMsMax, roots, policy, pins, crl, instance, image }: InstanceQuestion,
 ): Promise<ReceiptVerdict<'claim'>> {
-  // An unreadable key fails by a check of its own; no value has an empty digest.
+  // An unreadable key fails its own check; no value has an empty digest.
   const digestOf = (key: SshKey | null) => ({ equals: key === null ? new Uint8Array(0) : key.digest })
   const ofImage = image === 'any' || !launch.ok ? null : expectedMeasurement(image, launch.value)
   const isPinnedByImage = ofImage !== null && policy.measurements === 'any'
@@ -241,7 +241,7 @@ async function judgeReceipt(
     policy: isPinnedByImage ? { ...policy, measurements: [ofImage] } : policy,
     expected: {
       imageName: { equals: launch.ok ? launch.value.image.name : '' },
-      // The policy names it.
+      // The policy checks it.
       operatorKey: 'any',
       organization: { equals: instance.organization },
       name: { equals: instance.name },
@@ -259,7 +259,7 @@ function parsedCheck<T>(name: string, read: Parsed<T>, words: (value: T) => stri
   return read.ok ? pass(name, words(read.value)) : fail(name, read.reason)
 }
 
-/** Outside the statement, which `receipt/claim` compares by itself. */
+/** Compares fields outside of the statement; `receipt/claim` compares those inside. */
 function instanceCheck(document: InstanceAttestation, asked: InstanceIdentity): Check {
   const wrong = (['organization', 'name', 'hostname'] as const).filter(field => document[field] !== asked[field])
   const reasons = wrong.map(field => `${field} is ${JSON.stringify(document[field])}, not ${asked[field]}`)
@@ -282,7 +282,7 @@ function ownKeyCheck(found: Parsed<SshKey>, own: InstanceQuestion['publicKey']):
   return fail(name, `the instance lets in the key ${fingerprint} alone, ${yours}`)
 }
 
-/** The report vouches for the exact text, and what the text says is what the report says. */
+/** Checks that the report attests exactly this text, and that its fields match the report's. */
 function launchChecks(text: string, launch: LaunchDocument | null, { report }: ReceiptVerdict<'claim'>): Check[] {
   const fields = ['launch-host-data', 'launch-measurement', 'launch-policy'] as const
   if (report === null) return fields.map(name => notChecked(name, 'there is no report', true))

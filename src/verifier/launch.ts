@@ -1,4 +1,4 @@
-// Compares a VM's launch document, for which its report vouches, with the expected image. Pure; throws Malformed.
+// Compares a VM's launch document, which its report attests, with the expected image. Pure; throws Malformed.
 
 import { parsedJson } from '../attest/encoding/json.ts'
 import type { LaunchVehicle } from '../attest/launch/digest.ts'
@@ -10,10 +10,10 @@ import { checkValue } from '../contract/check.ts'
 import { ImageManifest } from '../contract/vm/image.ts'
 import { LaunchDocument, launchText } from '../contract/vm/launch.ts'
 
-/** Parts of an image's manifest.json that a launch is compared with. */
+/** The parts of an image's manifest.json with which a launch is compared. */
 export type ExpectedImage = Pick<ImageManifest, 'name' | 'rootHash' | 'inputsSha256' | 'files' | 'launchDigests'>
 
-/** Takes the bytes of manifest.json. */
+/** Reads an image's manifest.json. */
 export function readExpectedImage(bytes: Uint8Array): ExpectedImage {
   const result = checkValue(ImageManifest, parsedJson('manifest', bytes))
   wellFormed(result.ok, `manifest: ${result.ok ? '' : result.problem}`)
@@ -22,7 +22,7 @@ export function readExpectedImage(bytes: Uint8Array): ExpectedImage {
   return { name, rootHash, inputsSha256, files, launchDigests }
 }
 
-/** Takes exactly the canonical text; every other spelling of the same document is refused. */
+/** Reads exactly the canonical text. Throws Malformed for any other encoding of the same document. */
 export function readLaunch(text: string): LaunchDocument {
   const what = 'launch document'
   const result = checkValue(LaunchDocument, parsedJson(what, utf8(text)))
@@ -31,13 +31,13 @@ export function readLaunch(text: string): LaunchDocument {
   return result.value
 }
 
-/** The digest that the manifest gives for this shape of VM; null when it has none. */
+/** Returns the manifest's digest for this shape of VM; null if it has none. */
 export function expectedMeasurement(image: ExpectedImage, launch: LaunchDocument): Uint8Array | null {
   const digest = digestOf(image, launch)
   return digest === null ? null : fromHex(digest)
 }
 
-/** Every digest of the document that the manifest has too, and the measurement. */
+/** Compares the measurement, and every digest of the document that is also in the manifest. */
 export function imageCheck(image: ExpectedImage | 'any', launch: LaunchDocument | null): Check {
   const name = 'image'
   if (image === 'any') return notChecked(name, 'no image is expected; name its manifest by --image', false)
@@ -47,7 +47,7 @@ export function imageCheck(image: ExpectedImage | 'any', launch: LaunchDocument 
     ['image.name', launch.image.name, image.name],
     ['image.rootHash', launch.image.rootHash, image.rootHash],
     ['image.inputsSha256', launch.image.inputsSha256, image.inputsSha256],
-    // An IGVM file holds the firmware; its digest takes the firmware's place.
+    // An IGVM file contains the firmware, so its digest replaces the firmware's.
     ...(launch.vehicle === 'ovmf' ? [['firmwareSha256', launch.firmwareSha256, files.firmware.sha256] as const] : []),
     ['kernelSha256', launch.kernelSha256, files.kernel.sha256],
     ['initrdSha256', launch.initrdSha256, files.initrd.sha256],
@@ -66,7 +66,7 @@ export function imageCheck(image: ExpectedImage | 'any', launch: LaunchDocument 
   )
 }
 
-/** Names of vehicles in manifests: QEMU gets firmware outside an IGVM file by -bios. */
+/** Names of vehicles in manifests. QEMU receives firmware outside of an IGVM file with -bios. */
 const VEHICLE_NAMES = { ovmf: 'bios', igvm: 'igvm' } as const satisfies Record<LaunchDocument['vehicle'], LaunchVehicle>
 
 function digestOf({ launchDigests }: ExpectedImage, { vehicle, vcpuType, vcpus }: LaunchDocument): string | null {
@@ -74,7 +74,7 @@ function digestOf({ launchDigests }: ExpectedImage, { vehicle, vcpuType, vcpus }
   return Object.hasOwn(launchDigests, key) ? (launchDigests[key] ?? null) : null
 }
 
-/** A launch document as text for people. */
+/** Describes a launch document for people. */
 export function launchWords({ image, vehicle, vcpus, vcpuType, memoryMib }: LaunchDocument): string {
   return `image ${image.name}, ${vehicle}, ${vcpus} vCPU of ${vcpuType}, ${memoryMib} MiB`
 }

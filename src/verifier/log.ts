@@ -1,7 +1,7 @@
-// Whether an entry is in a transparency log that the relying party knows, and how much that is worth. Pure.
+// Checks whether an entry is in a transparency log that the relying party trusts, and how strong the proof is. Pure.
 //
-// A log that only its owner signs is the owner's word: it may show each client another tree. Witnesses sign that the
-// tree only grew, and when they saw it; a client that remembers its last checkpoint sees a fork by itself.
+// A log that only its owner signs proves little: the owner may show each client another tree. Witnesses attest that the
+// tree only grew, and when they saw it. A client that stores its last checkpoint detects a fork by itself.
 
 import { type Checkpoint, decodeCheckpoint, type Signed, verifiedSigners } from '../attest/log/checkpoint.ts'
 import { isConsistent, isIncluded, type LogHash, leafHash } from '../attest/log/merkle.ts'
@@ -13,15 +13,15 @@ import { equalConstantTime } from '../base/bytes.ts'
 
 export type KnownLog = {
   readonly key: NoteKey
-  /** Outside of the log's owner's reach; empty: there is none. */
+  /** Keys of witnesses outside of the log owner's control; empty if there are none. */
   readonly witnesses: readonly NoteKey[]
-  /** How many of them have to have signed; 0 with no witness. */
+  /** How many of them must have signed; 0 without witnesses. */
   readonly quorum: number
-  /** Age of the checkpoint by the witnesses' time: an older one could hide what came since. */
+  /** Maximum age of the checkpoint by the witnesses' time: an older one could hide later entries. */
   readonly ageMsMax: number
   /**
-   * Accepts a log that no witness vouches for. Default false: without witnesses the verdict is not good, because the
-   * log's owner can make a private tree for one client.
+   * Accepts a log without witnesses. Default: false. Without witnesses the verdict is not good, because the log's owner
+   * can create a private tree for one client.
    */
   readonly unwitnessed?: boolean
 }
@@ -40,17 +40,19 @@ export type LoggedQuestion = {
   readonly remembered: RememberedCheckpoint | null
 } & WitnessTimes
 
-/** Milliseconds since the epoch. */
+/** Times in milliseconds since 1970. */
 export type WitnessTimes = {
   readonly asOf: number
   /** The caller's clock, which may be later than `asOf`. */
   readonly nowMs: number
 }
 
-/** `checkpoint`: for the caller to remember; null unless the verdict is good. */
+/** `checkpoint` is for the caller to store; null unless the verdict is good. */
 export type LoggedVerdict = Verdict & { readonly checkpoint: Checkpoint | null }
 
-/** Checks `log-checkpoint`, `log-included`, `log-consistent`, `log-witnessed` and `log-age`. Never throws. */
+/**
+ * Returns the checks `log-checkpoint`, `log-included`, `log-consistent`, `log-witnessed` and `log-age`. Never throws.
+ */
 export async function verifyLogged(question: LoggedQuestion): Promise<LoggedVerdict> {
   const { proof, log, remembered, entry } = question
   const read = parsed(() => decodeCheckpoint(proof.note.text))
@@ -95,12 +97,12 @@ function consistentCheck(checkpoint: Checkpoint, remembered: RememberedCheckpoin
   return check(name, holds, `the log is not that of before (${sizes}): it shows you another tree`, sizes)
 }
 
-/** Clocks of witnesses may be this much ahead of the caller's. */
+/** How far clocks of witnesses may be ahead of the caller's. */
 const aheadMsMax = 300_000
 
 /**
- * Checks `log-witnessed` and `log-age`: as many as the quorum have cosigned, and as many lately, for one of them alone
- * could keep an old tree young. A time that is still to come says nothing of when the tree was seen.
+ * Checks `log-witnessed` and `log-age`: a quorum of witnesses has cosigned, and a quorum has cosigned recently, because
+ * a single one could keep an old tree fresh. A time in the future does not show when the tree was seen.
  */
 export function witnessChecks(signers: readonly Signed[], log: KnownLog, times: WitnessTimes): readonly Check[] {
   const [witnessedName, ageName] = ['log-witnessed', 'log-age'] as const
@@ -123,7 +125,7 @@ export function witnessChecks(signers: readonly Signed[], log: KnownLog, times: 
   ]
 }
 
-/** The newest first; one key counts once, under however many names. */
+/** Returns the newest signature of each key, whatever its names, newest first. */
 function distinct(signers: readonly Signed[]): readonly Signed[] {
   const newest = signers.toSorted((a, b) => timeOf(b) - timeOf(a))
   const isFirst = ({ key }: Signed, at: number) =>

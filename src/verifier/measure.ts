@@ -1,5 +1,5 @@
-// For owners of launches: the measurements that a policy names, from firmware, kernel and disk; ID blocks. Pure.
+// For owners of launches: measurements for a policy from firmware, kernel and disk, and ID blocks. Pure.
 //
-// scripts/build-verifier.ts bundles this file for browsers. index.ts beside it judges evidence.
+// scripts/build-verifier.ts bundles this file for browsers. index.ts judges evidence.
 
 export * from '../attest/measuring.ts'

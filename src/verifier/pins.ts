@@ -1,8 +1,7 @@
-// The pins that a relying party must set before a verdict can be good: without them any rented confidential VM would
-// pass. Pure.
+// The pins that a relying party must set for a good verdict: without them any rented confidential VM would pass. Pure.
 //
-// Pins are waived one by one, and the verdict repeats each waiver. A waiver never loosens the policy: values that it
-// names are still compared.
+// Pins are waived individually, and the verdict repeats each waiver. A waiver never loosens the policy: values in it
+// are still compared.
 
 import { FLOOR_PARTS, type FloorPart, type FloorWaivers, floorsCompiledOn } from '../attest/policy/floors.ts'
 import { digestsOf } from '../attest/policy/id-keys.ts'
@@ -11,17 +10,17 @@ import { type Check, fail, notChecked, pass } from '../attest/verdict.ts'
 import { toHex } from '../base/bytes.ts'
 import type { ExpectedAllowlist } from './allowlist.ts'
 
-/** Pins of a gateway, in the order in which they are shown. */
+/** Pins of a gateway, in display order. */
 export const PINS = ['measurement', 'allowlist', 'vmpl', 'crl', 'tcb'] as const
 
-/** Every pin that there is, each once. */
+/** All pins, each once. */
 export const EVERY_PIN = ['measurement', 'allowlist', 'operator-key', 'gateway', 'vmpl', 'crl', 'tcb'] as const
 
 export type Pin = (typeof EVERY_PIN)[number]
 
 /**
- * Only 'any' leaves a pin out; anything else, undefined too, is 'required'. Parts of the floors (`tcb`) can be left out
- * by name, each with its reason: `{ microcode: 'the host is updated in December' }`.
+ * Only 'any' waives a pin; any other value, including undefined, means 'required'. Parts of the floors (`tcb`) can be
+ * waived by name, each with its reason: `{ microcode: 'the host is updated in December' }`.
  */
 export type Pins = Pinning<(typeof PINS)[number]>
 
@@ -32,7 +31,7 @@ export type Pinning<Name extends Pin> = {
 /** Longest reason of a waiver. */
 const waiverCharsMax = 200
 
-/** Why these are no waivers; null for good ones. The reasons stand in verdicts, so they are one line each. */
+/** Explains why waivers are invalid; null if they are valid. Verdicts contain the reasons, so each must be one line. */
 export function waiversProblem(given: Readonly<Record<string, unknown>>): string | null {
   const entries = Object.entries(given)
   if (entries.length === 0) return 'it names no part'
@@ -46,7 +45,7 @@ export function waiversProblem(given: Readonly<Record<string, unknown>>): string
   return null
 }
 
-/** The waiver `part=reason` of a command line, with those before it; or why it is none. */
+/** Adds the waiver `part=reason` of a command line to earlier ones. Returns why if it is invalid. */
 export function readWaiver(text: string, before: FloorWaivers = {}): FloorWaivers | string {
   const [, part = '', reason = ''] = /^([^=]*)=(.*)$/s.exec(text) ?? []
   if (part === '') return 'it is not part=reason'
@@ -54,14 +53,14 @@ export function readWaiver(text: string, before: FloorWaivers = {}): FloorWaiver
   return waiversProblem({ [part]: reason }) ?? { ...before, [part]: reason }
 }
 
-/** Waived parts of the floors; none where they are required as a whole. Anything but good waivers waives nothing. */
+/** Returns the waived parts of the floors; none if all are required. Invalid waivers waive nothing. */
 export function floorWaivers(tcb: unknown): FloorWaivers {
   if (typeof tcb !== 'object' || tcb === null) return {}
   const given = tcb as Readonly<Record<string, unknown>>
   return waiversProblem(given) === null ? (given as FloorWaivers) : {}
 }
 
-/** A report alone has no allowlist. */
+/** Pins of a report alone, which has no allowlist. */
 export const REPORT_PINS: readonly Pin[] = PINS.filter(pin => pin !== 'allowlist')
 export type ReportPins = Omit<Pins, 'allowlist'>
 
@@ -73,7 +72,7 @@ export const allPins: Pins = {
   tcb: 'required',
 }
 
-/** Texts about a pin: that anything was accepted, or that it is missing and where to set it. */
+/** Texts about a pin: that any value was accepted, or that it is missing and where to set it. */
 export const PIN_WORDS: Readonly<Record<Pin, { readonly accepted: string; readonly missing: string }>> = {
   measurement: {
     accepted: 'accepted any measurement',
@@ -107,19 +106,19 @@ export function pinCheckName(pin: Pin): string {
 export type Pinned = {
   readonly policy: Policy
   readonly allowlist: ExpectedAllowlist | 'any'
-  /** Where the measurements come from, unless the policy names them: `the IGVM file`, for example. */
+  /** Source of the measurements if not the policy: `the IGVM file`, for example. */
   readonly source?: string | undefined
-  /** There is a workload.json, which says more than its allowlist: that alone does not say whose it is. */
+  /** Whether there is a workload.json, which contains more than an allowlist, but alone does not identify its owner. */
   readonly hasWorkload?: boolean
-  /** Number of accepted workload.json, by their digests; 0 if none is named. */
+  /** Number of accepted workload.json, by digest; 0 if none is given. */
   readonly workloadCount?: number
-  /** The expected gateway of an instance's claim; null for none. */
+  /** The expected gateway of an instance's claim; null if there is none. */
   readonly gateway?: string | null
-  /** Why its gateway is unattested, where the caller accepts that by name. */
+  /** Why its gateway is unattested, if the caller accepts that reason by name. */
   readonly unattested?: string | null
 }
 
-/** One check for each of the pins `asked`. */
+/** Returns one check for each pin in `asked`. */
 export function pinChecks(
   asked: readonly Pin[],
   pins: Partial<Record<Pin, 'required' | 'any' | FloorWaivers>>,
@@ -148,7 +147,7 @@ function unattestedWords(reason: string): string {
   return `accepted a gateway that nothing attests (${reason}), by that name`
 }
 
-/** The pinned value; null without one. Revocation lists and floors have checks of their own, unless waived. */
+/** The pinned value; null if nothing is pinned. Revocation lists and floors have their own checks, unless waived. */
 const PINNED: Readonly<Record<Pin, (pinned: Pinned, isWaived: boolean) => string | null>> = {
   measurement: ({ policy: { measurements }, source }) => {
     if (measurements === 'any') return source === undefined ? null : `those of ${source}`
@@ -179,7 +178,7 @@ function keyPinned({ idKeyDigest, authorKeyDigest }: Policy): string | null {
   return keyWords('operator key', idKeyDigest) ?? keyWords('author key', authorKeyDigest)
 }
 
-/** The keys of a policy's field as words; null where it pins none: every one of a list has to. */
+/** Describes the keys in a policy's field; null if it does not pin every one of them. */
 export function keyWords(what: string, field: Policy['idKeyDigest']): string | null {
   if (field === 'any') return null
   const digests = digestsOf(field)
@@ -188,7 +187,7 @@ export function keyWords(what: string, field: Policy['idKeyDigest']): string | n
   return first !== undefined && more.length === 0 ? `${what} ${toHex(first)}` : `one of ${digests.length} ${what}s`
 }
 
-/** A guest that was launched without an ID block, or without HOST_DATA, reports zeros, as everybody's guest may. */
+/** A guest launched without an ID block, or without HOST_DATA, reports zeros, as any guest can. */
 function isNamed(digest: Uint8Array | 'any'): digest is Uint8Array {
   return digest !== 'any' && digest.some(byte => byte !== 0)
 }

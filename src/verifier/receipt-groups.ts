@@ -1,5 +1,5 @@
-// Common parts of the verdicts on a gateway and on an instance: some seventy checks of a receipt in a few groups, its
-// floors and its nonce. Pure.
+// Parts shared by the verdicts on gateways and instances: about seventy checks of a receipt in a few groups, its floors
+// and its nonce. Pure.
 
 import { productOfCpuid } from '../attest/amd/product.ts'
 import { floorChecks } from '../attest/policy/floors.ts'
@@ -12,7 +12,7 @@ import { floorWaivers, type Pins } from './pins.ts'
 export type Group = {
   readonly name: string
   readonly members: readonly string[]
-  /** If this check was skipped by choice, the group counts as not checked, with `otherwise` as the reason. */
+  /** If this check was skipped by choice, the group is not-checked, with `otherwise` as the reason. */
   readonly decides?: { readonly check: string; readonly otherwise: string }
 }
 
@@ -31,10 +31,10 @@ export const COMMON_GROUPS: readonly Group[] = [
   },
 ]
 
-/** Only where the caller has not waived them. */
+/** Present only if the caller has not waived them. */
 const floorsPrefix = 'tcb-floor'
 
-/** Every check is in one group or in `evidence`, but for those that the caller judges `elsewhere`. */
+/** Puts every check into one group or into `evidence`, except those that the caller judges `elsewhere`. */
 export function groupsOf(
   checks: readonly Check[],
   {
@@ -53,7 +53,7 @@ export function groupsOf(
       group.decides,
     ),
   )
-  // A waived floor and one of second hand stand by themselves: in a passing group they would be invisible.
+  // Show waived and second-hand floors separately: in a passing group they would be invisible.
   const isSaid = ({ outcome, required }: Check) => outcome === 'not-checked' && !required
   const said = floors.filter(isSaid).map(check => ({ ...check, name: `${prefix}${check.name}` }))
   const counted = floors.filter(check => !isSaid(check))
@@ -65,7 +65,7 @@ function grouped(name: string, members: readonly Check[], decides?: Group['decid
   const reasons = (checks: readonly Check[]) => checks.map(check => `${check.name}: ${check.reason}`).join('; ')
   const isMissing = ({ outcome, required }: Check) => outcome === 'not-checked' && required
   const bad = members.filter(member => member.outcome === 'fail' || isMissing(member))
-  // It only repeats that another of them is bad.
+  // This check only repeats that another one is bad.
   const telling = bad.length > 1 ? bad.filter(check => check.name !== 'evidence') : bad
   if (bad.some(check => check.outcome === 'fail')) return fail(name, reasons(telling))
   if (bad.length > 0 || members.length === 0) return notChecked(name, reasons(telling) || 'nothing was checked', true)
@@ -76,7 +76,7 @@ function grouped(name: string, members: readonly Check[], decides?: Group['decid
   return pass(name, passed.length === 1 ? (passed[0]?.reason ?? '') : `${passed.length} checks`)
 }
 
-/** The floors' checks are part of a receipt's verdict, unless the caller has waived them. */
+/** Adds the floors' checks to a receipt's verdict, unless the caller has waived them. */
 export function withFloors<Kind extends StatementKind>(
   found: ReceiptVerdict<Kind>,
   { tcb }: Pick<Pins, 'tcb'>,
@@ -88,12 +88,12 @@ export function withFloors<Kind extends StatementKind>(
   return { ...found, ...verdict([...found.checks, ...floorChecks(report, product, floorWaivers(tcb))]) }
 }
 
-/** The receipt with the caller's revocation list, if there is one, instead of its own. */
+/** Returns the receipt with the caller's revocation list, if given, instead of its own. */
 export function withCrl<R extends { readonly evidence: object }>(receipt: R, crl: Uint8Array | undefined): R {
   return crl === undefined ? receipt : { ...receipt, evidence: { ...receipt.evidence, crl: toBase64Url(crl) } }
 }
 
-/** A document's nonce; each of its receipts is compared with it by a check of its own. */
+/** Checks a document's nonce. Each receipt's own check compares it with the receipt. */
 export function nonceCheck(found: Uint8Array, expected: Uint8Array | 'any'): Check {
   const name = 'attestation-nonce'
   if (expected === 'any') return notChecked(name, 'no nonce is expected: this evidence may be old', false)

@@ -1,4 +1,4 @@
-// Verifies one SNP report in any saved form, and the default policy. Pure.
+// Verifies one SNP report in any saved form, with the default policy. Pure.
 
 import type { Product } from '../attest/amd/product.ts'
 import { parsed } from '../attest/malformed.ts'
@@ -12,19 +12,19 @@ import { type ChainInput, type PreparedChain, prepareChain } from '../attest/ver
 import { type EvidenceQuestion, type EvidenceVerdict, verifyEvidence } from '../attest/verify/evidence.ts'
 import { floorWaivers, pinChecks, REPORT_PINS, type ReportPins } from './pins.ts'
 
-/** `crl` waived: evidence without a revocation list passes too. `tcb` waived: the floors are not looked at. */
+/** Waiving `crl` also accepts evidence without a revocation list. Waiving `tcb` skips the floors. */
 export type SavedReport = Omit<EvidenceQuestion, 'requireCrl' | 'policy' | 'certificateEntries'> &
   ChainInput & {
     readonly policy: Policy
     readonly pins: ReportPins
-    /** The host's, beside an extended report. Its GUIDs count; its certificates are `vek` and `chain`. */
+    /** The host's table of an extended report. Only its GUIDs are used; pass its certificates as `vek` and `chain`. */
     readonly certificateTable?: Uint8Array | undefined
   }
 
 /**
- * As verifyEvidence, but `report` may also be an Azure HCL report with the SNP report inside, the pins and the floors
- * are checked, and a report of version 2 needs no product where the chain of its VEK names one. The first check says
- * which form it is; for an HCL report the second, `hcl-claims`, whether the SNP report covers its claims. Never throws.
+ * Like verifyEvidence, but `report` may also be an Azure HCL report that contains the SNP report, and pins and floors
+ * are checked. A report of version 2 needs no product if its VEK's chain names one. The first check names the form. For
+ * an HCL report the second, `hcl-claims`, is whether the SNP report covers its claims. Never throws.
  */
 export async function verifySavedReport(saved: SavedReport): Promise<EvidenceVerdict> {
   const { form, found: inner } = formOf(saved.report)
@@ -62,9 +62,9 @@ export async function verifySavedReport(saved: SavedReport): Promise<EvidenceVer
 }
 
 /**
- * A report of version 2 does not name its processor. Its VEK does, and is signed below the root of that product: to
- * believe it is no more than to believe the chain, which has to be good anyway. Null for other reports, and for a chain
- * that is not good.
+ * Returns the product in the VEK of a report of version 2, which does not contain its processor. The VEK is signed
+ * below the root of that product, so trusting it only requires a good chain, which is required anyway. Null for other
+ * reports, and if the chain is bad.
  */
 function signedProduct(report: Uint8Array, { checks, found }: PreparedChain): Product | null {
   const decoded = parsed(() => decodeReport(report))
@@ -77,7 +77,7 @@ function withSource(check: Check, product: Product): Check {
   return { ...check, reason: `${product}, by the certificate that signed the report` }
 }
 
-/** A table that cannot be read fails, whether or not the policy asks for it. */
+/** Reads a table. An unreadable one fails, whether or not the policy requires it. */
 function tableOf(bytes: Uint8Array | undefined): { checks: Check[]; entries: string[] | undefined } {
   if (bytes === undefined) return { checks: [], entries: undefined }
   const read = parsed(() => readCertificateTable(bytes))
@@ -86,7 +86,7 @@ function tableOf(bytes: Uint8Array | undefined): { checks: Check[]; entries: str
   return { checks: [pass('certificate-table', entries.join(', '))], entries }
 }
 
-/** Bytes in neither form are verified as they are, and fail. */
+/** Finds the form. Bytes in no known form are verified unchanged, and fail. */
 function formOf(bytes: Uint8Array): { form: Check; found: FoundReport | null } {
   const name = 'report-form'
   const found = parsed(() => findReport(bytes))

@@ -1,4 +1,4 @@
-// Verifies one response of a gateway: its receipt, by the keys of the gateway's verified attestation. Pure.
+// Verifies a gateway's response: its receipt, with the keys of the gateway's verified attestation. Pure.
 
 import { Malformed } from '../attest/malformed.ts'
 import type { ResponseClaim } from '../attest/receipt/response.ts'
@@ -13,26 +13,26 @@ import { attestationWords } from './workload.ts'
 export type GatewayResponse = {
   /** The exact body of the request. */
   readonly request: Uint8Array
-  /** The exact body of the response; of a stream, with the receipt in it. */
+  /** The exact body of the response; for a stream, including the receipt in it. */
   readonly response: Uint8Array
-  /** Value of the response's X-Strongroom-Receipt header, or the answer to GET /v1/receipts/ID; null without either. */
+  /** Value of the header X-Strongroom-Receipt, or the response to GET /v1/receipts/ID; null without either. */
   readonly receipt: string | null
-  /** Value of X-Strongroom-Receipt-Salt, for a receipt fetched later. Left out: the receipt's own. */
+  /** Value of X-Strongroom-Receipt-Salt, for a receipt fetched later. Default: the receipt's own. */
   readonly salt?: Uint8Array | undefined
 }
 
 export type GatewayResponseVerdict = Verdict & {
   readonly simulated: boolean
-  /** The receipt's claim. Null when it cannot be read; to be trusted only in a good verdict. */
+  /** The receipt's claim; null if unreadable. Trust it only in a good verdict. */
   readonly claim: ResponseClaim | null
 }
 
 export type ResponseWaivers = {
-  /** Accepted upstreams outside of the attestation (`NAME`, `NAME=ORIGIN`); the verdict names them. Left out: none. */
+  /** Allowed upstreams outside of the attestation (`NAME`, `NAME=ORIGIN`), which the verdict names. Default: none. */
   readonly outside?: readonly string[] | undefined
 }
 
-/** The checks of the attestation, then those of the receipt: good only if both are. Never throws. */
+/** Returns the checks of the attestation, then those of the receipt. Good only if both are. Never throws. */
 export async function verifyGatewayResponse(
   exchange: GatewayResponse,
   attestation: GatewayVerdict,

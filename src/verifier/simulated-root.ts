@@ -8,7 +8,10 @@ import { derBlocks } from '../attest/encoding/pem.ts'
 import { wellFormed } from '../attest/malformed.ts'
 import { type Certificate, commonNameOf, decodeCertificate, isSame } from '../attest/x509/certificate.ts'
 
-/** The ARK issued itself; the name of the ASVK, which only VLEKs need, says VLEK. The ARK's name ends in a product. */
+/**
+ * Reads a root. The ARK is self-issued, and its name ends with a product. The name of the ASVK, needed only for VLEKs,
+ * contains VLEK.
+ */
 export function readSimulatedRoot(pem: Uint8Array): TrustedRoot {
   const certificates = derBlocks(pem, 'CERTIFICATE', 'simulated root').map(decodeCertificate)
   const ark = only(certificates.filter(isSelfIssued), 'ARK, which is issued by itself,')
@@ -33,7 +36,7 @@ export function readSimulatedRoot(pem: Uint8Array): TrustedRoot {
 
 const ownNames = "AMD's roots are trusted without this file, and a simulation has to bear names of its own"
 
-/** A root under AMD's names would pass for AMD's wherever only names are shown. */
+/** Reports whether a certificate has a name of AMD's, with which it would pass for AMD's if only names are shown. */
 function bearsNameOfAmd({ subject }: Certificate): boolean {
   return AMD_NAMES.includes(commonNameOf(subject))
 }

@@ -1,4 +1,4 @@
-// SSH public keys as OpenSSH writes them, and the one form of a known_hosts line that a relying party accepts. Pure;
+// SSH public keys in OpenSSH's format, and the only form of a known_hosts line that a relying party accepts. Pure;
 // throws Malformed. Blobs: RFC 4253 section 6.6 (a string that names the type, then the rest), RFC 8709 section 4.
 // Lines: sshd(8), SSH_KNOWN_HOSTS FILE FORMAT.
 
@@ -8,11 +8,11 @@ import { fromBase64, toBase64, utf8 } from '../base/bytes.ts'
 
 export type SshKey = {
   readonly type: string
-  /** As it goes over the wire. */
+  /** The key in wire format. */
   readonly blob: Uint8Array
-  /** SHA-256 of the blob: in statements, in SSHFP records of type 2, and in what OpenSSH prints. */
+  /** SHA-256 of the blob, as in statements, SSHFP records of type 2, and OpenSSH's output. */
   readonly digest: Uint8Array
-  /** As OpenSSH prints it: `SHA256:` and base64 without padding. */
+  /** In OpenSSH's format: `SHA256:` and base64 without padding. */
   readonly fingerprint: string
 }
 
@@ -20,7 +20,7 @@ export type SshKey = {
 export type KnownHost = {
   readonly hostname: string
   readonly key: SshKey
-  /** For known_hosts(5), without the end of the line. Made of the two fields above. */
+  /** Line for known_hosts(5) without a line end, built from the two fields above. */
   readonly line: string
 }
 
@@ -28,7 +28,7 @@ const hostKeyType = 'ssh-ed25519'
 const ed25519BlobBytes = 4 + hostKeyType.length + 4 + 32
 const typePattern = /^[a-z0-9][a-z0-9@.-]{0,63}$/
 
-/** `type base64`, and whatever comment. */
+/** Reads `type base64`, with an optional comment. */
 export function readSshKey(line: string): SshKey {
   const text = line.replace(/\r?\n$/, '')
   wellFormed(!/[\x00-\x08\x0a-\x1f\x7f]/.test(text), 'SSH key: more than one line, or control characters')
@@ -36,7 +36,9 @@ export function readSshKey(line: string): SshKey {
   return keyOf(type, base64, 'SSH key')
 }
 
-/** Exactly `hostname ssh-ed25519 base64`: other forms of known_hosts would trust more than this key for this host. */
+/**
+ * Reads exactly `hostname ssh-ed25519 base64`: other forms of known_hosts would trust more than this key for this host.
+ */
 export function readKnownHost(line: string, hostname: string): KnownHost {
   const what = 'known_hosts'
   wellFormed(!/[\r\n]/.test(line), `${what}: more than one line`)

@@ -1,4 +1,5 @@
-// workload.json of a gateway in a VM of its own: what its receipts have to agree with, and where prompts go. Pure.
+// workload.json of a gateway in a VM of its own: its receipts must match it, and it defines where prompts are sent.
+// Pure.
 
 import { sha256 } from '../attest/hash.ts'
 import { isAllowed, originOf, outsideAdvice, outsideEntry } from '../attest/receipt/outside.ts'
@@ -18,7 +19,7 @@ import {
 } from '../contract/vm/workload.ts'
 import type { ExpectedAllowlist } from './allowlist.ts'
 
-/** A gateway's answer to GET /workload.json: the document, or that it has none. */
+/** Reads a gateway's response to GET /workload.json: the document, or null if it has none. */
 export function workloadIn({
   status,
   body,
@@ -33,10 +34,10 @@ export type ReadWorkload =
   | { readonly document: WorkloadDocument; readonly digest: Uint8Array; readonly allowlist: ExpectedAllowlist }
   | { readonly document: null; readonly reason: string }
 
-/** Arrays and objects within each other, in the deepest workload, and one to spare. */
+/** Nesting depth of the deepest workload, plus one. */
 const depthMax = 10
 
-/** Null if there is none. Never throws. */
+/** Parses workload.json. Null if there is none. Never throws. */
 export function readWorkload(bytes: Uint8Array | null): ReadWorkload | null {
   if (bytes === null) return null
   const unread = (reason: string) => ({ document: null, reason: `workload.json: ${reason}` })
@@ -60,7 +61,10 @@ type WorkloadExpected = {
   readonly allow: readonly Exposure[]
 }
 
-/** The receipts were made under this workload.json. Each receipt's own checks say that HOST_DATA is its digest. */
+/**
+ * Checks that the receipts were made under this workload.json. Each receipt's own checks compare HOST_DATA with its
+ * digest.
+ */
 export function workloadChecks(
   gateway: StatementOf<'workload'> | null,
   workload: ReadWorkload | null,
@@ -93,7 +97,7 @@ export function workloadChecks(
   ]
 }
 
-/** Settings that show more to the host, or keep content, are those alone that the relying party has named. */
+/** Rejects settings that reveal more to the host, or retain content, unless the relying party has named them. */
 function settingsCheck({ gateway }: WorkloadDocument, allow: readonly Exposure[]): Check {
   const found = exposuresIn(gateway)
   const strange = found.filter(exposure => !allow.includes(exposure))
@@ -101,12 +105,12 @@ function settingsCheck({ gateway }: WorkloadDocument, allow: readonly Exposure[]
   return check('workload-settings', strange.length === 0, `${words}; ${strange.map(exposureAdvice).join(', ')}`, words)
 }
 
-/** The command line replaces it by its flag. */
+/** Advice for callers of the library, which the command line replaces by its flag. */
 export function exposureAdvice(exposure: Exposure): string {
   return `allow it by allow: ["${exposure}"]`
 }
 
-/** Prompts leave what is measured for those upstreams alone that the relying party has named. */
+/** Rejects upstreams outside of the measured VM, unless the relying party has named them. */
 function upstreamsCheck(document: WorkloadDocument, outside: readonly string[]): Check {
   const strange = document.upstreams.filter(({ name, url }) => !isAllowed(outside, name, originOf(url)))
   const advice = strange.map(({ name, url }) => outsideAdvice(outsideEntry(name, url))).join(', ')
@@ -125,7 +129,7 @@ function upstreamsCheck(document: WorkloadDocument, outside: readonly string[]):
   )
 }
 
-/** Where the prompts for each model go. */
+/** Describes where the prompts for each model are sent. */
 function boundaryText({ worker, upstreams }: WorkloadDocument): string {
   const inside =
     worker === null ? [] : [`inside the measured VM: ${word(worker.model)}, file ${worker.disk.fileSha256}`]
@@ -133,7 +137,7 @@ function boundaryText({ worker, upstreams }: WorkloadDocument): string {
     const where = `${word(upstream.name)} at ${word(upstream.url)}`
     return `OUTSIDE${attestedText(upstream)}: ${models.map(word).join(', ')} to ${where} (${trustText(upstream)})`
   })
-  // Models outside come first: a summary may cut the line.
+  // Put models outside first, because a summary may truncate the line.
   return [...outside, ...inside].join('; ') || 'no models'
 }
 
@@ -141,7 +145,7 @@ function attestedText({ attestation }: Pick<WorkloadUpstream, 'attestation'>): s
   return attestation === undefined ? '' : `, attested ${attestationWords(attestation)}`
 }
 
-/** By what the gateway lets an upstream outside prove itself, before the first prompt and by interval. */
+/** Describes how an upstream outside must attest itself, before the first prompt and at intervals. */
 export function attestationWords({ kind, policy, simulatedRoot }: WorkloadAttestation): string {
   const simulated = simulatedRoot === undefined ? '' : ', or SIMULATED'
   return `by ${kind}${simulated} under policy ${toHex(sha256(utf8(policy)))}`
@@ -149,7 +153,7 @@ export function attestationWords({ kind, policy, simulatedRoot }: WorkloadAttest
 
 const wordCharsMax = 64
 
-/** The host has written these names: none ends a line, looks like words of the verdict, or fills it. */
+/** Quotes the host's names, so that none ends a line, imitates the verdict's text, or fills it. */
 function word(text: string): string {
   if (/^[\x21-\x7e]+$/.test(text) && text.length <= wordCharsMax) return text
   return JSON.stringify(text.slice(0, wordCharsMax)).replaceAll(' ', '\\u0020')

@@ -1,4 +1,4 @@
-// AMD EPYC products and the CPUIDs that tell them apart. Pure. A CPUID outside the table is unknown.
+// AMD EPYC products and the CPUIDs that identify them. Pure. A CPUID outside the table is unknown.
 
 /** Families of processors that share one AMD root key and one TCB layout. */
 export const PRODUCTS = ['milan', 'genoa', 'turin'] as const
@@ -23,7 +23,7 @@ export const CPUID_RANGES: readonly CpuidRange[] = [
   { product: 'turin', family: 0x1a, modelMin: 0x00, modelMax: 0x11 },
 ]
 
-/** Null for a processor that this library does not know. */
+/** Returns the product of a processor; null if this library does not support it. */
 export function productOfCpuid(cpuid: Cpuid): Product | null {
   const range = CPUID_RANGES.find(
     range => range.family === cpuid.family && range.modelMin <= cpuid.model && cpuid.model <= range.modelMax,
@@ -31,7 +31,7 @@ export function productOfCpuid(cpuid: Cpuid): Product | null {
   return range?.product ?? null
 }
 
-/** For people. */
+/** Formats a CPUID for people. */
 export function cpuidText({ family, model, stepping }: Cpuid): string {
   return `family ${family.toString(16)}h model ${model.toString(16)}h stepping ${stepping.toString(16)}h`
 }

@@ -1,10 +1,12 @@
-// Writes a TCB_VERSION (tcb.ts), for simulations and requests of certificates. Pure.
+// Writes a TCB_VERSION (tcb.ts) for simulations and certificate requests. Pure.
 
 import { wellFormed } from '../malformed.ts'
 import type { Product } from './product.ts'
 import { type RawTcb, TCB_LAYOUTS, type Tcb, type TcbComponent } from './tcb.ts'
 
-/** Throws Malformed for a component that is out of range, or that the product lacks or needs. */
+/**
+ * Encodes a TCB for a product. Throws Malformed if a component is out of range, missing, or absent from the product.
+ */
 export function encodeTcb(tcb: Tcb, product: Product): RawTcb {
   const layout: readonly (TcbComponent | null)[] = TCB_LAYOUTS[product]
   wellFormed((tcb.fmc === null) === !layout.includes('fmc'), `TCB: fmc does not fit ${product}`)

@@ -4,10 +4,10 @@
 import { Malformed, wellFormed } from '../malformed.ts'
 import type { Product } from './product.ts'
 
-/** As in the report, little-endian. Its layout depends on the product. */
+/** TCB_VERSION as in the report, little-endian. Its layout depends on the product. */
 export type RawTcb = bigint
 
-/** Each 0 to 255. `fmc` is Turin's alone. */
+/** The security version of each component, 0 to 255. `fmc` is null except on Turin. */
 export type Tcb = {
   readonly bootloader: number
   readonly tee: number
@@ -20,19 +20,19 @@ export const TCB_COMPONENTS = ['fmc', 'bootloader', 'tee', 'snp', 'microcode'] a
 
 export type TcbComponent = (typeof TCB_COMPONENTS)[number]
 
-/** Component of each byte, lowest first; null is reserved and zero. */
+/** Component of each byte, lowest byte first; null marks a reserved byte, which must be zero. */
 export const TCB_LAYOUTS = {
   milan: ['bootloader', 'tee', null, null, null, null, 'snp', 'microcode'],
   genoa: ['bootloader', 'tee', null, null, null, null, 'snp', 'microcode'],
   turin: ['fmc', 'bootloader', 'tee', 'snp', null, null, null, 'microcode'],
 } as const satisfies Record<Product, readonly (TcbComponent | null)[]>
 
-/** The components that the product has, in the order of its layout. */
+/** Returns the components of a product in the order of its layout. */
 export function tcbComponentsOf(product: Product): TcbComponent[] {
   return TCB_LAYOUTS[product].flatMap(component => (component === null ? [] : [component]))
 }
 
-/** Throws Malformed when a reserved byte is not zero: the bytes are of another product, or of a newer one. */
+/** Decodes a TCB. Throws Malformed if a reserved byte is not zero: the bytes belong to another or a newer product. */
 export function decodeTcb(raw: RawTcb, product: Product): Tcb {
   wellFormed(raw >= 0n && raw <= 0xffff_ffff_ffff_ffffn, 'TCB: not a u64')
   const tcb: Record<TcbComponent, number | null> = { fmc: null, bootloader: 0, tee: 0, snp: 0, microcode: 0 }
@@ -44,12 +44,12 @@ export function decodeTcb(raw: RawTcb, product: Product): Tcb {
   return tcb as Tcb
 }
 
-/** Every component of `tcb` is at least that of `other`; both of one product. */
+/** Reports whether every component of `tcb` is at least that of `other`. Both must be of one product. */
 export function isTcbAtLeast(tcb: Tcb, other: Tcb): boolean {
   return TCB_COMPONENTS.every(component => (tcb[component] ?? 0) >= (other[component] ?? 0))
 }
 
-/** `fmc 0, bootloader 1, …`, for people. */
+/** Formats a TCB for people: `fmc 0, bootloader 1, …`. */
 export function tcbText(tcb: Tcb): string {
   return TCB_COMPONENTS.filter(component => tcb[component] !== null)
     .map(component => `${component} ${tcb[component]}`)

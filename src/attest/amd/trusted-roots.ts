@@ -8,9 +8,9 @@ import { AMD_ROOTS, type TrustedRoot, type WholeRoot } from './roots.ts'
 
 export type DecodedRoot = {
   readonly product: Product
-  /** True for every root that is not byte for byte one of AMD_ROOTS, whatever names it bears. */
+  /** True unless the root equals one of AMD_ROOTS byte for byte, whatever its names. */
   readonly simulated: boolean
-  /** The DER of `ark`, at no cost. */
+  /** The DER of `ark`, available without decoding the certificate. */
   readonly arkDer: Uint8Array
   readonly ark: Certificate
   readonly ask: Certificate
@@ -20,7 +20,7 @@ export type DecodedRoot = {
 
 const decoded = new WeakMap<TrustedRoot, DecodedRoot>()
 
-/** Throws Malformed: a root that cannot be read is a mistake of the relying party's. */
+/** Decodes a root. Throws Malformed if it is unreadable, which is a mistake of the relying party. */
 export function decodeRoot(root: WholeRoot): DecodedRoot & { readonly asvk: Certificate }
 export function decodeRoot(root: TrustedRoot): DecodedRoot
 export function decodeRoot(root: TrustedRoot): DecodedRoot {
@@ -44,7 +44,7 @@ function decodeWhole(root: TrustedRoot): DecodedRoot {
   }
 }
 
-/** One of AMD_ROOTS. A certificate is decoded when it is asked for: evidence is below one root of the three. */
+/** One of AMD_ROOTS. Decodes each certificate on first use, because evidence needs only one of the three roots. */
 class AmdRoot implements DecodedRoot {
   readonly simulated = false
   readonly product: Product
@@ -83,7 +83,7 @@ export const PRODUCT_NAMES = {
   turin: ['Turin'],
 } as const satisfies Record<Product, readonly string[]>
 
-/** Null for a name of no known product. */
+/** Returns the product of a name in a VEK; null if the name belongs to no known product. */
 export function productOfName(productName: string): Product | null {
   const [line = '', stepping, ...more] = productName.split('-')
   const isName = more.length === 0 && (stepping === undefined || /^[A-Z][0-9]$/.test(stepping))
@@ -92,7 +92,7 @@ export function productOfName(productName: string): Product | null {
   return isName ? (products.find(product => names(product).includes(line)) ?? null) : null
 }
 
-/** AMD's root of one product is not its root for another product. */
+/** Reports whether the ARK is AMD's root of this product. AMD's root of another product does not count. */
 function isAmdRoot(product: Product, arkDer: Uint8Array): boolean {
   return AMD_ROOTS.some(root => root.product === product && isSame(oneDer(root.ark, 'an AMD ARK'), arkDer))
 }

@@ -27,27 +27,27 @@ const reservedOids = [VEK_OID.reserved4, VEK_OID.reserved5, VEK_OID.reserved6, V
 
 export type VekExtensions = {
   readonly structVersion: number
-  /** With its stepping: 'Milan-B0', 'Genoa-B1', 'Turin'. */
+  /** Product name with its stepping: 'Milan-B0', 'Genoa-B1', 'Turin'. */
   readonly productName: string
   /** Security patch levels that the key is derived from. Only Turin has `fmc`. */
   readonly spl: Tcb
-  /** The chip for a VCEK: 64 bytes, on Turin 8. The cloud provider for a VLEK. */
+  /** The chip for a VCEK: 64 bytes, or 8 on Turin. The cloud provider for a VLEK. */
   readonly holder:
     | { readonly kind: 'vcek'; readonly hwId: Uint8Array }
     | { readonly kind: 'vlek'; readonly cspId: string }
 }
 
-/** Length of hwID: Milan and Genoa, Turin. */
+/** Length of hwID in bytes: `long` on Milan and Genoa, `short` on Turin. */
 export const HW_ID_BYTES = { long: 64, short: 8 } as const
 
-/** Whether this is a VEK (and not an ARK, ASK or ASVK). */
+/** Reports whether these are the extensions of a VEK, not of an ARK, ASK or ASVK. */
 export function hasVekExtensions(extensions: Extensions): boolean {
   return extensions.has(VEK_OID.structVersion)
 }
 
 export function decodeVekExtensions(extensions: Extensions): VekExtensions {
   for (const oid of reservedOids) {
-    // Nothing compares these levels, so they must be 0.
+    // This library compares none of these levels, so they must be 0.
     wellFormed((optionalSpl(extensions, oid) ?? 0) === 0, `VEK extension ${oid}: a reserved level that is not 0`)
   }
   const structVersion = spl(extensions, VEK_OID.structVersion)
@@ -66,14 +66,14 @@ export function decodeVekExtensions(extensions: Extensions): VekExtensions {
   }
 }
 
-/** 0 for Milan and Genoa, 1 for Turin. */
+/** Highest structVersion: 0 on Milan and Genoa, 1 on Turin. */
 const structVersionMax = 1
 
 function holderOf(extensions: Extensions): VekExtensions['holder'] {
   const hwId = extensions.get(VEK_OID.hwId)?.value
   const cspId = extensions.get(VEK_OID.cspId)?.value
   if (hwId !== undefined && cspId === undefined) {
-    // The bare value: not wrapped in a second OCTET STRING.
+    // The extension holds the bare value, not a second OCTET STRING around it.
     const isLength = hwId.length === HW_ID_BYTES.long || hwId.length === HW_ID_BYTES.short
     wellFormed(isLength, `VEK extension hwID: ${hwId.length} bytes, neither 64 nor 8`)
     return { kind: 'vcek', hwId }

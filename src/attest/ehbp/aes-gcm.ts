@@ -1,16 +1,16 @@
-// AES-256-GCM without additional data (NIST SP 800-38D), as an interface with one implementation by WebCrypto. Pure.
-// A server passes a synchronous native one instead: src/linux/native-aes-gcm.ts.
+// AES-256-GCM without additional data (NIST SP 800-38D): the interface, and an implementation with WebCrypto. Pure. A
+// server passes a synchronous native one instead: src/linux/native-aes-gcm.ts.
 
 import { webBytes } from '../hash.ts'
 
 type AesGcm = {
-  /** The ciphertext, then its tag of 16 bytes. A nonce is never used twice with a key. */
+  /** Returns the ciphertext followed by its 16-byte tag. Never use a nonce twice with one key. */
   readonly seal: (nonce: Uint8Array, plaintext: Uint8Array) => Uint8Array | Promise<Uint8Array>
-  /** Throws or rejects when the tag is not right. */
+  /** Returns the plaintext. Throws or rejects if the tag is wrong. */
   readonly open: (nonce: Uint8Array, ciphertext: Uint8Array) => Uint8Array | Promise<Uint8Array>
 }
 
-/** For a key of 32 bytes. */
+/** Creates the cipher for a key of 32 bytes. */
 export type NewAesGcm = (key: Uint8Array) => AesGcm
 
 export const webAesGcm: NewAesGcm = key => {

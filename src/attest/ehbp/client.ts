@@ -1,11 +1,11 @@
 // EHBP (encrypted HTTP body protocol), client: seals a request to a gateway's attested keys and opens its response.
-// Pure: randomness comes from the caller, who also sends the requests.
+// Pure: the caller supplies randomness and sends the requests.
 //
 // 1. A SealingSession binds each request to its method, path and API key (session.ts), for gateways of this project.
-//    sealRequest (seal-request.ts) is the plain form that every EHBP server opens. Both give headers and a body for
-//    `fetch`; the caller's other headers go beside them, in the clear.
-// 2. isKeyConfigProblem (key-config.ts) says that the gateway has other keys now: attest it, then seal again.
-// 3. openResponse refuses an unsealed response, and gives a ResponseOpener for the pieces of its body.
+//    sealRequest (seal-request.ts) is the plain form that every EHBP server opens. Both return headers and a body for
+//    `fetch`; the caller's other headers are sent in the clear.
+// 2. isKeyConfigProblem (key-config.ts) reports that the gateway has new keys: attest it, then seal again.
+// 3. openResponse rejects an unsealed response, and returns a ResponseOpener for the pieces of its body.
 
 import { concat, fromHex, toHex } from '../../base/bytes.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
@@ -32,30 +32,32 @@ export type SealOptions = {
   readonly keys: EhbpKeys
   readonly suite: EhbpSuite
   readonly random: Random
-  /** WebCrypto's by default. */
+  /** Default: WebCrypto's. */
   readonly newAesGcm?: NewAesGcm
   readonly encapsulate: Encapsulate
 }
 
 export type SealedRequest = {
-  /** To be added to the request's headers. */
+  /** Headers to add to the request. */
   readonly headers: {
     readonly 'ehbp-encapsulated-key': string
     readonly 'x-strongroom-request-nonce'?: string
   }
   readonly body: Uint8Array<ArrayBuffer>
-  /** Rejects with Malformed for an unsealed response of any status: none of it is authenticated. */
+  /**
+   * Opens a response. Rejects with Malformed if it is unsealed, whatever its status: nothing in it is authenticated.
+   */
   readonly openResponse: (head: ResponseHead, limits?: ResponseLimits) => Promise<ResponseOpener>
 }
 
-/** `headers`: those of a fetch response, for example. `get` gives null where there is no such header. */
+/** The head of a `fetch` response, for example. `get` returns null if the header is absent. */
 export type ResponseHead = { readonly headers: { readonly get: (name: string) => string | null } }
 
-/** Bounds on the memory that a gateway, or a proxy before it, can make a client use. */
+/** Limits on the memory that a gateway, or a proxy in front of it, can make a client use. */
 export type ResponseLimits = {
-  /** Largest frame: 1 MiB by default. Gateways of this project send at most 64 KiB. */
+  /** Largest frame. Default: 1 MiB. Gateways of this project send at most 64 KiB. */
   readonly frameBytesMax: number
-  /** Frames without content in one response: 64 by default. */
+  /** Empty frames allowed in one response. Default: 64. */
   readonly emptyFramesMax: number
 }
 
@@ -69,7 +71,7 @@ type SessionParts = {
   readonly newAesGcm: NewAesGcm
 }
 
-/** Seals bound requests by one encapsulation. See session.ts. */
+/** Seals many bound requests with one encapsulation (session.ts). */
 export class SealingSession {
   readonly #parts: SessionParts
 
@@ -77,14 +79,14 @@ export class SealingSession {
     this.#parts = parts
   }
 
-  /** Rejects with Malformed for keys that cannot be keys. */
+  /** Starts a session. Rejects with Malformed if the keys are invalid. */
   static async open({ suite, keys, random, encapsulate, newAesGcm = webAesGcm }: SealOptions): Promise<SealingSession> {
     const { sharedSecret, encapsulated } = await encapsulate(suite, keys, random)
     const secret = hpkeContext(suite, sharedSecret, newAesGcm).exportSecret(LABELS.session)
     return new SealingSession({ secret, encapsulated, header: toHex(encapsulated), random, newAesGcm })
   }
 
-  /** Rejects with Malformed for an empty body. `epoch`: the gateway's, 16 bytes. */
+  /** Seals a request. Rejects with Malformed if the body is empty. `epoch`: the gateway's replay epoch, 16 bytes. */
   async seal(
     body: Uint8Array,
     { binding, epoch }: { readonly binding: Uint8Array; readonly epoch: Uint8Array },
@@ -142,7 +144,7 @@ type OpenerParts = {
 }
 
 export class ResponseOpener {
-  /** Sealed headers, such as `x-strongroom-receipt`: they replace the response's own of the same name. */
+  /** Sealed headers, such as `x-strongroom-receipt`. They replace the response's own headers of the same name. */
   readonly headers: SealedHeaders
   readonly #frames: FrameReader
   readonly #cipher: OrderedCipher
@@ -157,8 +159,8 @@ export class ResponseOpener {
   }
 
   /**
-   * The next bytes of the body, in any pieces; gives the plain bytes of the frames that they complete. Rejects with
-   * Malformed at a frame that does not open, and at every call after that. One call at a time.
+   * Takes the next bytes of the body, split anywhere, and returns the plain bytes of the frames that they complete.
+   * Rejects with Malformed if a frame does not open, and on every later call. Call it once at a time.
    */
   async push(bytes: Uint8Array): Promise<Uint8Array> {
     wellFormed(!this.#isBroken, 'response: it has failed before')
@@ -172,7 +174,7 @@ export class ResponseOpener {
   }
 
   /**
-   * At the body's end. Throws Malformed when it was cut: EHBP has no end marker, so a stream must end with `[DONE]`,
+   * Ends the body. Throws Malformed if it was truncated: EHBP has no end marker, so a stream must end with `[DONE]`,
    * `message_stop` or an error event, and any other response must be one whole JSON object.
    */
   finish(): void {

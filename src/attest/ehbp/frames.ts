@@ -1,17 +1,17 @@
-// Frames: a u32be length and that many bytes (SPEC.md section 4.3). Pure. The reader keeps at most one frame.
+// Frames: a u32be length and that many bytes (SPEC.md section 4.3). Pure. The reader buffers at most one frame.
 
 import { concat } from '../../base/bytes.ts'
 import { wellFormed } from '../malformed.ts'
 import { SIZES } from './protocol.ts'
 
 export type FrameLimits = {
-  /** Largest ciphertext of one frame. */
+  /** Largest ciphertext of one frame, in bytes. */
   readonly bytesMax: number
-  /** Frames without content, all together. */
+  /** Empty frames allowed in one body. */
   readonly emptyMax: number
 }
 
-/** The length of a frame with this ciphertext. */
+/** Encodes the length prefix of a frame with this ciphertext. */
 export function frameLength(ciphertext: Uint8Array): Uint8Array {
   const length = new Uint8Array(SIZES.frameLength)
   new DataView(length.buffer).setUint32(0, ciphertext.length)
@@ -21,10 +21,10 @@ export function frameLength(ciphertext: Uint8Array): Uint8Array {
 export class FrameReader {
   readonly #limits: FrameLimits
   #pending: Uint8Array = new Uint8Array(0)
-  /** Pieces of a frame whose length is known, so that a long one is joined once. */
+  /** Pieces of a frame whose length is known. They are joined only once, when the frame is complete. */
   #pieces: Uint8Array[] = []
   #piecesBytes = 0
-  /** Length of the frame that has begun; null while its length is being read. */
+  /** Length in bytes of the current frame; null while its length is being read. */
   #wantedBytes: number | null = null
   #emptyCount = 0
 
@@ -32,7 +32,10 @@ export class FrameReader {
     this.#limits = limits
   }
 
-  /** Ciphertexts that these bytes complete; they may share memory with `bytes`. Throws Malformed for bad lengths. */
+  /**
+   * Returns the ciphertexts that these bytes complete; they may share memory with `bytes`. Throws Malformed for bad
+   * lengths.
+   */
   push(bytes: Uint8Array): Uint8Array[] {
     const frames: Uint8Array[] = []
     let rest = bytes
@@ -43,7 +46,7 @@ export class FrameReader {
     return frames
   }
 
-  /** Whether no frame has begun, so that the body may end here. */
+  /** Reports whether no frame is incomplete, so that the body may end here. */
   isClean(): boolean {
     return this.#wantedBytes === null && this.#pending.length === 0
   }

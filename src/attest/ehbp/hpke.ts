@@ -1,5 +1,5 @@
 // HPKE in base mode (RFC 9180 section 5.1) with HKDF-SHA256 and AES-256-GCM: the key schedule over the shared secret of
-// either KEM (receipt/kem.ts), alike for sender and recipient. Pure.
+// either KEM (receipt/kem.ts), the same for sender and recipient. Pure.
 
 import { expand, extract } from '@noble/hashes/hkdf.js'
 import { sha256 } from '@noble/hashes/sha2.js'
@@ -11,9 +11,9 @@ import { OrderedCipher } from './response-keys.ts'
 
 /** One direction of one message. */
 export type HpkeContext = {
-  /** Its parts, in their order (section 5.2). */
+  /** Encrypts or decrypts the parts of the message in order (section 5.2). */
   readonly cipher: OrderedCipher
-  /** The secret of 32 bytes for a label (section 5.3). */
+  /** Derives the 32-byte secret for a label (section 5.3). */
   readonly exportSecret: (label: Uint8Array) => Uint8Array
 }
 

@@ -1,11 +1,11 @@
-// Reads the problem document that sends EHBP clients to attest a gateway again (key-config.ts). Pure.
+// Recognizes the problem document that asks EHBP clients to attest a gateway again (key-config.ts). Pure.
 
 import { keyConfigProblem } from './protocol.ts'
 
 /**
- * Whether a response says that the gateway cannot open what was sealed to these keys. It has other keys then: attest it
- * again. Such a response is not signed and proves only that this request was not answered. `body`: its text, within
- * the caller's bound.
+ * Reports whether a response means that the gateway cannot open a body sealed to these keys. It then has new keys:
+ * attest it again. Such a response is not signed; it only proves that this request was not answered. `body`: the
+ * response's text, within the caller's limit.
  */
 export function isKeyConfigProblem(response: {
   readonly status: number

@@ -7,7 +7,7 @@ import { sealedHeaderNames, sealedHeadersLengthMax } from './protocol.ts'
 import type { ResponseCiphers } from './response-keys.ts'
 import type { SealedHeaders } from './sealed-headers.ts'
 
-/** Rejects with Malformed for anything that `sealHeaders` would not have made with these ciphers. */
+/** Opens sealed headers. Rejects with Malformed for any value that `sealHeaders` cannot make with these ciphers. */
 export async function openHeaders(value: string, ciphers: ResponseCiphers): Promise<SealedHeaders> {
   wellFormed(value.length <= sealedHeadersLengthMax, 'sealed headers: too long')
   const ciphertext = fromBase64Url(value)

@@ -1,4 +1,5 @@
-// A response's keys, derived alike by client and server, and their ciphers (SPEC.md 4.4; RFC 9458 section 4.4). Pure.
+// A response's keys, derived by client and server in the same way, and their ciphers (SPEC.md 4.4; RFC 9458 section
+// 4.4). Pure.
 
 import { expand, extract } from '@noble/hashes/hkdf.js'
 import { sha256 } from '@noble/hashes/sha2.js'
@@ -9,16 +10,16 @@ import type { NewAesGcm } from './aes-gcm.ts'
 import { LABELS, SIZES } from './protocol.ts'
 
 type ResponseSecrets = {
-  /** Secret that the HPKE context exports under the label of responses. */
+  /** Secret that the HPKE context exports under the label for responses. */
   readonly exported: Uint8Array
   readonly encapsulated: Uint8Array
   readonly responseNonce: Uint8Array
 }
 
 export type ResponseCiphers = {
-  /** The frames' contents, in their order. */
+  /** Cipher of the frames, in order. */
   readonly body: OrderedCipher
-  /** For one message; call it once. */
+  /** Creates the cipher of one message: the sealed headers. Call it once. */
   readonly headers: () => OrderedCipher
 }
 
@@ -31,12 +32,15 @@ export function responseCiphers(secrets: ResponseSecrets, newAesGcm: NewAesGcm):
     new OrderedCipher(expand(sha256, prk, keyLabel, SIZES.key), expand(sha256, prk, nonceLabel, SIZES.nonce), newAesGcm)
   return {
     body: cipher(LABELS.key, LABELS.nonce),
-    // Most responses have none.
+    // Derived only on demand: most responses have no sealed headers.
     headers: () => cipher(LABELS.headersKey, LABELS.headersNonce),
   }
 }
 
-/** The n-th message, counted from 0, has the nonce XOR n. So one that is lost, doubled or moved does not open. */
+/**
+ * Message n, counted from 0, uses the nonce XOR n. A message that is lost, repeated or reordered therefore fails to
+ * open.
+ */
 export class OrderedCipher {
   readonly #aes: ReturnType<NewAesGcm>
   readonly #nonceBase: Uint8Array
@@ -51,7 +55,7 @@ export class OrderedCipher {
     return this.#aes.seal(this.#nextNonce(), plaintext)
   }
 
-  /** Throws or rejects when these are not the bytes of the next message. */
+  /** Opens the next message. Throws or rejects for any other bytes. */
   open(ciphertext: Uint8Array): Uint8Array | Promise<Uint8Array> {
     return this.#aes.open(this.#nextNonce(), ciphertext)
   }

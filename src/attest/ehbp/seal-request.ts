@@ -1,4 +1,4 @@
-// The plain form of a sealed request, which every EHBP server opens. Pure: randomness comes from the caller.
+// The plain form of a sealed request, which every EHBP server opens. Pure: the caller supplies randomness.
 
 import { toHex } from '../../base/bytes.ts'
 import { encapsulate as portably } from '../receipt/encapsulate-portable.ts'
@@ -7,10 +7,10 @@ import { frameOf, requireBody, responseOpening, type SealedRequest, type SealOpt
 import { hpkeContext } from './hpke.ts'
 import { LABELS } from './protocol.ts'
 
-/** `encapsulate`: JavaScript's by default. */
+/** `encapsulate` defaults to the JavaScript implementation. */
 type Options = Omit<SealOptions, 'encapsulate'> & Partial<Pick<SealOptions, 'encapsulate'>>
 
-/** Rejects with Malformed for keys that cannot be keys, and for an empty body: EHBP does not seal one. */
+/** Seals a request. Rejects with Malformed if the keys are invalid or the body is empty, which EHBP does not seal. */
 export async function sealRequest(
   { keys, suite, random, newAesGcm = webAesGcm, encapsulate = portably }: Options,
   body: Uint8Array,

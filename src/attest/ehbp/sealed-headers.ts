@@ -1,4 +1,5 @@
-// Headers of a sealed response that tell what is in its body, sealed as it is: one JSON object (protocol.ts). Pure.
+// Headers of a sealed response that reveal what is in its body, sealed in the same way: one JSON object (protocol.ts).
+// Pure.
 
 import { toBase64Url, utf8 } from '../../base/bytes.ts'
 import type { sealedHeaderNames } from './protocol.ts'
@@ -6,7 +7,7 @@ import type { ResponseCiphers } from './response-keys.ts'
 
 export type SealedHeaders = Readonly<Partial<Record<(typeof sealedHeaderNames)[number], string>>>
 
-/** The value of X-Strongroom-Sealed-Headers. */
+/** Returns the value of X-Strongroom-Sealed-Headers. */
 export async function sealHeaders(headers: SealedHeaders, ciphers: ResponseCiphers): Promise<string> {
   return toBase64Url(await ciphers.headers().seal(utf8(JSON.stringify(headers))))
 }

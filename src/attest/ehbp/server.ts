@@ -1,4 +1,4 @@
-// EHBP's server: opens a request's body and seals its response. Pure: private keys, randomness and AES are passed in.
+// EHBP's server: opens a request's body and seals its response. Pure: the caller supplies keys, randomness and AES.
 
 import { concat, toHex } from '../../base/bytes.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
@@ -11,17 +11,17 @@ import { type ResponseCiphers, responseCiphers } from './response-keys.ts'
 import { type SealedHeaders, sealHeaders } from './sealed-headers.ts'
 import { type BoundParts, requestSecrets } from './session.ts'
 
-/** The suite of an encapsulated key: its length says so. Null for any other length. */
+/** Returns the suite of an encapsulated key, which its length identifies. Null for any other length. */
 export function suiteOfEncapsulated(encapsulated: Uint8Array): KemName | null {
   return kemNames.find(name => KEMS[name].encapsulatedBytes === encapsulated.length) ?? null
 }
 
-/** A body of n bytes may come in this many frames, empty ones included: a kilobyte each, and some. */
+/** Returns how many frames, empty ones included, a body of n bytes may have: one for each KiB, and 64 more. */
 export function framesMaxOf(plainBytes: number): number {
   return 64 + Math.ceil(plainBytes / 1024)
 }
 
-/** How long a sealed body may be whose plain one has at most n bytes. */
+/** Returns the longest sealed form, in bytes, of a body of at most n bytes. */
 export function sealedBytesMaxOf(plainBytes: number): number {
   return plainBytes + framesMaxOf(plainBytes) * frameOverheadBytes
 }
@@ -29,11 +29,11 @@ export function sealedBytesMaxOf(plainBytes: number): number {
 export type ServerParts = {
   readonly decapsulate: Decapsulate
   readonly newAesGcm: NewAesGcm
-  /** Gives way to other work, between parts of a long body. */
+  /** Yields to other work between parts of a long body. */
   readonly pause: () => Promise<void>
 }
 
-/** Parts of a body, joined as they come. One alone, as most bodies are, is not copied. */
+/** Joins the parts of a body as they arrive. A single part, the usual case, is not copied. */
 class Joined {
   readonly #bytesMax: number
   #first: Uint8Array | null = null
@@ -63,7 +63,7 @@ class Joined {
   }
 }
 
-/** One request's context. */
+/** The encryption context of one request. */
 export class ServerContext {
   readonly #context: HpkeContext
   readonly #encapsulated: Uint8Array
@@ -76,8 +76,9 @@ export class ServerContext {
   }
 
   /**
-   * The plain body. Rejects with NotOurs when its first frame does not open, and with Malformed for frames that are not
-   * whole, too many, or changed. The caller has bounded `sealed` by `sealedBytesMaxOf`, and bounds what comes out.
+   * Returns the plain body. Rejects with NotOurs if the first frame does not open, and with Malformed if frames are
+   * incomplete, too many, or changed. The caller limits `sealed` by `sealedBytesMaxOf` and checks the length of the
+   * result.
    */
   async open(sealed: Uint8Array, plainBytesMax: number): Promise<Uint8Array> {
     const framesMax = framesMaxOf(plainBytesMax)
@@ -99,7 +100,7 @@ export class ServerContext {
     return plain.whole()
   }
 
-  /** `responseNonce`: 32 fresh random bytes. */
+  /** Prepares to seal the response. `responseNonce`: 32 fresh random bytes. */
   async sealResponse(responseNonce: Uint8Array): Promise<ResponseSealing> {
     const exported = this.#context.exportSecret(LABELS.response)
     const secrets = { exported, encapsulated: this.#encapsulated, responseNonce }
@@ -116,13 +117,16 @@ export class ServerContext {
   }
 }
 
-/** The secret of the session of an encapsulated key. Rejects with Malformed for what no honest sender encapsulates. */
+/**
+ * Returns the session secret of an encapsulated key. Rejects with Malformed if no honest sender could have made the
+ * key.
+ */
 export async function openSession(suite: KemName, encapsulated: Uint8Array, parts: ServerParts): Promise<Uint8Array> {
   const { exportSecret } = await contextOf(suite, encapsulated, parts)
   return exportSecret(LABELS.session)
 }
 
-/** The context of a request of this session. Throws Malformed for a nonce of another length. */
+/** Returns the context of one request of a session. Throws Malformed if the nonce has the wrong length. */
 export function sessionContext(
   session: Uint8Array,
   { encapsulated, ...bound }: { readonly encapsulated: Uint8Array } & BoundParts,
@@ -132,7 +136,7 @@ export function sessionContext(
   return new ServerContext({ cipher: body, exportSecret: () => exported }, encapsulated, parts)
 }
 
-/** Rejects with Malformed for what no honest sender encapsulates. */
+/** Opens a plain request's context. Rejects with Malformed if no honest sender could have made the encapsulated key. */
 export async function openContext(
   suite: KemName,
   encapsulated: Uint8Array,
@@ -149,7 +153,10 @@ async function contextOf(
   return hpkeContext(suite, await decapsulate(suite, encapsulated), newAesGcm)
 }
 
-/** The first frame does not open: sealed to another key, bound to another request, or changed. No reader can tell. */
+/**
+ * The first frame does not open. It was sealed to another key, bound to another request, or changed; the server cannot
+ * distinguish these.
+ */
 export class NotOurs extends Error {
   constructor(options: { readonly cause: unknown }) {
     super('the body was not sealed to this key for this request, or was changed', options)
@@ -167,7 +174,7 @@ export class ResponseSealing {
     this.#ciphers = ciphers
   }
 
-  /** The frames of the body's next bytes: one for every 64 KiB, none for no bytes. One call at a time. */
+  /** Returns the frames of the next bytes of the body: one per 64 KiB, none for no bytes. Call it once at a time. */
   async seal(plaintext: Uint8Array): Promise<Uint8Array> {
     const parts: Uint8Array[] = []
     for (let at = 0; at < plaintext.length; at += framePlainBytesMax) {
@@ -177,21 +184,23 @@ export class ResponseSealing {
     return concat(...parts)
   }
 
-  /** The value of X-Strongroom-Sealed-Headers. Once. */
+  /** Returns the value of X-Strongroom-Sealed-Headers. Call it once. */
   sealHeaders(headers: SealedHeaders): Promise<string> {
     return sealHeaders(headers, this.#ciphers)
   }
 }
 
-/** So that a client need not keep more than this before it can read on. */
+/** Plain bytes per frame: how much a client must buffer before it can read on. */
 const framePlainBytesMax = 65_536
-/** The end of the frame that begins there, because a reader copies one that it gets in pieces. */
+/** Returns the end of the frame that begins at `at`, so that a reader need not copy a frame that arrives in pieces. */
 function frameEnd(sealed: Uint8Array, at: number): number {
   if (at + SIZES.frameLength > sealed.length) return sealed.length
   const length = new DataView(sealed.buffer, sealed.byteOffset + at).getUint32(0)
   return at + SIZES.frameLength + length
 }
 
-/** After so much work others have their turn: about a millisecond. A frame costs as much as this many bytes. */
+/**
+ * Bytes of work, about a millisecond, after which to yield to other work. A frame costs as much as `frameCostBytes`.
+ */
 const pauseBytes = 524_288
 const frameCostBytes = 4_096

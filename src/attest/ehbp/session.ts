@@ -1,9 +1,10 @@
 // Sessions of bound requests: one encapsulation serves many. Pure.
 //
 // Both sides export one secret from the HPKE context of an encapsulated key. Each request has a nonce of 32 bytes. HKDF
-// of secret, nonce and binding (binding.ts) gives the key of its body, and the secret of its response's keys. So no key
-// serves two requests, and a body opens only for its own method, path and API key. A response opens only for its own
-// request. A server that has forgotten a session computes its secret again: every request repeats the encapsulated key.
+// over secret, nonce and binding (binding.ts) yields the key of the request's body, and the secret for the keys of its
+// response. No key therefore serves two requests: a body opens only for its own method, path and API key, and a
+// response only for its own request. A server that evicted a session recomputes its secret: every request repeats the
+// encapsulated key.
 
 import { expand, extract } from '@noble/hashes/hkdf.js'
 import { sha256 } from '@noble/hashes/sha2.js'
@@ -14,9 +15,9 @@ import { LABELS, SIZES } from './protocol.ts'
 import { OrderedCipher } from './response-keys.ts'
 
 export type RequestSecrets = {
-  /** The frames of the body, in their order. */
+  /** Cipher of the frames of the body, in order. */
   readonly body: OrderedCipher
-  /** Replaces the context's own: the response's keys are derived from it. */
+  /** Replaces the context's own exported secret, from which the response's keys are derived. */
   readonly exported: Uint8Array
 }
 

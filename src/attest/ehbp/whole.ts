@@ -1,9 +1,9 @@
-// Whether a response that was opened is whole: EHBP has no end marker, so its content must say so. Pure; holds one
-// response's state.
+// Checks whether a decrypted response is complete. EHBP has no end marker, so its content must show it. Pure; holds the
+// state of one response.
 //
-// A stream ends with the event `[DONE]` or `message_stop`, or with one that holds `error`: the gateway ends a stream
-// that broke in that way. Events may have names. Anything else is one JSON object, and no beginning of an object is an
-// object. Frames open only in their order, so what is whole here was whole when it was sealed.
+// A stream ends with the event `[DONE]` or `message_stop`, or with an event that holds `error`, with which the gateway
+// ends a broken stream. Events may have names. Any other response is one JSON object, and no prefix of an object is an
+// object. Frames open only in order, so a response that is complete here was complete when it was sealed.
 
 import { concat, fromUtf8 } from '../../base/bytes.ts'
 
@@ -21,10 +21,10 @@ export function isEventStream(contentType: string | null): boolean {
 }
 
 const BYTES = { newline: 0x0a, quote: 0x22, backslash: 0x5c, open: 0x7b, close: 0x7d } as const
-/** Tab, line feed, carriage return, space. */
+/** Tab, line feed, vertical tab, form feed, carriage return, space. */
 const isBlank = (byte: number) => byte === 0x20 || (byte >= 0x09 && byte <= 0x0d)
 
-/** Counts braces outside of strings. Whether it is JSON is for the reader to say, who parses it anyway. */
+/** Counts braces outside of strings. The reader parses the JSON anyway, and validates it then. */
 class ObjectCheck implements WholeCheck {
   #depth = 0
   #state: 'before' | 'in' | 'string' | 'escape' | 'after' | 'wrong' = 'before'
@@ -66,10 +66,10 @@ class ObjectCheck implements WholeCheck {
   }
 }
 
-/** More than any event that ends a stream. */
+/** Larger than any event that ends a stream. */
 const lastEventBytesMax = 65_536
 
-/** Keeps the last event, and of a long one nothing. */
+/** Keeps the last event; discards an event that is too long. */
 class StreamCheck implements WholeCheck {
   #pieces: Uint8Array[] = []
   #bytes = 0

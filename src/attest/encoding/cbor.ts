@@ -1,4 +1,4 @@
-// Deterministic CBOR, the part that statements use: unsigned integers, byte strings, text strings, arrays, maps with
+// Deterministic CBOR: the subset that statements use. Unsigned integers, byte strings, text strings, arrays, maps with
 // text keys, null. Pure. RFC 8949 section 4.2.1: shortest heads, definite lengths, map keys in the bytewise order of
 // their encodings.
 
@@ -10,7 +10,10 @@ export type CborMap = ReadonlyMap<string, CborValue>
 
 export type CborLimits = { readonly sizeBytesMax: number; readonly depthMax: number }
 
-/** Deterministic bytes. Throws Malformed on numbers other than safe unsigned integers and on ill-formed Unicode. */
+/**
+ * Returns the deterministic encoding. Throws Malformed for ill-formed Unicode and numbers that are not safe unsigned
+ * integers.
+ */
 export function encodeCbor(value: CborValue): Uint8Array {
   if (value === null) return Uint8Array.of(nullByte)
   if (value instanceof Uint8Array) return concat(head(MAJOR.bytes, value.length), value)
@@ -31,7 +34,7 @@ export function encodeCbor(value: CborValue): Uint8Array {
   return concat(head(MAJOR.array, value.length), ...value.map(encodeCbor))
 }
 
-/** Reads only what `encodeCbor` writes: anything that would not re-encode to the same bytes is Malformed. */
+/** Decodes what `encodeCbor` writes. Throws Malformed for any bytes that would not re-encode to the same bytes. */
 export function decodeCbor(bytes: Uint8Array, limits: CborLimits): CborValue {
   wellFormed(bytes.length <= limits.sizeBytesMax, `cbor: ${bytes.length} bytes, at most ${limits.sizeBytesMax}`)
   const { value, next } = readItem(bytes, 0, limits.depthMax)
@@ -44,7 +47,7 @@ export function decodeCbor(bytes: Uint8Array, limits: CborLimits): CborValue {
 const MAJOR = { unsigned: 0, bytes: 2, text: 3, array: 4, map: 5 } as const
 const nullByte = 0xf6
 
-/** An item's first byte and its argument, written as short as possible. */
+/** Returns an item's first byte and its argument in the shortest form. */
 function head(major: number, argument: number): Uint8Array {
   if (argument < 24) return Uint8Array.of((major << 5) | argument)
   const power = argument < 0x100 ? 0 : argument < 0x10000 ? 1 : argument < 2 ** 32 ? 2 : 3
@@ -61,7 +64,7 @@ function head(major: number, argument: number): Uint8Array {
 /** A value and where the next item begins. */
 type Item = { readonly value: CborValue; readonly next: number }
 
-/** `depthLeft` counts the arrays and maps that may still be opened. Byte strings are copies. */
+/** Reads one item. `depthLeft`: how many arrays and maps may still be nested. Byte strings are copies. */
 function readItem(bytes: Uint8Array, at: number, depthLeft: number): Item {
   const first = bytes[at]
   wellFormed(first !== undefined, 'cbor: truncated')
@@ -85,7 +88,7 @@ function readItem(bytes: Uint8Array, at: number, depthLeft: number): Item {
   }
 }
 
-/** An item's first byte and its argument, which must be written as short as possible. */
+/** Reads an item's first byte and its argument. Throws Malformed unless the argument has its shortest form. */
 function readHead(bytes: Uint8Array, at: number, first: number): { major: number; argument: number; next: number } {
   const major = first >> 5
   const info = first & 0x1f
@@ -103,7 +106,7 @@ function readHead(bytes: Uint8Array, at: number, first: number): { major: number
 
 function readArray(bytes: Uint8Array, start: number, count: number, depthLeft: number): Item {
   wellFormed(depthLeft > 0, 'cbor: nested too deeply')
-  // Every item takes at least one byte, so a count larger than the rest cannot be true.
+  // Every item takes at least one byte, so a count above the remaining bytes is wrong.
   wellFormed(count <= bytes.length - start, 'cbor: truncated array')
   const items: CborValue[] = []
   let at = start

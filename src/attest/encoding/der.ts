@@ -1,6 +1,6 @@
-// DER, the part of X.690 that certificates and CRLs of AMD use. Pure; throws Malformed.
+// DER: the subset of X.690 in certificates and CRLs of AMD. Pure; throws Malformed.
 //
-// Strict: definite and shortest lengths, one-byte tags, nothing after the end. It reads views into the input, copies
+// Strict: definite and shortest lengths, one-byte tags, nothing after the end. Returns views of the input, copies
 // nothing, and never recurses.
 
 import { toHex } from '../../base/bytes.ts'
@@ -9,7 +9,7 @@ import { Malformed, wellFormed } from '../malformed.ts'
 /** One element. `whole` includes its tag and length. */
 export type Der = { readonly tag: number; readonly contents: Uint8Array; readonly whole: Uint8Array }
 
-/** X.690 section 8, identifier octets. Context tags 0–3 are constructed ones. */
+/** Identifier octets (X.690 section 8). Context tags 0–3 are constructed. */
 export const TAG = {
   boolean: 0x01,
   integer: 0x02,
@@ -29,7 +29,7 @@ export const TAG = {
   context3: 0xa3,
 } as const satisfies Record<string, number>
 
-/** The one element that these bytes are, with the tag that it must have. */
+/** Reads bytes that hold exactly one element with this tag. */
 export function readOne(bytes: Uint8Array, tag: number, what: string): Der {
   const { element, next } = readElement(bytes, 0, what)
   wellFormed(next === bytes.length, `${what}: ${bytes.length - next} bytes after its end`)
@@ -37,7 +37,7 @@ export function readOne(bytes: Uint8Array, tag: number, what: string): Der {
   return element
 }
 
-/** The elements inside a constructed element, in order. */
+/** Reads the elements inside a constructed element, in order. */
 export function readAll(contents: Uint8Array, what: string): Der[] {
   const elements: Der[] = []
   let at = 0
@@ -49,12 +49,12 @@ export function readAll(contents: Uint8Array, what: string): Der[] {
   return elements
 }
 
-/** The elements of a SEQUENCE. */
+/** Reads the elements of a SEQUENCE. */
 export function readSequence(bytes: Uint8Array, what: string): Der[] {
   return readAll(readOne(bytes, TAG.sequence, what).contents, what)
 }
 
-/** Takes elements of a structure one after the other: required ones, optional ones by tag, and then nothing more. */
+/** Takes the elements of a structure in order: required ones, optional ones by tag, then the end. */
 export class DerFields {
   readonly #elements: readonly Der[]
   readonly #what: string
@@ -83,12 +83,12 @@ export class DerFields {
   }
 }
 
-/** A non-negative INTEGER in its shortest form, as hexadecimal without a sign byte: '00', 'd9', '010001'. */
+/** Reads a non-negative INTEGER in its shortest form, as hexadecimal without a sign byte: '00', 'd9', '010001'. */
 export function integerHex(contents: Uint8Array, what: string): string {
   return toHex(integerBytes(contents, what))
 }
 
-/** The same, as bytes. */
+/** Reads a non-negative INTEGER in its shortest form, as bytes without a sign byte. */
 export function integerBytes(contents: Uint8Array, what: string): Uint8Array {
   const first = contents[0]
   const second = contents[1]
@@ -104,14 +104,14 @@ export function integerBytes(contents: Uint8Array, what: string): Uint8Array {
 
 const integerBytesMax = 1025
 
-/** An INTEGER that fits one unsigned byte: 0x80 and above are `02 02 00 xx`. */
+/** Reads an INTEGER that fits one unsigned byte: 0x80 and above are `02 02 00 xx`. */
 export function byteInteger(contents: Uint8Array, what: string): number {
   const hex = integerHex(contents, what)
   wellFormed(hex.length === 2, `${what}: more than 255`)
   return Number.parseInt(hex, 16)
 }
 
-/** An OBJECT IDENTIFIER in dotted form. */
+/** Reads an OBJECT IDENTIFIER in dotted form. */
 export function dottedOid(contents: Uint8Array, what: string): string {
   const arcs: number[] = []
   let arc = 0
@@ -135,20 +135,20 @@ export function dottedOid(contents: Uint8Array, what: string): string {
 
 const oidBytesMax = 64
 
-/** DER allows 00 and FF only. */
+/** Reads a BOOLEAN, for which DER allows only 00 and FF. */
 export function booleanOf(contents: Uint8Array, what: string): boolean {
   const value = contents[0]
   wellFormed(contents.length === 1 && (value === 0 || value === 0xff), `${what}: not a DER boolean`)
   return value === 0xff
 }
 
-/** A BIT STRING of whole bytes. */
+/** Reads a BIT STRING of whole bytes. */
 export function wholeBits(contents: Uint8Array, what: string): Uint8Array {
   wellFormed(contents[0] === 0, `${what}: a bit string that is not whole bytes`)
   return contents.subarray(1)
 }
 
-/** UTCTime or GeneralizedTime in the one form that RFC 5280 section 4.1.2.5 allows, in milliseconds since the epoch. */
+/** Reads a UTCTime or GeneralizedTime in the form of RFC 5280 section 4.1.2.5, in milliseconds since the epoch. */
 export function timeMs({ tag, contents }: Der, what: string): number {
   wellFormed(tag === TAG.utcTime || tag === TAG.generalizedTime, `${what}: tag ${hexByte(tag)} is no time`)
   wellFormed(contents.length <= timeBytesMax, `${what}: a time of ${contents.length} bytes`)
@@ -167,7 +167,7 @@ export function timeMs({ tag, contents }: Der, what: string): number {
 
 const timeBytesMax = 15
 
-/** Text of a string type whose bytes are all printable ASCII. */
+/** Reads a string type whose bytes are all printable ASCII. */
 export function asciiOf(contents: Uint8Array, what: string): string {
   wellFormed(contents.length <= textBytesMax, `${what}: a text of ${contents.length} bytes`)
   wellFormed(

@@ -1,4 +1,4 @@
-// JSON on which trust is decided: strict, as base/json.ts says, so that no name stands twice. Pure.
+// Parses JSON that decides trust. Strict (base/json.ts): a duplicate name is an error. Pure.
 
 import { messageOf } from '../../base/fault.ts'
 import { parseJson } from '../../base/json.ts'
@@ -6,7 +6,7 @@ import { Malformed } from '../malformed.ts'
 
 const depthMax = 16
 
-/** Throws Malformed, whose message begins with `what`. The caller limits the length. */
+/** Parses JSON. Throws Malformed, whose message begins with `what`. The caller limits the length. */
 export function parsedJson(what: string, bytes: Uint8Array): unknown {
   try {
     return parseJson(bytes, { depthMax, what })

@@ -3,26 +3,29 @@
 
 import { Malformed, wellFormed } from '../malformed.ts'
 
-/** [offset, size]. Sizes 1, 2 and 4 are numbers, 8 is a bigint, anything else is bytes. A table may leave gaps. */
+/** [offset, size]. Sizes 1, 2 and 4 are numbers, 8 is a bigint, all others are bytes. A table may leave gaps. */
 export type Layout = { readonly [field: string]: readonly [offset: number, sizeBytes: number] }
 
 type Value<Size> = Size extends 1 | 2 | 4 ? number : Size extends 8 ? bigint : Uint8Array
 
 export type Values<L extends Layout> = { readonly [Field in keyof L]: Value<L[Field][1]> }
 
-/** The length that a layout covers. */
+/** Returns the length in bytes that a layout covers. */
 export function layoutBytes(layout: Layout): number {
   return listed(layout).sizeBytes
 }
 
-/** Throws Malformed unless `bytes` is exactly as long as the layout. `what` names the record. Fields are copies. */
+/**
+ * Reads a record. Throws Malformed unless `bytes` is exactly as long as the layout. `what` names the record. Fields are
+ * copies.
+ */
 export function readRecord<const L extends Layout>(what: string, bytes: Uint8Array, layout: L): Values<L> {
   const sizeBytes = layoutBytes(layout)
   wellFormed(bytes.length === sizeBytes, `${what}: ${bytes.length} bytes instead of ${sizeBytes}`)
   return readFields(what, bytes, layout)
 }
 
-/** Reads a record at the start of longer bytes. Throws Malformed when they are too short. Byte fields are copies. */
+/** Reads a record at the start of longer bytes. Throws Malformed if they are too short. Byte fields are copies. */
 export function readFields<const L extends Layout>(what: string, bytes: Uint8Array, layout: L): Values<L> {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   const values: { [field: string]: number | bigint | Uint8Array } = {}
@@ -32,13 +35,13 @@ export function readFields<const L extends Layout>(what: string, bytes: Uint8Arr
     else if (sizeBytes === 4) values[field] = view.getUint32(offset, true)
     else if (sizeBytes === 2) values[field] = view.getUint16(offset, true)
     else if (sizeBytes === 1) values[field] = view.getUint8(offset)
-    // Not `slice`, which copies nothing when `bytes` is a Buffer of Node.
+    // Not `slice`, because that of Node's Buffer does not copy.
     else values[field] = new Uint8Array(bytes.subarray(offset, offset + sizeBytes))
   }
   return values as Values<L>
 }
 
-/** Throws Malformed when a value is missing or does not fit its field. */
+/** Encodes a record. Throws Malformed if a value is missing or does not fit its field. */
 export function writeRecord<const L extends Layout>(what: string, layout: L, values: Values<L>): Uint8Array {
   const bytes = new Uint8Array(layoutBytes(layout))
   for (const [field] of listed(layout).fields) wellFormed(values[field] !== undefined, `${what}: no ${field}`)
@@ -46,7 +49,7 @@ export function writeRecord<const L extends Layout>(what: string, layout: L, val
   return bytes
 }
 
-/** Writes the given fields into bytes that hold the record. Throws Malformed when a value does not fit its field. */
+/** Writes the given fields into bytes that hold the record. Throws Malformed if a value does not fit its field. */
 export function writeFields<const L extends Layout>(
   what: string,
   into: Uint8Array,
@@ -80,7 +83,7 @@ type LayoutTable = {
   readonly sizeBytes: number
 }
 
-/** Tables as lists, which are faster to go through. The cache changes no result. */
+/** Tables as arrays, which are faster to iterate. The cache changes no result. */
 const lists = new WeakMap<Layout, LayoutTable>()
 
 function listed(layout: Layout): LayoutTable {
@@ -92,7 +95,7 @@ function listed(layout: Layout): LayoutTable {
   return made
 }
 
-/** True when every byte is zero. */
+/** Reports whether every byte is zero. */
 export function isZero(bytes: Uint8Array): boolean {
   return bytes.every(byte => byte === 0)
 }

@@ -1,24 +1,27 @@
-// Certificates and CRLs as callers hand them in: DER, PEM, or bundles of PEM blocks (RFC 7468). Pure; throws Malformed.
+// Certificates and CRLs in the forms that callers pass: DER, PEM, or bundles of PEM blocks (RFC 7468). Pure; throws
+// Malformed.
 
 import { fromBase64, fromUtf8, toBase64 } from '../../base/bytes.ts'
 import { resultOr } from '../../base/result-or.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
 
-/** DER bytes, or PEM as text or bytes, where one text may carry several blocks. */
+/** DER bytes, or PEM as text or bytes, possibly with several blocks. */
 export type PemOrDer = string | Uint8Array
 
 type PemLabel = 'CERTIFICATE' | 'X509 CRL' | 'PUBLIC KEY'
 
-/** Limits on what anyone may hand in. AMD's certificates are about 1.7 KiB. */
+/** Limits on a caller's input. AMD's certificates are about 1.7 KiB. */
 export const BUNDLE_LIMITS = { bytesMax: 64 * 1024, blocksMax: 16, derBytesMax: 32 * 1024 } as const
 
-/** The DER of every block with this label, in order. Blocks with other labels and text between blocks are ignored. */
+/**
+ * Returns the DER of every block with this label, in order. Ignores blocks with other labels, and text between blocks.
+ */
 export function derBlocks(input: PemOrDer, label: PemLabel, what: string): Uint8Array[] {
   wellFormed(
     input.length <= BUNDLE_LIMITS.bytesMax,
     `${what}: ${input.length} bytes, at most ${BUNDLE_LIMITS.bytesMax}`,
   )
-  // A DER SEQUENCE begins with 0x30, which is '0': no PEM text begins so.
+  // A DER SEQUENCE begins with 0x30, the character '0', and no PEM text does.
   if (typeof input !== 'string' && input[0] === 0x30) return [bounded(input, what)]
   const text = typeof input === 'string' ? input : asciiText(input, what)
   const blocks = pemBlocks(text, what).filter(block => block.label === label)
@@ -26,7 +29,7 @@ export function derBlocks(input: PemOrDer, label: PemLabel, what: string): Uint8
   return blocks.map(block => block.der)
 }
 
-/** One PEM block with lines of 64 characters. */
+/** Encodes one PEM block with lines of 64 characters. */
 export function toPem(der: Uint8Array, label: PemLabel): string {
   const lines = toBase64(der).replace(/.{64}(?=.)/g, '$&\n')
   return `-----BEGIN ${label}-----\n${lines}\n-----END ${label}-----\n`

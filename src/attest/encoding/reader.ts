@@ -1,6 +1,6 @@
-// Reads structures whose length depends on their contents: forward, never past the end. Pure. Fixed records are read
-// with layout.ts. TPM structures are big-endian (TPM 2.0 Library, Part 1, section 4.2); event logs (TCG PFP, section
-// 10) and IGVM files are little-endian.
+// Reads structures whose length depends on their contents, forward and never past the end. Pure. layout.ts reads fixed
+// records. TPM structures are big-endian (TPM 2.0 Library, Part 1, section 4.2); event logs (TCG PFP, section 10) and
+// IGVM files are little-endian.
 
 import { wellFormed } from '../malformed.ts'
 
@@ -9,16 +9,16 @@ export type Reader = {
   u16(): number
   u32(): number
   u64(): bigint
-  /** A copy of the next bytes. */
+  /** Returns a copy of the next bytes. */
   bytes(count: number): Uint8Array
-  /** TPM2B: a u16 length, then as many bytes, at most `max`. */
+  /** Reads a TPM2B: a u16 length, at most `max`, then that many bytes. */
   sized(max: number): Uint8Array
   left(): number
-  /** Nothing may be left. */
+  /** Throws if any bytes are left. */
   end(): void
 }
 
-/** Every call throws Malformed, naming `what`, when the bytes run out. */
+/** Creates a reader. Each of its methods throws Malformed, naming `what`, if the bytes run out. */
 export function reader(bytes: Uint8Array, what: string, order: 'big' | 'little' = 'big'): Reader {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   const little = order === 'little'

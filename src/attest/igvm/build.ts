@@ -1,6 +1,6 @@
 // Builds the IGVM files of our images: firmware, its sections, the kernel-hash page, and one VMSA for each processor.
-// Pure. None of their pages is shared: QEMU, for which they are built, does not know the flag. id-block-header.ts has
-// the launch signer's header.
+// Pure. No page is shared, because QEMU does not support that flag. id-block-header.ts writes the launch signer's
+// header.
 
 import { toHex } from '../../base/bytes.ts'
 import type { Hash } from '../hash.ts'
@@ -17,19 +17,19 @@ import { measureIgvm } from './measure.ts'
 
 export type IgvmBuild = Pick<LaunchCpus, 'vcpus' | 'vcpuType' | 'features'> & {
   readonly firmware: Uint8Array
-  /** Null leaves the firmware's hash page empty, for firmware without one or VMs without a kernel. */
+  /** Null for firmware without a hash page and VMs without a kernel; the page then stays empty. */
   readonly kernelHashes: KernelHashes | null
   /** The guest policy (AMD 56860, table 10). */
   readonly policy: bigint
-  /** Its measurement must be the file's digest under `qemu-kvm`, its policy the one above. */
+  /** Signed ID block. Its measurement must equal the file's digest under `qemu-kvm`, and its policy `policy`. */
   readonly idBlock?: { readonly block: IdBlock; readonly auth: IdAuth }
   readonly sha384?: Hash | undefined
 }
 
-/** The only platform of our files. */
+/** Compatibility mask of SEV-SNP, the only platform in our files. */
 const snpMask = 1
 
-/** Throws Malformed when the parts contradict each other. */
+/** Builds the file. Throws Malformed if the parts contradict each other. */
 export async function buildIgvm(build: IgvmBuild): Promise<Uint8Array> {
   const metadata = readOvmf(build.firmware)
   const regions = [firmwareRegion(build.firmware), ...laterRegions({ ...build, metadata, profile: 'qemu-kvm' })]
@@ -49,7 +49,7 @@ export async function buildIgvm(build: IgvmBuild): Promise<Uint8Array> {
   return writeIgvm({ headers })
 }
 
-/** The format's data type for each type of page; zero pages are normal pages without data. */
+/** The format's data type for each page type. Zero pages are normal pages without data. */
 const DATA_TYPES = {
   normal: 'normal',
   zero: 'normal',

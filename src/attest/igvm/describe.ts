@@ -21,36 +21,36 @@ export type IgvmDigestOrReason =
 
 export type IgvmDescription = {
   readonly platforms: readonly IgvmPlatform[]
-  /** How many headers of each kind. */
+  /** Number of headers of each kind. */
   readonly headers: Readonly<Partial<Record<IgvmKind, number>>>
-  /** The SEV-SNP guest policy; null when the file sets none. */
+  /** The SEV-SNP guest policy; null if the file sets none. */
   readonly policy: bigint | null
   readonly vmsaCount: number
-  /** Pages that the host sees and may change; no digest covers them. */
+  /** Pages that the host can read and change; no digest covers them. */
   readonly sharedPageCount: number
   readonly digests: Readonly<Record<IgvmProfile, IgvmDigestOrReason>>
-  /** The firmware that ends at 4 GiB; null when there is none that this library can read. */
+  /** The firmware that ends at 4 GiB; null if the file has none that this library can read. */
   readonly firmware: { readonly sizeBytes: number; readonly sha256: Uint8Array } | null
-  /** The hashes with which the firmware compares kernel, initrd and command line; null when it compares none. */
+  /** The hashes that the firmware compares with kernel, initrd and command line; null if it compares none. */
   readonly kernelHashes: KernelHashes | null
-  /** The measurement that an ID block in the file signs; null without one. */
+  /** The measurement that the file's ID block signs; null without an ID block. */
   readonly idBlockMeasurement: Uint8Array | null
   /**
-   * `igvm-layout`: the file loads this firmware and nothing else, so that the hashes in the file decide what boots.
-   * Then whether these are the hashes of the given files: `igvm-kernel`, `igvm-initrd`, `igvm-cmdline`; not-checked for
-   * a file that is not given.
+   * `igvm-layout`: the file loads only this firmware, so that the hashes in the file decide what boots. Then
+   * `igvm-kernel`, `igvm-initrd`, `igvm-cmdline`: the hashes match the given files; not-checked for a file that is not
+   * given.
    */
   readonly checks: readonly Check[]
 }
 
-/** A file to compare with, or 'any' to skip it. An image without an initrd gives an empty one. */
+/** A file to compare with, or 'any' to skip it. For an image without an initrd, pass an empty one. */
 export type IgvmExpectation = {
   readonly kernel: Uint8Array | 'any'
   readonly initrd: Uint8Array | 'any'
   readonly cmdline: string | { readonly any: true }
 }
 
-/** Throws Malformed when the bytes are no IGVM file for SEV-SNP. */
+/** Describes a file. Throws Malformed if the bytes are not an IGVM file for SEV-SNP. */
 export async function describeIgvm(
   bytes: Uint8Array,
   options: { readonly expected: IgvmExpectation | 'any'; readonly sha384?: Hash | undefined },
@@ -80,13 +80,15 @@ export async function describeIgvm(
 }
 
 type IgvmBoot = {
-  /** The firmware that ends at 4 GiB, with its tables; null when there is none that this library can read. */
+  /** The firmware that ends at 4 GiB, with its tables; null if the file has none that this library can read. */
   readonly loaded: { readonly firmware: Uint8Array; readonly metadata: OvmfMetadata } | null
   readonly kernelHashes: KernelHashes | null
   readonly policy: bigint | null
 }
 
-/** Kernel and firmware that boot from a file. Throws Malformed when it is not for SEV-SNP, or loads a page twice. */
+/**
+ * Returns the kernel and firmware that a file boots. Throws Malformed if it is not for SEV-SNP or loads a page twice.
+ */
 export function bootOfIgvm(file: IgvmFile): IgvmBoot {
   const headers = snpHeaders(file)
   const loaded = firmwareOf(headers)
@@ -125,7 +127,7 @@ async function digestsOf(file: IgvmFile, sha384: Hash | undefined): Promise<Reco
 
 const pageBytes = 4096
 
-/** Pages whose contents the digest covers. */
+/** Returns the pages whose contents the digest covers, by address. */
 function measuredPages(headers: readonly IgvmHeader[]): Map<bigint, Uint8Array> {
   const pages = new Map<bigint, Uint8Array>()
   for (const header of headers) {
@@ -137,7 +139,7 @@ function measuredPages(headers: readonly IgvmHeader[]): Map<bigint, Uint8Array> 
   return pages
 }
 
-/** The measured pages that end at 4 GiB, read as OVMF. */
+/** Reads the measured pages that end at 4 GiB as OVMF. */
 function firmwareOf(headers: readonly IgvmHeader[]): IgvmBoot['loaded'] {
   const pages = measuredPages(headers)
   const found: Uint8Array[] = []
@@ -159,7 +161,7 @@ function firmwareOf(headers: readonly IgvmHeader[]): IgvmBoot['loaded'] {
   }
 }
 
-/** The table where the firmware looks for it. Null when there is none: the firmware then boots nothing. */
+/** Reads the hash table at the firmware's address. Null if the file has none: the firmware then boots nothing. */
 function committedHashes(headers: readonly IgvmHeader[], { kernelHashes: area }: OvmfMetadata): KernelHashes | null {
   if (area === null) return null
   const offset = area.gpa % pageBytes

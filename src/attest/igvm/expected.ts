@@ -1,6 +1,6 @@
-// Whether an IGVM file loads one firmware the way QEMU would load it, and nothing else. Pure.
+// Checks whether an IGVM file loads one firmware exactly as QEMU would, and nothing else. Pure.
 //
-// Only then do the kernel hashes in the file decide what boots: otherwise a file could hold good firmware and good
+// Only then do the kernel hashes in the file decide what boots. Otherwise a file could hold genuine firmware and
 // hashes, and start its processors in another page.
 
 import { equalConstantTime } from '../../base/bytes.ts'
@@ -19,7 +19,7 @@ type IgvmFirmware = {
   readonly kernelHashes: KernelHashes | null
 }
 
-/** `igvm-layout`: passes for `buildIgvm`'s file of this firmware and these hashes, with any processors. */
+/** The check `igvm-layout`: passes for `buildIgvm`'s file of this firmware and these hashes, with any processors. */
 export function checkIgvmLayout(file: IgvmFile, loaded: IgvmFirmware | null): Check {
   const name = 'igvm-layout'
   if (loaded === null) return fail(name, 'no OVMF firmware that ends at 4 GiB')
@@ -33,7 +33,7 @@ export function checkIgvmLayout(file: IgvmFile, loaded: IgvmFirmware | null): Ch
   }
 }
 
-/** Regions that are loaded for this firmware, on processors like the file's. */
+/** Returns the regions that QEMU loads for this firmware, with the file's own processors. */
 function expectedRegions(regions: readonly LaunchRegion[], loaded: IgvmFirmware): LaunchRegion[] {
   const states = regions.filter(({ type }) => type === 'vmsa')
   const first = states[0]?.contents

@@ -1,4 +1,5 @@
-// IGVM v1 files: fixed header, variable headers, data (microsoft/igvm, igvm_defs). Pure. headers.ts has the headers.
+// IGVM v1 files: fixed header, variable headers, data (microsoft/igvm, igvm_defs). Pure. headers.ts reads the variable
+// headers.
 
 import { isZero, type Layout, layoutBytes, readFields, readRecord, writeRecord } from '../encoding/layout.ts'
 import { reader } from '../encoding/reader.ts'
@@ -14,7 +15,7 @@ export const IGVM_FIXED_HEADER = {
   checksum: [20, 4],
 } as const satisfies Layout
 
-/** Header of each structure; `length` leaves out the padding of the structure. */
+/** Header of each structure; `length` excludes the structure's padding. */
 export const IGVM_HEADER_PREFIX = { type: [0, 4], length: [4, 4] } as const satisfies Layout
 
 const fixedBytes = layoutBytes(IGVM_FIXED_HEADER)
@@ -27,7 +28,7 @@ const headerCountMax = 1 << 17
 /** The headers in file order, each with its data. */
 export type IgvmFile = { readonly headers: readonly IgvmHeader[] }
 
-/** Reads a whole file. Data are views of `bytes`. Throws Malformed for files that a version 1 loader would refuse. */
+/** Reads a whole file. Data are views of `bytes`. Throws Malformed for a file that a version 1 loader would refuse. */
 export function readIgvm(bytes: Uint8Array): IgvmFile {
   wellFormed(bytes.length >= fixedBytes && bytes.length <= igvmBytesMax, `IGVM: ${bytes.length} bytes`)
   const fixed = readFields('IGVM fixed header', bytes, IGVM_FIXED_HEADER)
@@ -41,7 +42,7 @@ export function readIgvm(bytes: Uint8Array): IgvmFile {
   return { headers: readHeaders(bytes, end) }
 }
 
-/** Computed with its own field as zero. */
+/** Computes the checksum with the checksum field as zero. */
 function checksumOf(headers: Uint8Array): number {
   const copy = headers.slice()
   const [at, sizeBytes] = IGVM_FIXED_HEADER.checksum
@@ -76,17 +77,17 @@ function readHeaders(bytes: Uint8Array, end: number): IgvmHeader[] {
   return headers
 }
 
-/** Every header begins at a multiple of 8. */
+/** Returns the padding to a multiple of 8, at which every header begins. */
 function paddingBytes(length: number): number {
   return Math.ceil(length / 8) * 8 - length
 }
 
-/** Rules between headers: masks are declared before use; parameter areas are declared once and inserted once. */
+/** Rules between headers: masks are declared before use; parameter areas are declared and inserted once each. */
 class References {
   readonly #platforms = new Map<number, number>()
   readonly #areas = new Map<number, { sizeBytes: number; isInserted: boolean }>()
 
-  /** True when every platform of the mask keeps its contexts as VMSAs. */
+  /** Reports whether every platform of the mask stores its contexts as VMSAs. */
   isVmsa(mask: number): boolean {
     const platforms = this.#platformsOf(mask)
     return platforms.every(platform => platform === IGVM_PLATFORMS.sevSnp || platform === IGVM_PLATFORMS.sevEs)
@@ -130,9 +131,9 @@ class References {
   }
 }
 
-/** Writes a file: headers, then data in their order. `readIgvm` reads it back. Throws Malformed if it could not. */
+/** Encodes a file: headers, then data in their order. Throws Malformed if `readIgvm` could not read it back. */
 export function writeIgvm(file: IgvmFile): Uint8Array {
-  // Data come after the headers, so their offsets need the length of all headers: a first pass finds it.
+  // Data follow the headers, so their offsets depend on the total length of the headers: a first pass computes it.
   const end = fixedBytes + headerBytes(file, () => 0).length
   const chunks: Uint8Array[] = []
   let at = end
@@ -167,7 +168,7 @@ function headerBytes(file: IgvmFile, put: (data: Uint8Array | null) => number): 
   return join(parts)
 }
 
-/** As many parts as a file has pages: too many for a call's arguments. */
+/** Concatenates parts. A file has more pages than a function call may have arguments. */
 function join(parts: readonly Uint8Array[]): Uint8Array {
   const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0))
   let at = 0
@@ -178,7 +179,7 @@ function join(parts: readonly Uint8Array[]): Uint8Array {
   return whole
 }
 
-/** Reflected. */
+/** The polynomial in reflected form. */
 const crcPolynomial = 0xedb88320
 
 const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
@@ -187,7 +188,7 @@ const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
   return value >>> 0
 })
 
-/** CRC-32 as IGVM and zlib know it (ISO-HDLC; RFC 1952 section 8). */
+/** Computes CRC-32 as IGVM and zlib define it (ISO-HDLC; RFC 1952 section 8). */
 export function crc32(bytes: Uint8Array): number {
   let value = 0xffff_ffff
   for (const byte of bytes) value = (CRC_TABLE[(value ^ byte) & 0xff] ?? 0) ^ (value >>> 8)

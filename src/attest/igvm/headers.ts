@@ -1,4 +1,4 @@
-// The variable headers of IGVM v1 files (microsoft/igvm, igvm_defs). Pure. file.ts reads the file around them.
+// The variable headers of IGVM v1 files (microsoft/igvm, igvm_defs). Pure. file.ts reads the surrounding file.
 
 import { type Layout, readRecord, type Values, writeRecord } from '../encoding/layout.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
@@ -77,7 +77,7 @@ const IGVM_TYPES = {
   errorRange: 0x30d,
 } as const
 
-/** Types whose structure is IGVM_VHS_PARAMETER: what the loader is to write into a parameter area. Never measured. */
+/** Types with structure IGVM_VHS_PARAMETER: what the loader writes into a parameter area. Never measured. */
 const IGVM_PARAMETERS = {
   vpCount: 0x307,
   srat: 0x308,
@@ -104,7 +104,7 @@ const unmeasuredFlag = 2
 const sharedFlag = 4
 /** RequiredMemoryFlags. */
 const vtl2ProtectableFlag = 1
-/** A loader may ignore a structure of such a type. */
+/** Marks types whose structures a loader may ignore. */
 const optionalBit = 0x8000_0000
 
 export type IgvmHeader =
@@ -127,10 +127,14 @@ export type IgvmHeader =
   | ({ readonly kind: 'parameter'; readonly parameter: IgvmParameter } & Fields<'parameter'>)
   | ({
       readonly kind: 'vpContext'
-      /** The VMSA: 4096 bytes. Null for platforms other than SEV-ES and SEV-SNP, whose contexts are not read here. */
+      /**
+       * The VMSA: 4096 bytes. Null for platforms other than SEV-ES and SEV-SNP, whose contexts this library does not
+       * read.
+       */
       readonly state: Uint8Array | null
       /**
-       * Padding up to the next header. Zero by the specification; igvm-tooling writes others. The checksum covers it.
+       * Padding up to the next header. Zero in the specification, but igvm-tooling writes other bytes. The checksum
+       * covers it.
        */
       readonly padding: Uint8Array
     } & Fields<'vpContext', 'fileOffset' | 'reserved'>)
@@ -144,13 +148,13 @@ export type IgvmHeader =
 
 export type IgvmKind = IgvmHeader['kind']
 
-/** Where a header's data lies. The reader takes it from the file, the writer puts it there. */
+/** Returns the data of a header at a file offset. */
 type TakeData = (fileOffset: number, sizeBytes: number) => Uint8Array | null
 
 const pageBytes = 4096
 const parameterAreaBytesMax = 16 * 1024 * 1024
 
-/** Reads one structure. `isVmsa` tells whether a compatibility mask has VMSAs for contexts. Throws Malformed. */
+/** Reads one structure. Throws Malformed. `isVmsa` reports whether the contexts of a compatibility mask are VMSAs. */
 export function readIgvmHeader(type: number, body: Uint8Array, padding: Uint8Array, file: HeaderFile): IgvmHeader {
   if (type >= optionalBit) return { kind: 'optional', type, body: body.slice() }
   const parameter = nameOf(IGVM_PARAMETERS, type)
@@ -198,7 +202,7 @@ function readDirective(
       wholePages(what, gpa)
       const isUnmeasured = (flags & unmeasuredFlag) !== 0
       const isShared = (flags & sharedFlag) !== 0
-      // SEV-SNP keeps pages of the other types private: the firmware fills them.
+      // SEV-SNP keeps pages of the other types private, because the firmware fills them.
       wellFormed(!isShared || dataType === 'normal', `${what}: a shared page of type ${dataType}`)
       const data = file.take(fileOffset, pageBytes)
       return { kind, gpa, compatibilityMask, isUnmeasured, isShared, dataType, data }
@@ -235,15 +239,15 @@ function readDirective(
       return { kind, ...fields }
     }
     case null:
-      // By the specification a loader that does not know a type without the optional bit cannot load the file.
+      // A loader must reject a file with an unsupported type that lacks the optional bit.
       throw new Malformed(`IGVM header: unknown type 0x${type.toString(16)}`)
   }
 }
 
-/** Where the writer put a header's data; zero for none. */
+/** Stores a header's data and returns its file offset; 0 without data. */
 type PutData = (data: Uint8Array | null) => number
 
-/** Type and body of a header. Throws Malformed for headers whose data this library did not read. */
+/** Returns type and body of a header. Throws Malformed for headers whose data this library does not read. */
 export function writeIgvmHeader(header: IgvmHeader, put: PutData): { type: number; body: Uint8Array } {
   const { kind } = header
   const what = `IGVM ${kind}`
@@ -300,7 +304,7 @@ function bodyOf(
   }
 }
 
-/** Which of the three sections a type belongs to: 0 platform, 1 initialization, 2 directive. Null for types of none. */
+/** Returns the section of a type: 0 platform, 1 initialization, 2 directive. Null if it belongs to none. */
 export function igvmSection(type: number): 0 | 1 | 2 | null {
   const plain = type >= optionalBit ? type - optionalBit : type
   if (plain >= 0x001 && plain <= 0x100) return 0

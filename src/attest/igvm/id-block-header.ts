@@ -1,6 +1,6 @@
-// The header of an IGVM file that carries ID_BLOCK and ID_AUTH: who signs the launch (IGVM_VHS_SNP_ID_BLOCK). Pure.
+// The IGVM header with ID_BLOCK and ID_AUTH: the signer of the launch (IGVM_VHS_SNP_ID_BLOCK). Pure.
 //
-// The policy is not in it: loaders take that of the file's guest policy (QEMU backends/igvm.c, qigvm_handle_policy).
+// It has no policy: loaders use that of the file's guest policy (QEMU backends/igvm.c, qigvm_handle_policy).
 
 import { concat } from '../../base/bytes.ts'
 import {
@@ -19,7 +19,7 @@ import type { IgvmHeader } from './headers.ts'
 type IdBlockHeader = IgvmHeader & { readonly kind: 'snpIdBlock' }
 export type SignedId = { readonly block: IdBlock; readonly auth: IdAuth }
 
-/** Two numbers of 72 bytes: both coordinates of a key, or both halves of a signature. */
+/** Length of two numbers of 72 bytes: the coordinates of a key, or the halves of a signature. */
 const pairBytes = 144
 const noKey = { curve: 0, point: new Uint8Array(pairBytes) }
 const version = 1
@@ -49,7 +49,7 @@ export function writeIdBlockHeader({ block, auth }: SignedId, compatibilityMask:
   }
 }
 
-/** Both as firmware is given them. Throws Malformed. */
+/** Returns ID block and ID_AUTH in the firmware's form. Throws Malformed. */
 export function readIdBlockHeader(header: IdBlockHeader, policy: bigint): SignedId {
   const { measurement, familyId, imageId, guestSvn } = header
   wellFormed(header.version === version, `IGVM: ID block of version ${header.version}`)

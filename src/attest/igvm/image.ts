@@ -1,4 +1,4 @@
-// The IGVM file of an image, made of its parts: the same bytes wherever it is made. Pure.
+// Builds the IGVM file of an image from its parts. Reproducible: the same parts yield the same bytes. Pure.
 
 import type { Hash } from '../hash.ts'
 import { guestFeatures, guestPolicy } from '../launch/guest.ts'
@@ -12,7 +12,9 @@ type ImageParts = {
   readonly vcpus: number
 }
 
-/** Without an ID block, which the host adds. Throws Malformed, for example if firmware checks no kernel hashes. */
+/**
+ * Builds the file without an ID block, which the host adds. Throws Malformed, for example if firmware checks no hashes.
+ */
 export function buildImageIgvm(parts: ImageParts, options: { readonly sha384?: Hash } = {}): Promise<Uint8Array> {
   return buildIgvm({ ...parts, features: guestFeatures, policy: guestPolicy, ...options })
 }

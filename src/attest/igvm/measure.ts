@@ -1,4 +1,5 @@
-// The launch digest of an IGVM file. Pure. Loaders differ in what they add and when, so every digest names its profile.
+// The launch digest of an IGVM file. Pure. Loaders add different pages in different orders, so every digest names its
+// profile.
 
 import type { Hash } from '../hash.ts'
 import { type LaunchPart, type LaunchRegion, measureRegions } from '../launch/digest.ts'
@@ -10,9 +11,9 @@ import { type IgvmFile, readIgvm } from './file.ts'
 import { IGVM_PLATFORMS, type IgvmHeader, type PageDataType } from './headers.ts'
 
 /**
- * `directive-order`: as the directives stand in the file (microsoft/igvm, igvm-tooling). `qemu-kvm`: as QEMU 10.1 and
- * later loads it (QEMU backends/igvm.c): runs of pages are added when they end, parameter areas at once, VMSAs last and
- * with what KVM forces.
+ * `directive-order`: in the order of the directives (microsoft/igvm, igvm-tooling). `qemu-kvm`: as QEMU 10.1 and later
+ * loads it (QEMU backends/igvm.c). QEMU adds a run of pages at its end, parameter areas immediately, and VMSAs last,
+ * with the bits that KVM forces.
  */
 export const IGVM_PROFILES = ['directive-order', 'qemu-kvm'] as const
 export type IgvmProfile = (typeof IGVM_PROFILES)[number]
@@ -23,7 +24,10 @@ export type IgvmDigest = {
   readonly parts: readonly LaunchPart[]
 }
 
-/** Throws Malformed when the file is malformed, is not for SEV-SNP, or the profile's loader would refuse it. */
+/**
+ * Returns the launch digest. Throws Malformed if the file is malformed, not for SEV-SNP, or refused by the profile's
+ * loader.
+ */
 export async function measureIgvm(
   file: Uint8Array | IgvmFile,
   options: { readonly profile: IgvmProfile; readonly sha384?: Hash | undefined },
@@ -34,7 +38,7 @@ export async function measureIgvm(
   return { ...measured, profile: options.profile }
 }
 
-/** The headers that SEV-SNP loads. Throws Malformed when the file has no such platform. */
+/** Returns the headers that SEV-SNP loads. Throws Malformed if the file does not list the platform. */
 export function snpHeaders(file: IgvmFile): IgvmHeader[] {
   const platform = file.headers.find(header => header.kind === 'supportedPlatform' && isSnp(header))
   wellFormed(platform?.kind === 'supportedPlatform', 'IGVM: not for SEV-SNP')
@@ -46,7 +50,7 @@ function isSnp(header: IgvmHeader): boolean {
   return header.kind === 'supportedPlatform' && header.platform === IGVM_PLATFORMS.sevSnp
 }
 
-/** The measured regions, in the profile's order. Shared pages are left out. */
+/** Returns the measured regions in the profile's order, without shared pages. */
 export function igvmRegions(file: IgvmFile, profile: IgvmProfile): LaunchRegion[] {
   const regions = profile === 'qemu-kvm' ? qemuOrder(file) : directiveOrder(file)
   const seen = new Set<bigint>()
@@ -58,7 +62,7 @@ export function igvmRegions(file: IgvmFile, profile: IgvmProfile): LaunchRegion[
   return regions
 }
 
-/** Hardware refuses to load a page twice; and a file with two contents for one page would be read in two ways. */
+/** Hardware refuses to load a page twice, and readers could disagree about a page with two contents. */
 function addPage(seen: Set<bigint>, at: bigint, name: string): void {
   wellFormed(!seen.has(at), `IGVM: page 0x${at.toString(16)} of ${name} loaded twice`)
   wellFormed(seen.size < pagesMax && at < 1n << 52n, `IGVM: ${name} outside memory`)
@@ -66,7 +70,7 @@ function addPage(seen: Set<bigint>, at: bigint, name: string): void {
 }
 
 const pageBytes = 4096
-/** As many pages as one launch may have. */
+/** The largest number of pages in one launch. */
 const pagesMax = 1 << 17
 
 type PageData = IgvmHeader & { kind: 'pageData' }
@@ -101,12 +105,12 @@ function qemuOrder(file: IgvmFile): LaunchRegion[] {
     if (loaded.has(header)) {
       if (header.kind === 'pageData') {
         const at = `0x${header.gpa.toString(16)}`
-        // QEMU backends/igvm.c ignores the flag: it would measure a page as private that the guest shares.
+        // QEMU backends/igvm.c ignores the flag: it would measure a shared page as private.
         wellFormed(
           !header.isShared,
           `IGVM: QEMU does not know the shared flag, and would load page ${at} as a private one`,
         )
-        // A run goes on only when the header right before this one is its last page.
+        // A run continues only if the immediately preceding header is its last page.
         if (run.length > 0 && !(last === run.at(-1) && continuesRun(run, header))) {
           regions.push(...run.map(pageRegion))
           run = []
@@ -120,7 +124,7 @@ function qemuOrder(file: IgvmFile): LaunchRegion[] {
   return [...regions, ...run.map(pageRegion), ...processors(contexts)]
 }
 
-/** Attributes of pages that QEMU adds together: qigvm_page_attrs_equal. */
+/** Compares the attributes of pages that QEMU adds together: qigvm_page_attrs_equal. */
 function continuesRun(run: readonly PageData[], next: PageData): boolean {
   const last = run.at(-1)
   return (
@@ -133,7 +137,7 @@ function continuesRun(run: readonly PageData[], next: PageData): boolean {
   )
 }
 
-/** One VMSA for each processor, from the first on; KVM adds them last, at its own address. */
+/** Returns one VMSA for each processor, from index 0. KVM adds them last, at its own address. */
 function processors(contexts: ReadonlyMap<number, VpContext>): LaunchRegion[] {
   return Array.from({ length: contexts.size }, (_, index) => {
     const context = contexts.get(index)

@@ -1,5 +1,5 @@
-// Requests to AMD's key distribution service, and the name of the file that keeps what each returns. Pure.
-// AMD 57230, chapter 4: GET {vcek|vlek}/v1/{product}/{hwID}?{levels}, …/cert_chain, …/crl.
+// Requests to AMD's key distribution service, and the file name under which each response is cached. Pure. AMD 57230,
+// chapter 4: GET {vcek|vlek}/v1/{product}/{hwID}?{levels}, …/cert_chain, …/crl.
 
 import { assert } from '../../base/assert.ts'
 import { toHex } from '../../base/bytes.ts'
@@ -8,21 +8,21 @@ import type { Tcb } from '../amd/tcb.ts'
 import { PRODUCT_NAMES } from '../amd/trusted-roots.ts'
 import { HW_ID_BYTES } from '../amd/vek-extensions.ts'
 
-/** The key of one chip at one TCB: CHIP_ID of its reports, and their REPORTED_TCB. */
+/** Identifies a VCEK: the chip at one TCB, by CHIP_ID and REPORTED_TCB of its reports. */
 export type VcekWanted = { readonly product: Product; readonly chipId: Uint8Array; readonly tcb: Tcb }
 
-/** Which of the two trees a chain or a CRL is from. */
+/** The tree of certificates that a chain or a CRL belongs to. */
 export type Tree = 'vcek' | 'vlek'
 
 export type KdsRequest = {
-  /** Below the base URL. */
+  /** Path below the base URL. */
   readonly path: string
   /** File name in the cache directory. */
   readonly file: string
   readonly bodyBytesMax: number
 }
 
-/** AMD's responses have 1.4, 4.6 and about 1 KiB. */
+/** Limits for responses of about 1.4, 4.6 and 1 KiB. */
 const BODY_BYTES_MAX = { vcek: 16 * 1024, chain: 32 * 1024, crl: 64 * 1024 } as const
 
 export function vcekRequest({ product, chipId, tcb }: VcekWanted): KdsRequest {
@@ -54,13 +54,16 @@ export function crlRequest(product: Product, tree: Tree): KdsRequest {
   return { path: `/${tree}/v1/${name}/crl`, file: `crl-${tree}-${product}.der`, bodyBytesMax: BODY_BYTES_MAX.crl }
 }
 
-/** All of CHIP_ID; on Turin its first 8 bytes. A masked CHIP_ID is all zeros and names no chip. */
+/**
+ * Returns the hwID: all of CHIP_ID, or its first 8 bytes on Turin. A masked CHIP_ID is all zeros and identifies no
+ * chip.
+ */
 export function hwIdOf(product: Product, chipId: Uint8Array): Uint8Array {
   assert(chipId.length === HW_ID_BYTES.long, 'CHIP_ID has 64 bytes')
   return chipId.subarray(0, product === 'turin' ? HW_ID_BYTES.short : HW_ID_BYTES.long)
 }
 
-/** Retry-After in milliseconds (RFC 9110 section 10.2.3: seconds or a date); null when absent or unreadable. */
+/** Parses Retry-After to milliseconds (RFC 9110 section 10.2.3: seconds or a date); null if absent or unreadable. */
 export function retryAfterMs(header: string | null, nowMs: number): number | null {
   if (header === null) return null
   if (/^\d{1,9}$/.test(header)) return Number(header) * 1000

@@ -1,4 +1,4 @@
-// The requests to AMD's key distribution service that belong to a report. Pure.
+// The requests to AMD's key distribution service for the certificates of a report. Pure.
 
 import type { Product } from '../amd/product.ts'
 import { decodeTcb } from '../amd/tcb.ts'
@@ -7,7 +7,10 @@ import { identifyReport } from '../report/identify.ts'
 import type { SnpReport } from '../report/report.ts'
 import { chainRequest, crlRequest, type KdsRequest, type Tree, type VcekWanted, vcekRequest } from './request.ts'
 
-/** The VCEK that signed the report (CHIP_ID and REPORTED_TCB; AMD 56860 rev 1.58, table 23). */
+/**
+ * Identifies the VCEK that signed the report (CHIP_ID and REPORTED_TCB; AMD 56860 rev 1.58, table 23). Throws Malformed
+ * if it is not a VCEK or the chip is masked.
+ */
 export function vcekOfReport(report: SnpReport, named: Product | null): VcekWanted {
   const product = productOf(report, named)
   const reason = whyNoVcek(report)
@@ -16,13 +19,13 @@ export function vcekOfReport(report: SnpReport, named: Product | null): VcekWant
 }
 
 export type ServedRequests = {
-  /** Text: why the service has no certificate of the key that signed. */
+  /** A string explains why the service has no certificate for the signing key. */
   readonly vcek: KdsRequest | string
   readonly chain: KdsRequest
   readonly crl: KdsRequest
 }
 
-/** Throws Malformed when the product is not known, or REPORTED_TCB is not one of it. */
+/** Returns the requests. Throws Malformed if the product is unknown or REPORTED_TCB does not fit it. */
 export function servedRequests(report: SnpReport, named: Product | null): ServedRequests {
   const product = productOf(report, named)
   const tree: Tree = report.signer === 'vlek' ? 'vlek' : 'vcek'
@@ -39,7 +42,10 @@ function productOf(report: SnpReport, named: Product | null): Product {
   return found.product
 }
 
-/** The service has the certificates of chips alone; a VLEK's comes from the cloud provider that it was made for. */
+/**
+ * Explains why the service has no VCEK for a report; null if it has one. It serves no VLEKs: they come from the cloud
+ * provider.
+ */
 function whyNoVcek({ signer, chipId }: SnpReport): string | null {
   if (signer !== 'vcek') return `the report is not signed by a VCEK (${signer})`
   return chipId.every(byte => byte === 0) ? 'the report does not name its chip: CHIP_ID is masked' : null

@@ -27,9 +27,9 @@ import { kvmVmsaGpa, qemuVmsas } from './vmsa.ts'
 export type LaunchProfile = 'qemu-kvm'
 
 /**
- * How QEMU is given the firmware. `bios`: by -bios, its zeroed memory added as zero pages. `igvm`: in an IGVM file,
- * where zeroed memory arrives as normal pages of zeros (IGVM_VHS_PAGE_DATA; QEMU target/i386/sev.c). The same inputs
- * give different digests.
+ * How QEMU receives the firmware. `bios`: with -bios, its zeroed memory added as zero pages. `igvm`: in an IGVM file,
+ * with zeroed memory as normal pages of zeros (IGVM_VHS_PAGE_DATA; QEMU target/i386/sev.c). The two give different
+ * digests for the same inputs.
  */
 export type LaunchVehicle = 'bios' | 'igvm'
 
@@ -38,7 +38,7 @@ export type LaunchRegion = {
   readonly type: PageType
   readonly gpa: bigint
   readonly pageCount: number
-  /** All pages of the region, for the types whose contents are measured; null for the others. */
+  /** All pages of the region, for types whose contents are measured; null for other types. */
   readonly contents: Uint8Array | null
 }
 
@@ -53,7 +53,7 @@ export type LaunchDigest = {
 }
 
 export type LaunchCpus = {
-  /** 1 to 1024. */
+  /** Number of processors, 1 to 1024. */
   readonly vcpus: number
   /** A model of VCPU_SIGNATURES, or its CPUID signature. */
   readonly vcpuType: string | number
@@ -61,28 +61,31 @@ export type LaunchCpus = {
   readonly features: bigint
   readonly profile: LaunchProfile
   readonly vehicle?: LaunchVehicle
-  /** A native SHA-384, used instead of WebCrypto. */
+  /** A native SHA-384 to use instead of WebCrypto. */
   readonly sha384?: Hash | undefined
 }
 
 export type LaunchInput = LaunchCpus & { readonly firmware: Uint8Array } & Partial<BootFiles>
 
-/** For a verifier without the firmware file: the digest after the firmware's pages, its tables, and the boot hashes. */
+/** For verifiers without the firmware file: the digest after the firmware's pages, its tables, and the boot hashes. */
 export type PrecomputedLaunch = LaunchCpus & {
   readonly firmwareDigest: Uint8Array
   readonly metadata: OvmfMetadata
-  /** Null when the firmware checks no hashes. */
+  /** Null if the firmware checks no hashes. */
   readonly kernelHashes: KernelHashes | null
 }
 
 export const vcpuCountMax = 1024
-/** 512 MiB: more than any launch loads, and few enough pages to hash quickly. */
+/** 512 MiB: more than any launch loads, and quick to hash. */
 const launchPagesMax = 1 << 17
 
-/** Firmware ends here. */
+/** Address at which the firmware ends. */
 export const firmwareEndGpa = 0x1_0000_0000n
 
-/** Throws Malformed for firmware or parameters that cannot launch. An initrd or a command line needs a kernel. */
+/**
+ * Computes the launch digest. Throws Malformed for firmware or parameters that cannot launch. An initrd or a command
+ * line requires a kernel.
+ */
 export async function launchDigest(input: LaunchInput): Promise<LaunchDigest> {
   const { firmware, kernel, initrd, cmdline } = input
   const metadata = readOvmf(firmware)
@@ -92,14 +95,14 @@ export async function launchDigest(input: LaunchInput): Promise<LaunchDigest> {
   return { ...(await measureRegions([firmwareRegion(firmware), ...rest], input)), profile: input.profile }
 }
 
-/** The same digest without the firmware file. */
+/** Computes the same digest without the firmware file. */
 export async function precomputedLaunchDigest(input: PrecomputedLaunch): Promise<LaunchDigest> {
   wellFormed(input.firmwareDigest.length === launchDigestBytes, 'launch: firmware digest is not 48 bytes')
   const measured = await measureRegions(laterRegions(input), { ...input, start: input.firmwareDigest })
   return { ...measured, profile: input.profile }
 }
 
-/** The digest after the firmware alone, for `precomputedLaunchDigest`. */
+/** Returns the digest after the firmware alone, for `precomputedLaunchDigest`. */
 export async function firmwareLaunchDigest(
   firmware: Uint8Array,
   options: { sha384?: Hash | undefined } = {},
@@ -107,7 +110,7 @@ export async function firmwareLaunchDigest(
   return (await measureRegions([firmwareRegion(firmware)], options)).digest
 }
 
-/** The firmware's pages, ending at 4 GiB. */
+/** Returns the firmware's pages as a region that ends at 4 GiB. */
 export function firmwareRegion(firmware: Uint8Array): LaunchRegion {
   checkFirmwareSize(firmware)
   return {
@@ -119,7 +122,7 @@ export function firmwareRegion(firmware: Uint8Array): LaunchRegion {
   }
 }
 
-/** Regions loaded after the firmware: its sections in table order, then one VMSA for each processor. */
+/** Returns the regions loaded after the firmware: its sections in table order, then one VMSA for each processor. */
 export function laterRegions(launch: Omit<PrecomputedLaunch, 'firmwareDigest'>): LaunchRegion[] {
   const { metadata, kernelHashes, vcpus, features } = launch
   const isCount = Number.isInteger(vcpus) && vcpus >= 1 && vcpus <= vcpuCountMax
@@ -135,7 +138,7 @@ export function laterRegions(launch: Omit<PrecomputedLaunch, 'firmwareDigest'>):
   return [...sections, ...processors]
 }
 
-/** The kernel-hash page, which must be the one that the firmware reads. */
+/** Returns the kernel-hash page. Throws Malformed unless the firmware reads it. */
 function tablePage(metadata: OvmfMetadata, hashes: KernelHashes): Uint8Array {
   const area = metadata.kernelHashes
   wellFormed(area !== null, 'launch: a kernel with firmware that checks no kernel hashes')
@@ -170,7 +173,7 @@ function sectionRegion(section: OvmfSection, vehicle: LaunchVehicle, table: Uint
 
 type LaunchPage = PageInfo & { readonly contents: Uint8Array | null }
 
-/** Extends the digest by every page of every region, in order. `start` is the digest so far; zeros at first. */
+/** Extends the digest by every page of every region, in order. `start`: the digest so far; zeros by default. */
 export async function measureRegions(
   regions: readonly LaunchRegion[],
   options: { readonly start?: Uint8Array; readonly sha384?: Hash | undefined } = {},
@@ -183,7 +186,7 @@ export async function measureRegions(
   let next = hashWindow(pages, 0, options.sha384)
   for (let from = 0; from < pages.length; from += windowPages) {
     const contents = await next
-    // WebCrypto hashes the next window while this one is chained here.
+    // WebCrypto hashes the next window while this loop chains the current one.
     next = hashWindow(pages, from + windowPages, options.sha384)
     contents.forEach((hash, index) => {
       const page = pages[from + index]
@@ -202,7 +205,7 @@ export async function measureRegions(
   return { digest: digest.slice(), parts }
 }
 
-/** The index of each region's last page, over all pages. */
+/** Returns the index of each region's last page, over all pages. */
 function lastPages(regions: readonly LaunchRegion[]): number[] {
   let count = 0
   return regions.map(({ pageCount }) => {
@@ -211,7 +214,7 @@ function lastPages(regions: readonly LaunchRegion[]): number[] {
   })
 }
 
-/** Pages that are hashed at once: enough to keep WebCrypto busy, few enough to keep their hashes in memory. */
+/** Pages hashed at once: enough to keep WebCrypto busy, few enough to keep their hashes in memory. */
 const windowPages = 256
 
 async function hashWindow(pages: readonly LaunchPage[], from: number, sha384?: Hash): Promise<(Uint8Array | null)[]> {
@@ -221,7 +224,10 @@ async function hashWindow(pages: readonly LaunchPage[], from: number, sha384?: H
   return Promise.all(window.map(({ contents }) => (contents === null ? null : hash(contents))))
 }
 
-/** The pages of the regions, in order. Throws Malformed for more than `launchPagesMax`, before it makes any. */
+/**
+ * Returns the pages of the regions, in order. Throws Malformed before allocating if there are more than
+ * `launchPagesMax`.
+ */
 export function launchPages(regions: readonly LaunchRegion[]): LaunchPage[] {
   const total = regions.reduce((sum, { pageCount }) => sum + pageCount, 0)
   wellFormed(total <= launchPagesMax, `launch: ${total} pages, more than ${launchPagesMax}`)

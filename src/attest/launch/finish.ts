@@ -1,7 +1,7 @@
-// The firmware's checks of an ID block when a launch is finished (AMD 56860 rev 1.58, 8.18, SNP_LAUNCH_FINISH). Pure.
+// The firmware's checks of an ID block at the end of a launch (AMD 56860 rev 1.58, 8.18, SNP_LAUNCH_FINISH). Pure.
 //
-// BAD_SIGNATURE, BAD_MEASUREMENT and POLICY_FAILURE there are checks by name here. HOST_DATA is not checked: firmware
-// only copies it into reports.
+// The checks are named after the firmware's BAD_SIGNATURE, BAD_MEASUREMENT and POLICY_FAILURE. HOST_DATA is not
+// checked: firmware only copies it into reports.
 
 import { equalConstantTime } from '../../base/bytes.ts'
 import { check, verdict } from '../verdict.ts'
@@ -9,15 +9,17 @@ import { readIdBlock } from './id-block.ts'
 import { type IdBlockVerdict, verifyIdBlock } from './id-block-verify.ts'
 
 type LaunchFinish = {
-  /** The launch digest of what was loaded. */
+  /** The launch digest of the loaded pages. */
   readonly digest: Uint8Array
-  /** Guest policy with which the launch was begun. */
+  /** Guest policy with which the launch started. */
   readonly policy: bigint
   readonly idBlock: Uint8Array
   readonly idAuth: Uint8Array
 }
 
-/** Never throws for bad bytes. The digests of the keys are what a report of this VM would show. */
+/**
+ * Checks an ID block as the firmware would. Never throws for bad bytes. The key digests are those of this VM's reports.
+ */
 export async function finishLaunch({ digest, policy, idBlock, idAuth }: LaunchFinish): Promise<IdBlockVerdict> {
   const signed = await verifyIdBlock({ idBlock, idAuth, author: 'any' })
   if (signed.idKeyDigest === null) return signed

@@ -1,14 +1,14 @@
-// Signs ID blocks with the owner's keys, which the caller passes. Pure, but WebCrypto draws randomness for signatures.
+// Signs ID blocks with the owner's keys, which the caller passes. Pure, except that WebCrypto uses randomness to sign.
 
 import { webBytes } from '../hash.ts'
 import { wellFormed } from '../malformed.ts'
 import { type IdAuth, type IdBlock, type IdSignature, writeIdAuth, writeIdBlock } from './id-block.ts'
 import { coordinateBytes, type IdKey, writeIdKey } from './id-key.ts'
 
-/** ECDSA P-384 pairs of WebCrypto. */
+/** ECDSA P-384 key pairs of WebCrypto. */
 export type IdKeys = { readonly idKey: CryptoKeyPair; readonly authorKey?: CryptoKeyPair }
 
-/** Both pages that a launch takes. Throws Malformed when a key is not on P-384. */
+/** Returns ID_BLOCK and ID_AUTH, the pages that a launch takes. Throws Malformed if a key is not on P-384. */
 export async function signIdBlock(
   block: IdBlock,
   keys: IdKeys,
@@ -21,7 +21,7 @@ export async function signIdBlock(
   return { idBlock, idAuth: writeIdAuth(auth), auth }
 }
 
-/** The point of a public key, for its structure and digest. */
+/** Returns the point of a public key, for its structure and digest. */
 export async function publicIdKey(key: CryptoKey): Promise<IdKey> {
   const raw = new Uint8Array(await crypto.subtle.exportKey('raw', key))
   wellFormed(raw.length === 1 + 2 * coordinateBytes && raw[0] === 4, 'ID key: not an uncompressed point of P-384')

@@ -8,12 +8,12 @@ import { type IdSignature, readIdAuth, readIdBlock } from './id-block.ts'
 import { type IdKey, writeIdKey } from './id-key.ts'
 
 export type IdBlockVerdict = Verdict & {
-  /** SHA-384 of the key structures, as in the report; null when there is no such key. */
+  /** SHA-384 of the key structures, as in the report; null if there is no such key. */
   readonly idKeyDigest: Uint8Array | null
   readonly authorKeyDigest: Uint8Array | null
 }
 
-/** Checks the ID key's signature over the block, and over the ID key that of an author, who may be 'required'. */
+/** Checks the ID key's signature over the block, and the author's signature over the ID key if there is an author. */
 export async function verifyIdBlock(input: {
   readonly idBlock: Uint8Array
   readonly idAuth: Uint8Array
@@ -47,12 +47,12 @@ function authorCheck(isAuthored: boolean | null, author: 'required' | 'any'): Ch
   return author === 'required' ? fail(name, 'no author key') : notChecked(name, 'no author key', false)
 }
 
-/** SHA-384 of the key's structure of 0x404 bytes: ID_KEY_DIGEST or AUTHOR_KEY_DIGEST of the report. */
+/** Returns SHA-384 of the key's structure of 0x404 bytes: ID_KEY_DIGEST or AUTHOR_KEY_DIGEST of the report. */
 export async function idKeyDigest(key: IdKey): Promise<Uint8Array> {
   return digest('SHA-384', writeIdKey(key))
 }
 
-/** False also for a key that is not a point of the curve. */
+/** Returns false also if the key is not a point of the curve. */
 async function isSignedBy(key: IdKey, { r, s }: IdSignature, bytes: Uint8Array): Promise<boolean> {
   const point = webBytes(concat(Uint8Array.of(4), key.x, key.y))
   const curve = { name: 'ECDSA', namedCurve: 'P-384' }

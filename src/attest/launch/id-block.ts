@@ -32,16 +32,16 @@ export const idBlockBytes = layoutBytes(ID_BLOCK)
 export const idAuthBytes = layoutBytes(ID_AUTH)
 
 const idBlockVersion = 1
-/** ECDSA P-384 with SHA-384, and the number of that curve. */
+/** Number of ECDSA P-384 with SHA-384. */
 const algorithmEcdsaP384 = 1
 
-/** `version` is always 1. */
+/** ID_BLOCK without `version`, which is always 1. */
 export type IdBlock = Omit<Values<typeof ID_BLOCK>, 'version'>
 export type IdSignature = { readonly r: Uint8Array; readonly s: Uint8Array }
 
 export type IdAuth = {
   readonly idKey: IdKey
-  /** Over the ID block, by the ID key. */
+  /** Signature over the ID block, by the ID key. */
   readonly idSignature: IdSignature
   /** The author's key and its signature over the ID key's structure; null without an author. */
   readonly author: { readonly key: IdKey; readonly signature: IdSignature } | null

@@ -1,4 +1,4 @@
-// Keys of an ID block's signers (AMD 56860 rev 1.58, chapter 10), whose digests reports have. Pure.
+// Keys of an ID block's signers (AMD 56860 rev 1.58, chapter 10). Reports contain their digests. Pure.
 
 import { type Layout, writeRecord } from '../encoding/layout.ts'
 import { wellFormed } from '../malformed.ts'
@@ -11,13 +11,13 @@ export const ID_KEY = {
   reserved: [0x94, 880],
 } as const satisfies Layout
 export const curveP384 = 2
-/** Bytes of a coordinate of the curve; the rest of its 72 is zero. */
+/** Bytes of a coordinate; the rest of its 72-byte field is zero. */
 export const coordinateBytes = 48
 
 /** Coordinates or halves of a signature, big-endian, 48 bytes each. */
 export type IdKey = { readonly x: Uint8Array; readonly y: Uint8Array }
 
-/** The 0x404 bytes whose SHA-384 is the key's digest in the report, and which an author signs. */
+/** Encodes the key structure of 0x404 bytes, which an author signs and whose SHA-384 reports contain. */
 export function writeIdKey({ x, y }: IdKey): Uint8Array {
   const point = { x: toLittle(x), y: toLittle(y) }
   return writeRecord('ID key', ID_KEY, { curve: curveP384, ...point, reserved: new Uint8Array(ID_KEY.reserved[1]) })

@@ -1,5 +1,5 @@
-// The hashes of kernel, initrd and command line, and the table in which firmware finds those that it may boot
-// (QEMU target/i386/sev.c, edk2 OvmfPkg/AmdSev/BlobVerifierLibSevHashes). Pure.
+// The hashes of kernel, initrd and command line, and the table of hashes that the firmware accepts (QEMU
+// target/i386/sev.c, edk2 OvmfPkg/AmdSev/BlobVerifierLibSevHashes). Pure.
 
 import { concat, utf8 } from '../../base/bytes.ts'
 import { guidBytes } from '../encoding/guid.ts'
@@ -8,17 +8,17 @@ import { digest, type Hash } from '../hash.ts'
 import { wellFormed } from '../malformed.ts'
 
 export type KernelHashes = {
-  /** SHA-256 each. */
+  /** SHA-256, as all three. */
   readonly kernel: Uint8Array
-  /** Without an initrd, the hash of no bytes. */
+  /** The hash of no bytes if there is no initrd. */
   readonly initrd: Uint8Array
-  /** Hash of the command line with its trailing NUL. */
+  /** Hash of the command line including its trailing NUL. */
   readonly cmdline: Uint8Array
 }
 
 const tableGuid = '9438d606-4f22-4cc9-b479-a793d411fd21'
 
-/** In the order of the table. */
+/** Entries in the order of the table. */
 const ENTRIES = [
   ['cmdline', '97d02dd8-bd20-4c94-aa78-e7714d36ab2a'],
   ['initrd', '44baf731-3a2f-4bd7-9af1-41e29169781d'],
@@ -26,7 +26,7 @@ const ENTRIES = [
 ] as const satisfies readonly (readonly [keyof KernelHashes, string])[]
 
 export const kernelHashSizeBytes = 32
-/** A header, then one entry for each hash. `sizeBytes` is the size of the whole table, or of the whole entry. */
+/** A header, then one entry for each hash. `sizeBytes`: size of the whole table, or of the whole entry. */
 const HEADER = { guid: [0, 16], sizeBytes: [16, 2] } as const satisfies Layout
 const ENTRY = { guid: [0, 16], sizeBytes: [16, 2], hash: [18, kernelHashSizeBytes] } as const satisfies Layout
 const headerBytes = layoutBytes(HEADER)
@@ -36,7 +36,7 @@ const tableBytes = headerBytes + ENTRIES.length * entryBytes
 const kernelHashTableBytes = Math.ceil(tableBytes / 16) * 16
 const pageBytes = 4096
 
-/** The table with its padding: 176 bytes. */
+/** Encodes the table with its padding: 176 bytes. */
 export function writeKernelHashes(hashes: KernelHashes): Uint8Array {
   const what = 'kernel hashes'
   const entries = ENTRIES.map(([name, guid]) => {
@@ -46,7 +46,7 @@ export function writeKernelHashes(hashes: KernelHashes): Uint8Array {
   return concat(header, ...entries, new Uint8Array(kernelHashTableBytes - tableBytes))
 }
 
-/** The page that is loaded: zeros around the table at `offset`. */
+/** Returns the page that is loaded: the table at `offset`, surrounded by zeros. */
 export function kernelHashPage(hashes: KernelHashes, offset: number): Uint8Array {
   wellFormed(offset >= 0 && offset + kernelHashTableBytes <= pageBytes, 'kernel hashes: the table leaves its page')
   const page = new Uint8Array(pageBytes)
@@ -54,7 +54,7 @@ export function kernelHashPage(hashes: KernelHashes, offset: number): Uint8Array
   return page
 }
 
-/** Reads a page that holds the table at `offset` and nothing else. Throws Malformed on anything else. */
+/** Reads a page that holds only the table at `offset`. Throws Malformed for any other page. */
 export function readKernelHashPage(page: Uint8Array, offset: number): KernelHashes {
   wellFormed(page.length === pageBytes, 'kernel hashes: not one page')
   wellFormed(offset >= 0 && offset + kernelHashTableBytes <= pageBytes, 'kernel hashes: the table leaves its page')
@@ -63,7 +63,7 @@ export function readKernelHashPage(page: Uint8Array, offset: number): KernelHash
     return readFields('kernel hashes', page.subarray(at), ENTRY).hash
   }
   const hashes = { kernel: hashAt('kernel'), initrd: hashAt('initrd'), cmdline: hashAt('cmdline') }
-  // GUIDs, lengths and padding are right exactly when the writer makes the same page of these hashes.
+  // GUIDs, lengths and padding are right exactly if the writer produces the same page from these hashes.
   const expected = kernelHashPage(hashes, offset)
   wellFormed(
     page.every((byte, at) => byte === expected[at]),
@@ -75,13 +75,13 @@ export function readKernelHashPage(page: Uint8Array, offset: number): KernelHash
 export type BootFiles = {
   readonly kernel: Uint8Array
   readonly initrd?: Uint8Array | undefined
-  /** Without the trailing NUL. Absent is the empty command line. */
+  /** Command line without the trailing NUL. Default: empty. */
   readonly cmdline?: string | undefined
 }
 
 const nul = new Uint8Array(1)
 
-/** SHA-256 of the kernel file, the initrd (no bytes when there is none) and the command line with its NUL. */
+/** Hashes the kernel file, the initrd (no bytes if there is none) and the command line with its NUL, by SHA-256. */
 export async function kernelHashesOf(files: BootFiles, sha256?: Hash): Promise<KernelHashes> {
   const hash = async (bytes: Uint8Array) => (sha256 === undefined ? digest('SHA-256', bytes) : sha256(bytes))
   const [kernel, initrd, cmdline] = await Promise.all([
@@ -92,7 +92,7 @@ export async function kernelHashesOf(files: BootFiles, sha256?: Hash): Promise<K
   return { kernel, initrd, cmdline }
 }
 
-/** The hashed bytes of a command line. A NUL inside is refused: readers of the command line would stop there. */
+/** Returns the bytes of a command line that are hashed. Throws Malformed for a NUL inside, where readers would stop. */
 export function cmdlineBytes(cmdline = ''): Uint8Array {
   wellFormed(!cmdline.includes('\0'), 'kernel command line: a NUL inside')
   return concat(utf8(cmdline), nul)

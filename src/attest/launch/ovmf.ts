@@ -1,7 +1,7 @@
-// The tables in an OVMF firmware: the table of entries with GUIDs, and the SEV metadata
-// (edk2 OvmfPkg/ResetVector/Ia16/ResetVectorVtf0.asm and X64/OvmfSevMetadata.asm; QEMU hw/i386/pc_sysfw_ovmf.c). Pure.
+// The tables in an OVMF firmware: the table of entries with GUIDs, and the SEV metadata (edk2
+// OvmfPkg/ResetVector/Ia16/ResetVectorVtf0.asm and X64/OvmfSevMetadata.asm; QEMU hw/i386/pc_sysfw_ovmf.c). Pure.
 //
-// The table ends 32 bytes before the end of the file and is read backwards: data, u16 size of the whole entry, GUID.
+// The table ends 32 bytes before the end of the file. Read it backwards: data, u16 size of the whole entry, GUID.
 
 import { guidText } from '../encoding/guid.ts'
 import { type Layout, layoutBytes, readFields, readRecord, type Values } from '../encoding/layout.ts'
@@ -14,7 +14,7 @@ export const OVMF_GUIDS = {
   resetBlock: '00f771de-1a7e-4fcb-890e-68c77e2fb44e',
 } as const
 
-/** Types of the sections of the SEV metadata. */
+/** Section types of the SEV metadata. */
 export const OVMF_SECTIONS = {
   secMemory: 1,
   secrets: 2,
@@ -27,26 +27,26 @@ export type OvmfSectionKind = keyof typeof OVMF_SECTIONS
 
 export type OvmfSection = { readonly kind: OvmfSectionKind; readonly gpa: number; readonly sizeBytes: number }
 
-/** The part of memory that holds the kernel hashes; `sizeBytes` is what the firmware reserves. */
+/** The memory area for the kernel hashes; `sizeBytes` is what the firmware reserves. */
 type KernelHashArea = { readonly gpa: number; readonly sizeBytes: number }
 
 export type OvmfMetadata = {
-  /** In the table's order, which is the order of measurement. */
+  /** Sections in the order of the table, which is the order of measurement. */
   readonly sections: readonly OvmfSection[]
-  /** Null when the firmware checks no kernel hashes: no entry, or one of zeros. */
+  /** Null if the firmware checks no kernel hashes: no entry, or an entry of zeros. */
   readonly kernelHashes: KernelHashArea | null
-  /** Where application processors start. */
+  /** Address at which application processors start. */
   readonly resetEip: number
 }
 
 export const pageBytes = 4096
 const footerOffsetBytes = 32
 const firmwareBytesMax = 64 * 1024 * 1024
-/** All sections together: more than the low memory of any firmware, and little enough to measure. */
+/** Limit for all sections together: more than the low memory of any firmware, and quick to measure. */
 const sectionBytesMax = 64 * 1024 * 1024
 const sectionCountMax = 64
 
-/** The SEV metadata's header, and each descriptor after it. */
+/** Layouts of the SEV metadata's header and of each descriptor after it. */
 const METADATA = { signature: [0, 4], length: [4, 4], version: [8, 4], count: [12, 4] } as const satisfies Layout
 const DESCRIPTOR = { gpa: [0, 4], sizeBytes: [4, 4], type: [8, 4] } as const satisfies Layout
 const metadataHeaderBytes = layoutBytes(METADATA)
@@ -56,7 +56,7 @@ const descriptorBytes = layoutBytes(DESCRIPTOR)
 const ENTRY_HEADER = { sizeBytes: [0, 2], guid: [2, 16] } as const satisfies Layout
 const entryHeaderBytes = layoutBytes(ENTRY_HEADER)
 
-/** The data of the entries. `fromEnd`: where the SEV metadata begins, in bytes before the end of the file. */
+/** Layouts of the entries' data. `fromEnd`: start of the SEV metadata, in bytes before the end of the file. */
 const ENTRIES = {
   sevMetadata: { fromEnd: [0, 4] },
   kernelHashes: { gpa: [0, 4], sizeBytes: [4, 4] },
@@ -65,7 +65,7 @@ const ENTRIES = {
 
 const metadataSignature = 0x56455341 // "ASEV"
 
-/** Throws Malformed for firmware that cannot be launched with SEV-SNP. */
+/** Reads the tables. Throws Malformed for firmware that cannot be launched with SEV-SNP. */
 export function readOvmf(firmware: Uint8Array): OvmfMetadata {
   checkFirmwareSize(firmware)
   const entries = tableEntries(firmware)
@@ -81,7 +81,7 @@ export function readOvmf(firmware: Uint8Array): OvmfMetadata {
   }
 }
 
-/** Whole pages, and no more than the space below 4 GiB that firmware may take. */
+/** Throws Malformed unless the firmware is whole pages and fits below 4 GiB. */
 export function checkFirmwareSize(firmware: Uint8Array): void {
   const size = firmware.length
   const isFit = size > 0 && size % pageBytes === 0 && size <= firmwareBytesMax
@@ -89,8 +89,8 @@ export function checkFirmwareSize(firmware: Uint8Array): void {
 }
 
 /**
- * True when the firmware reserves memory for kernel hashes. QEMU aborts on `kernel-hashes=on` without it. Firmware that
- * does not check hashes has the entry all the same, with base and size zero. Never throws.
+ * Reports whether the firmware reserves memory for kernel hashes; without it QEMU aborts on `kernel-hashes=on`.
+ * Firmware that does not check hashes may still have the entry, with base and size zero. Never throws.
  */
 export function hasKernelHashTable(firmware: Uint8Array): boolean {
   try {
@@ -112,7 +112,9 @@ function readKernelHashArea(entries: readonly Entry[]): KernelHashArea | null {
   return area
 }
 
-/** The data of the entry with this GUID. Two such entries are refused: readers would differ on which counts. */
+/**
+ * Returns the data of the entry with this GUID. Throws Malformed for two such entries: readers could disagree on them.
+ */
 function only<Name extends keyof typeof ENTRIES>(
   entries: readonly Entry[],
   name: Name,
@@ -152,13 +154,13 @@ function readSection(bytes: Uint8Array): OvmfSection {
   return { kind, gpa, sizeBytes }
 }
 
-/** Throws Malformed on a type that this library does not know how to measure. */
+/** Returns the kind of a section type. Throws Malformed for a type that this library cannot measure. */
 export function sectionKind(type: number): OvmfSectionKind {
   for (const [kind, value] of Object.entries(OVMF_SECTIONS)) if (value === type) return kind as OvmfSectionKind
   throw new Malformed(`OVMF: SEV section of unknown type ${type}`)
 }
 
-/** The table's entries, last first; null when there is no well-formed table. */
+/** Returns the table's entries, last first; null if there is no well-formed table. */
 function tableEntries(firmware: Uint8Array): Entry[] | null {
   const end = firmware.length - footerOffsetBytes
   const footer = headerBefore(firmware, end)

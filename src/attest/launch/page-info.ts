@@ -20,7 +20,7 @@ export const PAGE_INFO = {
 export const pageInfoBytes = layoutBytes(PAGE_INFO)
 export const launchDigestBytes = 48
 
-/** Types of launched pages. For the last four the digest covers type and address, but not the contents. */
+/** Types of launched pages. For the last four, the digest covers type and address but not the contents. */
 const PAGE_TYPES = { normal: 1, vmsa: 2, zero: 3, unmeasured: 4, secrets: 5, cpuid: 6 } as const
 
 export type PageType = keyof typeof PAGE_TYPES
@@ -31,12 +31,15 @@ export function hasMeasuredContents(type: PageType): boolean {
 
 export type PageInfo = { readonly type: PageType; readonly gpa: bigint }
 
-/** Overwrites a record. `digest` (so far) and `contents` are 48 bytes each; `contents` is null for unmeasured types. */
+/**
+ * Writes a record into `into`. `digest` (so far) and `contents`: 48 bytes each; `contents` is null for unmeasured
+ * types.
+ */
 export function putPageInfo(into: Uint8Array, page: PageInfo, digest: Uint8Array, contents: Uint8Array | null): void {
   wellFormed(into.length === pageInfoBytes, 'PAGE_INFO: not 112 bytes')
   wellFormed(hasMeasuredContents(page.type) === (contents !== null), `PAGE_INFO: contents of a ${page.type} page`)
   into.fill(0)
-  // Once for every page of a launch, so not by `writeFields`, which takes three times as long.
+  // Runs for every page of a launch, and `writeFields` takes three times as long.
   const view = new DataView(into.buffer, into.byteOffset, into.byteLength)
   into.set(digest, PAGE_INFO.digestCurrent[0])
   if (contents !== null) into.set(contents, PAGE_INFO.contents[0])

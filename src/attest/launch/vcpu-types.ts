@@ -1,8 +1,8 @@
-// QEMU's vCPU models, with their CPUID Fn0000_0001_EAX, in RDX at start (AMD APM volume 3, appendix E). Pure.
+// QEMU's vCPU models with their CPUID Fn0000_0001_EAX, which is in RDX at start (AMD APM volume 3, appendix E). Pure.
 
 import { Malformed, wellFormed } from '../malformed.ts'
 
-/** As QEMU names them (target/i386/cpu.c); the versions of one model share its family, model and stepping. */
+/** QEMU's names (target/i386/cpu.c). The versions of one model share its family, model and stepping. */
 export const VCPU_SIGNATURES = {
   EPYC: 0x800f12,
   'EPYC-v1': 0x800f12,
@@ -34,7 +34,7 @@ export function isVcpuType(name: string): name is VcpuType {
   return Object.hasOwn(VCPU_SIGNATURES, name)
 }
 
-/** The signature of a named model, or one given as a number. Throws Malformed on any other name or number. */
+/** Returns the signature of a model given by name or number. Throws Malformed for any other name or number. */
 export function vcpuSignature(type: string | number): number {
   if (typeof type === 'number') {
     wellFormed(Number.isInteger(type) && type > 0 && type <= 0xffff_ffff, `vCPU signature ${type}: not a u32`)

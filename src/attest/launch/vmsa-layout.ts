@@ -82,29 +82,29 @@ const SEV_FEATURES = {
 
 export type SevFeature = keyof typeof SEV_FEATURES
 
-/** The bits that KVM can launch with. This library cannot predict a launch with any other. */
+/** The bits with which KVM can launch. This library cannot predict a launch with any other bit. */
 const LAUNCH_FEATURES = ['snpActive', 'debugSwap', 'secureTsc'] as const satisfies readonly SevFeature[]
 
-/** The bits of these features. */
+/** Returns the bits of these features. */
 export function sevFeatures(...names: readonly SevFeature[]): bigint {
   return names.reduce((bits, name) => bits | SEV_FEATURES[name], 0n)
 }
 
-/** The names of the bits. Throws Malformed on a bit without a name. */
+/** Returns the names of the bits. Throws Malformed for a bit without a name. */
 export function sevFeatureNames(bits: bigint): SevFeature[] {
   const names = (Object.keys(SEV_FEATURES) as SevFeature[]).filter(name => (bits & SEV_FEATURES[name]) !== 0n)
   wellFormed(sevFeatures(...names) === bits, `SEV_FEATURES 0x${bits.toString(16)}: a bit without a name`)
   return names
 }
 
-/** Throws Malformed unless SNP is active and every other bit is one that KVM launches with. */
+/** Throws Malformed unless SNP is active and KVM launches with every other bit. */
 export function checkLaunchFeatures(bits: bigint): void {
   wellFormed((bits & SEV_FEATURES.snpActive) !== 0n, `SEV_FEATURES 0x${bits.toString(16)}: SNP is not active`)
   const other = sevFeatureNames(bits).find(name => !(LAUNCH_FEATURES as readonly SevFeature[]).includes(name))
   wellFormed(other === undefined, `SEV_FEATURES 0x${bits.toString(16)}: ${other} is not offered at launch`)
 }
 
-/** The page of a state; every byte that no register of the tables covers is zero. */
+/** Encodes a state as a page. Bytes outside the registers of the tables are zero. */
 export function writeVmsa({ fields, segments }: Vmsa): Uint8Array {
   const page = new Uint8Array(vmsaBytes)
   for (const name of segmentNames) {
@@ -114,7 +114,7 @@ export function writeVmsa({ fields, segments }: Vmsa): Uint8Array {
   return page
 }
 
-/** The registers of the tables. Other registers may hold anything; `writeVmsa` would lose them. */
+/** Reads the registers of the tables. Ignores other registers, which `writeVmsa` would lose. */
 export function readVmsa(page: Uint8Array): Vmsa {
   wellFormed(page.length === vmsaBytes, `VMSA: ${page.length} bytes, not ${vmsaBytes}`)
   const segments = segmentNames.map(name => {
@@ -126,7 +126,7 @@ export function readVmsa(page: Uint8Array): Vmsa {
   }
 }
 
-/** A copy of the page with these registers changed and every other byte kept. */
+/** Returns a copy of the page with these registers changed and all other bytes kept. */
 export function changeVmsa(page: Uint8Array, changes: Partial<Vmsa['fields']>): Uint8Array {
   wellFormed(page.length === vmsaBytes, `VMSA: ${page.length} bytes, not ${vmsaBytes}`)
   const changed = page.slice()

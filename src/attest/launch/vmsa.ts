@@ -3,7 +3,7 @@
 import type { OvmfMetadata } from './ovmf.ts'
 import { checkLaunchFeatures, type Vmsa, type VmsaSegment, type VmsaSegmentName, writeVmsa } from './vmsa-layout.ts'
 
-/** Where KVM measures every VMSA; a guest never uses this address. */
+/** Address at which KVM measures every VMSA; guests never use it. */
 export const kvmVmsaGpa = 0xffff_ffff_f000n
 
 /** Bits that KVM always sets: CR4.MCE, and the fixed bit of RFLAGS. */
@@ -65,11 +65,11 @@ const RESET_SEGMENTS: Record<VmsaSegmentName, VmsaSegment> = {
 type VmsaLaunch = {
   /** CPUID signature of the vCPU model. */
   readonly signature: number
-  /** SEV_FEATURES; throws Malformed for bits that KVM does not launch with. */
+  /** SEV_FEATURES, with only those bits that `checkLaunchFeatures` accepts. */
   readonly features: bigint
 }
 
-/** The page of a processor that starts at `eip`. */
+/** Returns the page of a processor that starts at `eip`. */
 function resetVmsa(eip: number, { signature, features }: VmsaLaunch): Uint8Array {
   checkLaunchFeatures(features)
   return writeVmsa({
@@ -78,7 +78,7 @@ function resetVmsa(eip: number, { signature, features }: VmsaLaunch): Uint8Array
   })
 }
 
-/** The two kinds of page: the first processor starts at the reset vector, all others where the firmware says. */
+/** Returns both kinds of page: the first processor starts at the reset vector, all others at the firmware's address. */
 export function qemuVmsas(
   firmware: Pick<OvmfMetadata, 'resetEip'>,
   launch: VmsaLaunch,

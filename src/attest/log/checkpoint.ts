@@ -8,9 +8,9 @@ import { logHashBytes, type TreeHead } from './merkle.ts'
 import { type Note, type NoteKey, type NoteSignature, signaturesOf } from './note.ts'
 
 export type Checkpoint = TreeHead & {
-  /** Names the log. */
+  /** Name of the log. */
   readonly origin: string
-  /** Further lines, which only the log defines. */
+  /** Further lines, defined by the log. */
   readonly extensions: readonly string[]
 }
 
@@ -20,7 +20,7 @@ export function encodeCheckpoint({ origin, size, root, extensions }: Checkpoint)
   return [origin, `${size}`, toBase64(root), ...extensions].map(line => `${line}\n`).join('')
 }
 
-/** The text of a note. */
+/** Decodes the text of a note. */
 export function decodeCheckpoint(text: string): Checkpoint {
   const lines = text.slice(0, -1).split('\n')
   const [origin = '', size = '', root = '', ...extensions] = lines
@@ -35,12 +35,14 @@ export function decodeCheckpoint(text: string): Checkpoint {
 const timestampBytes = 8
 const ed25519Bytes = 64
 
-/** The text that a witness signs. At this time it had seen no larger tree that is inconsistent with this one. */
+/**
+ * Returns the text that a witness signs. It attests that by this time the witness had seen no inconsistent larger tree.
+ */
 export function cosignedText(text: string, seconds: bigint): string {
   return `cosignature/v1\ntime ${seconds}\n${text}`
 }
 
-/** `seconds` and the signature in one, as a signature line has it. */
+/** Encodes `seconds` and the signature together, as in a signature line. */
 export function encodeCosignature(seconds: bigint, signature: Uint8Array): Uint8Array {
   const time = new Uint8Array(timestampBytes)
   new DataView(time.buffer).setBigUint64(0, seconds)
@@ -49,11 +51,11 @@ export function encodeCosignature(seconds: bigint, signature: Uint8Array): Uint8
 
 export type Signed = {
   readonly key: NoteKey
-  /** Time of a cosignature, in milliseconds since the epoch; null for the log's own signature, which has none. */
+  /** Time of a cosignature, in milliseconds since the epoch; null for the log's own signature, which has no time. */
   readonly atMs: number | null
 }
 
-/** The keys of `keys` of which at least one signature verifies. A bad one of a known key counts for nothing. */
+/** Returns the keys among `keys` that have at least one valid signature. Ignores invalid signatures of the same key. */
 export async function verifiedSigners(note: Note, keys: readonly NoteKey[]): Promise<Signed[]> {
   const found = await Promise.all(keys.map(key => signedBy(note, key)))
   return found.filter(signed => signed !== null)
@@ -63,7 +65,7 @@ async function signedBy(note: Note, key: NoteKey): Promise<Signed | null> {
   let best: Signed | null = null
   for (const { signature } of signaturesOf(note, key).slice(0, signaturesOfKeyMax)) {
     const signed = await verified({ note, key, signature })
-    // A witness signs a checkpoint again, later.
+    // A witness may cosign a checkpoint again; use its latest time.
     if (signed !== null && (best === null || (signed.atMs ?? 0) > (best.atMs ?? 0))) best = signed
   }
   return best
@@ -89,5 +91,5 @@ async function verified({
   return holds ? { key, atMs: isTimed ? Number(seconds) * 1000 : null } : null
 }
 
-/** The last second that a date of ECMAScript can have. */
+/** The last second that an ECMAScript date can represent. */
 const secondsMax = 8_640_000_000_000n

@@ -1,14 +1,14 @@
-// The Merkle tree of an append-only log, SHA-256 (RFC 6962, section 2.1; RFC 9162, sections 2.1.3 and 2.1.4: how to
-// verify its proofs). Pure. Indices and sizes are safe integers.
+// The Merkle tree of an append-only log with SHA-256 (RFC 6962, section 2.1), and verification of its proofs (RFC 9162,
+// sections 2.1.3 and 2.1.4). Pure. Indices and sizes are safe integers.
 
 import { concat, equalConstantTime } from '../../base/bytes.ts'
 import { sha256 } from '../hash.ts'
 
-/** 32 bytes. */
+/** A hash of 32 bytes. */
 export type LogHash = Uint8Array
 
 export const logHashBytes = 32
-/** A proof has two hashes at most for each level; no index that is a safe integer needs more levels. */
+/** Limit on the hashes of a proof: at most two for each level, and a safe integer needs at most 53 levels. */
 export const proofHashesMax = 2 * 53
 
 const leafPrefix = Uint8Array.of(0)
@@ -22,20 +22,20 @@ export function nodeHash(left: LogHash, right: LogHash): LogHash {
   return sha256(concat(nodePrefix, left, right))
 }
 
-/** The root of a log without entries. */
+/** Returns the root of a log without entries. */
 export function emptyRoot(): LogHash {
   return sha256(new Uint8Array(0))
 }
 
-/** Hash of the complete subtree of 2^level leaves that is the index-th of its level. */
+/** Returns the hash of the complete subtree of 2^level leaves that is at `index` in its level. */
 export type ReadHash = (level: number, index: number) => LogHash
 
-/** The root of the first `size` leaves. */
+/** Returns the root of the first `size` leaves. */
 export function rootOf(size: number, read: ReadHash): LogHash {
   return size === 0 ? emptyRoot() : rangeHash({ start: 0, end: size }, read)
 }
 
-/** From the leaf's sibling to the child of the root. `index` is below `size`. */
+/** Returns the hashes from the leaf's sibling up to the child of the root. `index` is below `size`. */
 export function inclusionProof(index: number, size: number, read: ReadHash): LogHash[] {
   const proof: LogHash[] = []
   let [start, end] = [0, size]
@@ -49,7 +49,7 @@ export function inclusionProof(index: number, size: number, read: ReadHash): Log
   return proof.reverse()
 }
 
-/** That the first `oldSize` leaves of `size` are those of before. Empty where there is nothing to show. */
+/** Proves that the first `oldSize` leaves of a tree of `size` are unchanged. Empty if there is nothing to prove. */
 export function consistencyProof(oldSize: number, size: number, read: ReadHash): LogHash[] {
   if (oldSize === 0 || oldSize === size) return []
   const proof: LogHash[] = []
@@ -65,11 +65,11 @@ export function consistencyProof(oldSize: number, size: number, read: ReadHash):
       isWhole = false
     }
   }
-  // A complete subtree from the first leaf on is the old root itself.
+  // A complete subtree that starts at the first leaf is the old root itself.
   return isWhole ? proof.reverse() : [rangeHash({ start, end }, read), ...proof.reverse()]
 }
 
-/** Whether the leaf is in the tree with this root. Never throws. */
+/** Reports whether the leaf is in the tree with this root. Never throws. */
 export function isIncluded(
   { index, leaf, proof }: { readonly index: number; readonly leaf: LogHash; readonly proof: readonly LogHash[] },
   { size, root }: TreeHead,
@@ -80,7 +80,7 @@ export function isIncluded(
     if (last === 0) return false
     if (at % 2 === 1 || at === last) {
       hash = nodeHash(sibling, hash)
-      // A right edge without a sibling goes up as it is.
+      // On the right edge, a node without a sibling moves up unchanged.
       while (at % 2 === 0 && at !== 0) {
         at = half(at)
         last = half(last)
@@ -94,7 +94,7 @@ export function isIncluded(
 
 export type TreeHead = { readonly size: number; readonly root: LogHash }
 
-/** Whether the newer tree begins with all leaves of the older one. Never throws. */
+/** Reports whether the newer tree begins with all leaves of the older one. Never throws. */
 export function isConsistent(older: TreeHead, newer: TreeHead, proof: readonly LogHash[]): boolean {
   if (!isSize(older.size) || !isSize(newer.size) || older.size > newer.size || proof.length > proofHashesMax)
     return false
@@ -127,7 +127,7 @@ export function isConsistent(older: TreeHead, newer: TreeHead, proof: readonly L
 
 type Range = { readonly start: number; readonly end: number }
 
-/** Leaves from `start`, which is a multiple of the largest complete subtree in the range. */
+/** Hashes a range of leaves. `start` is a multiple of the largest complete subtree in the range. */
 function rangeHash({ start, end }: Range, read: ReadHash): LogHash {
   const count = end - start
   if (isPower(count)) return read(Math.log2(count), start / count)
@@ -139,7 +139,7 @@ function isPower(count: number): boolean {
   return Number.isInteger(Math.log2(count)) && 2 ** Math.log2(count) === count
 }
 
-/** The largest power of two below `count`, which is 2 or more. */
+/** Returns the largest power of two below `count`, which is at least 2. */
 function largestPower(count: number): number {
   let power = 1
   while (power * 2 < count) power *= 2

@@ -4,11 +4,11 @@ import { concat, equalConstantTime, fromBase64, fromUtf8, toBase64, utf8 } from 
 import { sha256 } from '../hash.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
 
-/** Types of signatures that are known here. */
+/** Supported signature types. */
 export const SIGNATURE_TYPES = { ed25519: 0x01, cosignature: 0x04 } as const satisfies Record<string, number>
 export type SignatureType = keyof typeof SIGNATURE_TYPES
 
-/** A key whose signatures count, as a vkey names it: `NAME+ID+BASE64`. */
+/** A trusted key, as encoded in a vkey: `NAME+ID+BASE64`. */
 export type NoteKey = {
   readonly name: string
   readonly type: SignatureType
@@ -24,19 +24,19 @@ export type NoteSignature = {
 }
 
 export type Note = {
-  /** With its last newline: what is signed. */
+  /** The signed text, including its last newline. */
   readonly text: string
   readonly signatures: readonly NoteSignature[]
 }
 
 export const noteBytesMax = 64 * 1024
-/** Logs, and their witnesses. */
+/** Limit on signatures of logs and their witnesses. */
 const signaturesMax = 64
 const nameCharsMax = 255
 const keyIdBytes = 4
 const publicKeyBytes = 32
 
-/** SHA-256 of name, newline, type and key, cut to 4 bytes. */
+/** Returns SHA-256 of name, newline, type and key, truncated to 4 bytes. */
 export function keyIdOf({ name, type, publicKey }: NoteKey): Uint8Array {
   return sha256(concat(utf8(`${name}\n`), Uint8Array.of(SIGNATURE_TYPES[type]), publicKey)).slice(0, keyIdBytes)
 }
@@ -63,7 +63,7 @@ function typeOf(byte: number): SignatureType | null {
   return names.find(name => SIGNATURE_TYPES[name] === byte) ?? null
 }
 
-/** Unicode spaces and plus would make lines ambiguous. */
+/** Accepts no Unicode spaces and no plus, which would make lines ambiguous. */
 function isName(name: string): boolean {
   return name.length > 0 && name.length <= nameCharsMax && /^[^\p{White_Space}+\p{C}]+$/u.test(name)
 }
@@ -71,7 +71,7 @@ function isName(name: string): boolean {
 export function decodeNote(bytes: Uint8Array): Note {
   wellFormed(bytes.length <= noteBytesMax, `note: more than ${noteBytesMax} bytes`)
   const whole = decodeText(bytes)
-  // The last empty line parts text and signatures.
+  // The last empty line separates text and signatures.
   const at = whole.lastIndexOf('\n\n')
   wellFormed(at >= 0 && whole.endsWith('\n'), 'note: no empty line before its signatures')
   const lines = whole.slice(at + 2, -1).split('\n')
@@ -102,7 +102,7 @@ export function encodeNote({ text, signatures }: Note): string {
   return `${text}\n${lines.join('')}`
 }
 
-/** Signatures by this key, by name and ID alone: nothing is verified. */
+/** Returns the signatures with this key's name and ID. Does not verify them. */
 export function signaturesOf({ signatures }: Note, key: NoteKey): NoteSignature[] {
   const id = keyIdOf(key)
   return signatures.filter(({ name, keyId }) => name === key.name && equalConstantTime(keyId, id))

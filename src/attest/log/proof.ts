@@ -8,7 +8,7 @@ import { decodeNote, encodeNote, type Note, noteBytesMax } from './note.ts'
 
 export type LogProof = {
   readonly index: number
-  /** From the leaf's sibling to the child of the root. */
+  /** Hashes from the leaf's sibling up to the child of the root. */
   readonly hashes: readonly LogHash[]
   readonly note: Note
 }
@@ -20,7 +20,7 @@ export function encodeLogProof({ index, hashes, note }: LogProof): string {
   return [header, `index ${index}`, ...hashes.map(toBase64), '', encodeNote(note)].join('\n')
 }
 
-/** The line `extra` is left out: nothing vouches for it. */
+/** Decodes a proof. Ignores the line `extra`, which nothing authenticates. */
 export function decodeLogProof(bytes: Uint8Array): LogProof {
   wellFormed(bytes.length <= logProofBytesMax, `log proof: more than ${logProofBytesMax} bytes`)
   const text = decodeText(bytes)

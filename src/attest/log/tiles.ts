@@ -1,22 +1,22 @@
-// Tiles of a log (C2SP tlog-tiles): the resources that serve its hashes and entries, each with a path of its own. Pure.
+// Tiles of a log (C2SP tlog-tiles): the resources that serve its hashes and entries, each with its own path. Pure.
 
 import { concat } from '../../base/bytes.ts'
 import { wellFormed } from '../malformed.ts'
 
 export const tileHashes = 256
 export const tileBytes = tileHashes * 32
-/** Longest entry: its length is a u16. */
+/** Longest entry in bytes: its length is a u16. */
 export const entryBytesMax = 65_535
 
 export type Tile = {
-  /** From 0 on for hashes; 'entries' for bundles of entries. */
+  /** Level of hashes, from 0; 'entries' for bundles of entries. */
   readonly level: number | 'entries'
   readonly index: number
-  /** 1 to 256; fewer than 256: a partial one. */
+  /** 1 to 256. Below 256, the tile is partial. */
   readonly width: number
 }
 
-/** `tile/0/x001/x234/067.p/8`, below the log's prefix. */
+/** Returns the path below the log's prefix: `tile/0/x001/x234/067.p/8`. */
 export function tilePath({ level, index, width }: Tile): string {
   const digits = `${index}`.padStart(Math.ceil(`${index}`.length / 3) * 3, '0')
   const parts = digits.match(/.{3}/g) ?? []
@@ -24,7 +24,7 @@ export function tilePath({ level, index, width }: Tile): string {
   return `tile/${level}/${path}${width === tileHashes ? '' : `.p/${width}`}`
 }
 
-/** Null for any other path: each tile has one spelling. */
+/** Parses a path. Null for any other path: each tile has exactly one spelling. */
 export function tileAt(path: string): Tile | null {
   const [, level = '', index = '', width] =
     /^tile\/(0|[1-9][0-9]?|entries)\/((?:x[0-9]{3}\/){0,5}[0-9]{3})(?:\.p\/([1-9][0-9]{0,2}))?$/.exec(path) ?? []
@@ -38,16 +38,16 @@ export function tileAt(path: string): Tile | null {
   return isTile && tilePath(tile) === path ? tile : null
 }
 
-/** The last that an index of 53 bits has. */
+/** The last level that a tree with indices of 53 bits has. */
 const levelMax = 6
 
-/** Tiles of a level in a tree of this size: how wide each is; 0 where there is none. */
+/** Returns the width of a tile in a tree of this size; 0 if the tile does not exist. */
 export function tileWidth(size: number, { level, index }: Pick<Tile, 'level' | 'index'>): number {
   const hashes = Math.floor(size / tileHashes ** (level === 'entries' ? 0 : level))
   return Math.max(0, Math.min(tileHashes, hashes - index * tileHashes))
 }
 
-/** Each with its length in front, as a big-endian u16. */
+/** Encodes entries, each preceded by its length as a big-endian u16. */
 export function encodeEntries(entries: readonly Uint8Array[]): Uint8Array {
   return concat(
     ...entries.flatMap(entry => {
@@ -57,7 +57,7 @@ export function encodeEntries(entries: readonly Uint8Array[]): Uint8Array {
   )
 }
 
-/** Throws Malformed unless there are exactly `count`. */
+/** Decodes entries. Throws Malformed unless there are exactly `count`. */
 export function decodeEntries(bytes: Uint8Array, count: number): Uint8Array[] {
   const entries: Uint8Array[] = []
   let at = 0

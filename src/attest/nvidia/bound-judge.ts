@@ -1,7 +1,7 @@
-// Judges the evidence of a VM's GPUs, in the VM before it serves and by relying parties afterwards. Pure, and never
-// throws for bad evidence.
+// Judges the evidence of a VM's GPUs: in the VM before it serves, and by relying parties afterwards. Pure. Never throws
+// for bad evidence.
 //
-// A VM has neither manifests nor OCSP responses (noFiles): it leaves their checks to relying parties, who have them.
+// A VM has neither manifests nor OCSP responses (noFiles). It leaves their checks to relying parties, which have them.
 
 import { type Parsed, parsed } from '../malformed.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../verdict.ts'
@@ -10,7 +10,7 @@ import { type GpuEvidenceQuestion, type GpuFiles, type GpuVerdict, judgeGpus } f
 
 export type BoundQuestion = Omit<GpuEvidenceQuestion, 'evidence' | 'devtools'> & {
   readonly bytes: Uint8Array
-  /** As workload.json requires. */
+  /** Number of GPUs, from workload.json. */
   readonly count: number
 }
 
@@ -19,13 +19,13 @@ export type BoundVerdict = Verdict & Pick<GpuVerdict, 'simulated' | 'gpus'>
 const formatName = 'gpu-format'
 const countName = 'gpu-count'
 
-/** Checks that no evidence can pass without manifests, and without OCSP responses. */
+/** Checks that cannot pass without manifests, and checks that cannot pass without OCSP responses. */
 const OPEN = {
   rims: ['gpu-driver-rim', 'gpu-vbios-rim', 'gpu-rim-indices', 'gpu-measurements'],
   ocsp: ['gpu-chain-ocsp', 'gpu-rim-ocsp'],
 } as const
 
-/** Asks for the files only where the evidence can be read. */
+/** Judges evidence. Calls `filesOf` only if the evidence is readable. */
 export function judgeBoundGpus(question: BoundQuestion, filesOf: () => GpuFiles): BoundVerdict {
   const read = parsed(() => readBoundGpuEvidence(question.bytes))
   if (!read.ok) return { ...verdict(unreadChecks(read)), simulated: false, gpus: [] }
@@ -46,7 +46,7 @@ function unreadChecks(read: Parsed<BoundGpuEvidence>): Check[] {
   return [fail(formatName, read.ok ? '' : read.reason), notChecked(countName, 'the evidence cannot be read', true)]
 }
 
-/** A check is open as long as none of its files are given; one that fails fails all the same. */
+/** Makes a check optional while its files are missing. A failed check still fails. */
 function opened(made: Check, { rims, hasOcsp }: GpuFiles): Check {
   if (made.outcome !== 'not-checked' || !made.required) return made
   const name = made.name.slice(made.name.indexOf('/') + 1)

@@ -1,5 +1,5 @@
-// Evidence of the GPUs of one VM, as its receipts carry it: made for a nonce that follows from the statement's, and
-// named by the statement's digest of it. Pure; throws Malformed.
+// Evidence of the GPUs of one VM, as its receipts contain it: made for a nonce derived from the statement's, and bound
+// by its digest in the statement. Pure; throws Malformed.
 //
 // { "format": "strongroom/gpu-evidence/v1", "devtools": "off", "evidences": [as nvattest writes them] }
 
@@ -10,10 +10,10 @@ import { wellFormed } from '../malformed.ts'
 import { type GpuEvidence, readGpuEvidence } from './evidence.ts'
 
 export const gpuEvidenceFormat = 'strongroom/gpu-evidence/v1'
-/** Eight GPUs take about 160 KiB. */
+/** Size limit. The evidence of eight GPUs takes about 160 KiB. */
 export const gpuEvidenceBytesMax = 512 * 1024
 
-/** DevTools mode as the driver in the guest says: a report has no word of it. */
+/** DevTools mode as reported by the driver in the guest, because a GPU's report does not include it. */
 export const DEVTOOLS = ['off', 'on', 'unknown'] as const
 export type Devtools = (typeof DEVTOOLS)[number]
 
@@ -33,8 +33,8 @@ export function readBoundGpuEvidence(bytes: Uint8Array): BoundGpuEvidence {
 const nonceDomain = 'strongroom/gpu-nonce/v1\0'
 
 /**
- * The 32 bytes for which each GPU makes its report: SHA-256 of the domain, the statement's nonce and its keysDigest, so
- * that reports made for another VM answer no nonce of this one.
+ * Returns the 32-byte nonce of the GPUs' reports: SHA-256 of the domain, the statement's nonce and its keysDigest.
+ * Reports made for another VM therefore never match a nonce of this VM.
  */
 export function gpuNonce({ nonce, keysDigest }: { readonly nonce: Uint8Array; readonly keysDigest: Uint8Array }) {
   return sha256(concat(utf8(nonceDomain), nonce, keysDigest))

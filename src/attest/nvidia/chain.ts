@@ -1,4 +1,4 @@
-// Certificate chains of NVIDIA's: of a GPU's attestation key, of a manifest's signer, of an OCSP responder. Pure.
+// NVIDIA's certificate chains: for a GPU's attestation key, a manifest's signer, and an OCSP responder. Pure.
 
 import { booleanOf, byteInteger, DerFields, readSequence, TAG } from '../encoding/der.ts'
 import { parsed, wellFormed } from '../malformed.ts'
@@ -7,16 +7,16 @@ import { type Certificate, commonNameOf, decodeCertificate, isSame, keyUsageOf, 
 import type { DecodedRoot } from './roots.ts'
 import { isIssuedBy, type VerifyP384 } from './signature.ts'
 
-/** A GPU has five certificates, its root among them, and a manifest four. */
+/** Longest chain. A GPU has five certificates including its root; a manifest has four. */
 const chainMax = 8
 
 export type Chain = {
-  /** From the leaf to the root, which is the trusted one. */
+  /** Path from the leaf to the trusted root, inclusive. */
   readonly path: readonly [leaf: Certificate, issuer: Certificate, ...above: Certificate[]]
   readonly simulated: boolean
 }
 
-/** Certificates from the leaf upwards, with or without their root. Throws Malformed. */
+/** Decodes a chain from the leaf upwards, with or without its root. Throws Malformed. */
 export function decodeChain(ders: readonly Uint8Array[], what: string): readonly Certificate[] {
   wellFormed(ders.length >= 1 && ders.length <= chainMax, `${what}: ${ders.length} certificates, at most ${chainMax}`)
   return ders.map((der, at) => {
@@ -64,7 +64,7 @@ export function checkChain(
 
 type Path = Chain['path']
 
-/** The path to a trusted root, or why there is none. */
+/** Returns the path to a trusted root, or the reason that there is none. */
 function rootOf(
   certificates: readonly Certificate[],
   roots: readonly DecodedRoot[],
@@ -82,7 +82,7 @@ function rootOf(
   return { path: [leaf, issuer, ...more], root }
 }
 
-/** RFC 5280 section 6.1, for a path without policies and name constraints. */
+/** Validates a path without policies and name constraints (RFC 5280 section 6.1). Null if it is valid. */
 function pathFault(path: Path, verify: VerifyP384): string | null {
   for (const [at, certificate] of path.entries()) {
     const name = commonNameOf(certificate.subject)
@@ -91,7 +91,7 @@ function pathFault(path: Path, verify: VerifyP384): string | null {
     if (certificate.publicKey.kind !== 'p-384') return `${name}: not a key on P-384`
     const constraints = constraintsOf(certificate)
     if (at > 0 !== constraints.isAuthority) return `${name}: ${at > 0 ? 'not' : 'a leaf that is'} an authority`
-    // The certificates between this one and the leaf.
+    // Compare with the number of certificates between this one and the leaf.
     if (constraints.below !== null && at - 1 > constraints.below) return `${name}: too many certificates below it`
     if (at > 0 && keyUsageOf(certificate.extensions)?.certSign === false) return `${name}: may not sign certificates`
     const issuer = path[at + 1] ?? certificate
@@ -109,7 +109,7 @@ export function unknownCritical({ extensions }: Certificate): string | null {
   return null
 }
 
-/** RFC 5280 section 4.2.1.9, with the number of authorities that may stand below. */
+/** Reads basic constraints (RFC 5280 section 4.2.1.9). `below`: how many authorities may follow; null for no limit. */
 function constraintsOf({ extensions }: Certificate): { readonly isAuthority: boolean; readonly below: number | null } {
   const extension = extensions.get(OID.basicConstraints)
   if (extension === undefined) return { isAuthority: false, below: null }

@@ -1,16 +1,16 @@
-// The checks of a comparison of a GPU's measurements with manifests. Pure.
+// The checks that compare a GPU's measurements with manifests. Pure.
 
 import { type Check, notChecked } from '../verdict.ts'
 
 export type Comparison = {
   readonly checks: readonly [indices: Check, measurements: Check]
-  /** Measurements with a value for which neither manifest has one. */
+  /** Measurements that have a value in the report but none in either manifest. */
   readonly uncompared: readonly number[]
 }
 
 export const [indicesName, measurementsName] = ['gpu-rim-indices', 'gpu-measurements'] as const
 
-/** Both checks, without a manifest to compare with. */
+/** Returns both checks for a GPU without a manifest. */
 export function nothingCompared(reason: string): Comparison {
   return {
     checks: [notChecked(indicesName, reason, true), notChecked(measurementsName, reason, true)],

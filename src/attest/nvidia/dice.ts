@@ -1,4 +1,4 @@
-// The identity of the firmware that a GPU's attestation key was made for, in the key's certificate. Pure; throws
+// The identity of the firmware for which a GPU's attestation key was made, from the key's certificate. Pure; throws
 // Malformed.
 //
 // Hopper certifies a TCG CompositeDeviceID (2.23.133.5.4.1, DICE Certificate Profiles 1.0, early form: version, device
@@ -11,14 +11,14 @@ import { type Certificate, OID } from '../x509/certificate.ts'
 export type FirmwareIdentity = {
   /** SHA-384. */
   readonly fwid: Uint8Array
-  /** Flags of DiceTcbInfo under which the firmware proves nothing: `notSecure`, `recovery`, `debug`. */
+  /** DiceTcbInfo flags that make the firmware untrustworthy: `notSecure`, `recovery`, `debug`. */
   readonly weak: readonly string[]
 }
 
 const compositeDeviceId = '2.23.133.5.4.1'
 const tcbInfo = '2.23.133.5.4.1.1'
 
-/** Null for a certificate that names no firmware. */
+/** Returns the firmware identity; null if the certificate contains none. */
 export function firmwareIdentityOf({ extensions }: Certificate): FirmwareIdentity | null {
   const composite = extensions.get(compositeDeviceId)
   const info = extensions.get(tcbInfo)
@@ -37,12 +37,12 @@ function compositeFwid(bytes: Uint8Array): Uint8Array {
   return fwidOf(fwid.contents)
 }
 
-/** Implicit context tags of DiceTcbInfo, all optional but the FWIDs; in this order. */
+/** Implicit context tags of DiceTcbInfo, in order. All except the FWIDs are optional. */
 const FIELDS = {
   ...{ vendor: 0x80, model: 0x81, version: 0x82, svn: 0x83, layer: 0x84, index: 0x85 },
   ...{ fwids: 0xa6, flags: 0x87, vendorInfo: 0x88, type: 0x89 },
 } as const
-/** Bit numbers of OperationalFlags, from the first byte's highest bit. */
+/** Bit numbers of OperationalFlags, counted from the first byte's highest bit. */
 const WEAK = { notSecure: 1, recovery: 2, debug: 3 } as const
 
 function tcbInfoOf(bytes: Uint8Array): FirmwareIdentity {

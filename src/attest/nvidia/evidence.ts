@@ -1,8 +1,8 @@
-// Evidence of GPUs as NVIDIA's tools write it. Pure; throws Malformed.
+// Evidence of GPUs in the format of NVIDIA's tools. Pure; throws Malformed.
 //
-// One object or a list of them, or the document of `nvattest collect-evidence` around a list:
-// { "arch": "HOPPER", "nonce": HEX, "evidence": base64 of the report, "certificate": base64 of the chain in PEM }.
-// Fields beside these are let be, and the nonce is, too: the report itself has the one that counts.
+// One object, a list of them, or the document of `nvattest collect-evidence` around a list:
+//   { "arch": "HOPPER", "nonce": HEX, "evidence": base64 of the report, "certificate": base64 of the chain in PEM }.
+// Other fields are ignored, and so is the nonce: the authoritative one is in the report.
 
 import { fromBase64 } from '../../base/bytes.ts'
 import { parsedJson } from '../encoding/json.ts'
@@ -11,15 +11,15 @@ import { Malformed, wellFormed } from '../malformed.ts'
 import { reportBytesMax } from './spdm.ts'
 
 export type GpuEvidence = {
-  /** As the document says: it is compared with the certificates. */
+  /** Architecture in the document; it must match the certificates. */
   readonly arch: string
-  /** Request and response. */
+  /** SPDM request and response. */
   readonly report: Uint8Array
-  /** DER, from the leaf upwards. */
+  /** Certificates in DER, from the leaf upwards. */
   readonly certificates: readonly Uint8Array[]
 }
 
-/** GPUs of one host: the largest have 8, or 16 in one enclosure. */
+/** Limit for one host: the largest have 8 GPUs, or 16 in one enclosure. */
 const gpusMax = 32
 export const evidenceBytesMax = gpusMax * 128 * 1024
 

@@ -1,8 +1,8 @@
-// One verdict on the GPUs of a machine: their reports, their certificates, a policy, and the results of files. Pure,
-// and never throws for bad evidence. NVIDIA's own verifier is NVIDIA/nvtrust, local_gpu_verifier.
+// One verdict on the GPUs of a machine: their reports, their certificates, a policy, and the results of files. Pure.
+// Never throws for bad evidence. NVIDIA's own verifier is NVIDIA/nvtrust, local_gpu_verifier.
 //
-// verify.ts judges manifests and OCSP responses for relying parties, who have the files. A VM has none, and this module
-// does not load the code that reads them.
+// verify.ts judges manifests and OCSP responses for relying parties, which have the files. A VM has none, so this
+// module does not load the code that reads them.
 
 import { equalConstantTime } from '../../base/bytes.ts'
 import { GPU_POLICY_CHECKS } from '../check-names.ts'
@@ -23,31 +23,31 @@ import { decodeGpuReport, type GpuReport, nonceBytes } from './spdm.ts'
 
 export type GpuEvidenceQuestion = {
   readonly evidence: readonly GpuEvidence[]
-  /** 32 bytes, which every report has to have. */
+  /** Nonce of 32 bytes that every report must contain. */
   readonly nonce: Uint8Array
   readonly roots: readonly NvidiaRoots[]
   readonly policy: GpuPolicy
   readonly asOfMs: number
-  /** DevTools mode by the measured guest's software, if the evidence is bound to its own. Null if it reports none. */
+  /** DevTools mode reported by the measured guest's software, if its own evidence binds it. Null if it reports none. */
   readonly devtools: Devtools | null
   readonly verify: VerifyP384
 }
 
 export type ComparisonChecks = Omit<Comparison, 'checks'> & { readonly checks: readonly Check[] }
 
-/** Results of the manifests and OCSP responses for GPUs. */
+/** Results of manifests and OCSP responses. */
 export type GpuFiles = {
-  /** Failed checks of responses that cannot be read. */
+  /** Failed checks of unreadable responses. */
   readonly checks: readonly Check[]
   readonly rims: readonly JudgedRim[]
   readonly hasOcsp: boolean
-  /** One check of a GPU's chain. */
+  /** Checks the revocation of a GPU's chain. */
   readonly checkRevocation: (name: string, chain: Chain | null) => Check
-  /** Measurements against the manifests of the GPU's driver and VBIOS. */
+  /** Compares measurements with the manifests of the GPU's driver and VBIOS. */
   readonly compare: (report: GpuReport, facts: GpuFacts) => ComparisonChecks
 }
 
-/** Results without any file: checks that need one stay open. */
+/** Returns the results for no files: checks that need one stay open. */
 export function noFiles(): GpuFiles {
   return {
     checks: [],
@@ -71,22 +71,22 @@ export function manifestCheckName(kind: Rim['kind']): string {
 }
 
 export type JudgedGpu = {
-  /** Trusted only in a good verdict. Null for a report or a chain that cannot be read. */
+  /** Trust these only in a good verdict. Null if the report or the chain is unreadable. */
   readonly facts: GpuFacts | null
   readonly hwmodel: string | null
-  /** By which NVIDIA names the manifest of the VBIOS. */
+  /** Board name in NVIDIA's manifest of the VBIOS. */
   readonly board: string | null
   readonly uncompared: readonly number[]
 }
 
 export type GpuVerdict = Verdict & {
-  /** Some chain ends at a root that is not NVIDIA's. */
+  /** True if any chain ends at a root that is not NVIDIA's. */
   readonly simulated: boolean
   readonly gpus: readonly JudgedGpu[]
   readonly rims: readonly (Pick<Rim, 'kind' | 'version' | 'product'> | null)[]
 }
 
-/** Throws Malformed for roots that cannot be read, which are the relying party's own. */
+/** Judges GPUs. Throws Malformed if a root, which the relying party supplies, is unreadable. */
 export function judgeGpus(question: GpuEvidenceQuestion, files: GpuFiles): GpuVerdict {
   const roots = decodeRoots(question.roots)
   const { rims } = files
@@ -106,7 +106,7 @@ export function judgeGpus(question: GpuEvidenceQuestion, files: GpuFiles): GpuVe
   }
 }
 
-/** One GPU that answers for all would pass for as many as its report stands in the list. */
+/** Requires distinct GPUs. Otherwise one GPU, listed several times, could pass as several. */
 function distinctCheck(facts: readonly (GpuFacts | null)[]): Check {
   const serials = facts.flatMap(known => (known === null ? [] : [known.deviceSerial]))
   return check('gpu-distinct', new Set(serials).size === serials.length, 'one GPU stands in it twice')
@@ -175,7 +175,7 @@ function reportChecks(
   ]
 }
 
-/** The leaf is made for one firmware, which early reports of Hopper do not name. */
+/** Compares the firmware that the leaf certifies with the report's. Early reports of Hopper contain none. */
 function firmwareCheck(name: string, leaf: Certificate, fwid: Uint8Array | null): Check {
   const certified = parsed(() => firmwareIdentityOf(leaf))
   if (!certified.ok) return fail(name, certified.reason)
@@ -186,7 +186,7 @@ function firmwareCheck(name: string, leaf: Certificate, fwid: Uint8Array | null)
   return check(name, equalConstantTime(fwid, expected), 'the certificate was made for other firmware')
 }
 
-/** Names of chips, like GH100 or GB202, in NVIDIA's certificates and manifests. */
+/** Returns the architecture of a chip name, such as GH100 or GB202, in NVIDIA's certificates and manifests. */
 export function architectureOf(name: string): Architecture | null {
   if (/^GH\d{2}[\dA-Z](?: |$)/.test(name)) return 'HOPPER'
   return /^GB\d{2}[\dA-Z](?: |$)/.test(name) ? 'BLACKWELL' : null
@@ -201,7 +201,7 @@ function factsOf({ fields }: GpuReport, { path }: Chain): GpuFacts | null {
     driverVersion: fields.driverVersion,
     vbiosVersion: fields.vbiosVersion,
     mode: fields.mode,
-    // As in NVIDIA's tokens.
+    // Decimal, as in NVIDIA's tokens.
     ueid: BigInt(`0x${leaf.serial}`).toString(),
     deviceSerial: device.serial.toUpperCase(),
   }
@@ -214,8 +214,8 @@ function architectureCheck({ arch }: GpuEvidence, facts: GpuFacts | null): Check
 }
 
 /**
- * Neither reports nor NVIDIA's overall result say whether a GPU is in DevTools mode, in which others can read its
- * memory. Its driver knows (NVML, devToolsMode), and only software in a measured guest can be believed about it.
+ * Neither reports nor NVIDIA's overall result include DevTools mode, in which others can read a GPU's memory. Only its
+ * driver reports it (NVML, devToolsMode), and only measured guest software is trustworthy about it.
  */
 function devtoolsCheck({ devtools }: GpuPolicy, said: Devtools | null): Check {
   const name = 'gpu-devtools'

@@ -1,4 +1,4 @@
-// Manifests and OCSP responses that a relying party saved, each with its checks. Pure, and never throws.
+// Manifests and OCSP responses that a relying party saved, each with its checks. Pure. Never throws.
 
 import { Malformed, parsed } from '../malformed.ts'
 import { type Check, check, fail, notChecked, pass, verdict } from '../verdict.ts'
@@ -63,7 +63,7 @@ export function judgeRim(bytes: Uint8Array, question: RimQuestion): JudgedRim {
   return { rim, simulated: chain?.simulated === true, checks: all }
 }
 
-/** Responses that can be read, and a failed check for each of the others. */
+/** Returns the readable responses, and a failed check for each of the others. */
 export function readResponses(files: readonly Uint8Array[]): {
   readonly responses: readonly OcspResponse[]
   readonly checks: readonly Check[]

@@ -1,4 +1,4 @@
-// A GPU's measurements against the manifests of its driver and its VBIOS. Pure.
+// Compares a GPU's measurements with the manifests of its driver and its VBIOS. Pure.
 
 import { equalConstantTime } from '../../base/bytes.ts'
 import { isZero } from '../encoding/layout.ts'
@@ -7,7 +7,7 @@ import { type Comparison, indicesName, measurementsName } from './comparison.ts'
 import type { Golden, Rim } from './rim.ts'
 import type { GpuReport } from './spdm.ts'
 
-/** NVIDIA's verifier leaves this one out where the video decoder is off. */
+/** NVIDIA's verifier skips this measurement if the video decoder is off. */
 const nvdecIndex = 35
 
 export function compareMeasurements({ measurements, fields }: GpuReport, driver: Rim, vbios: Rim): Comparison {

@@ -1,5 +1,5 @@
-// OCSP responses that were saved (RFC 6960, section 4.2). Pure; decodeOcsp throws Malformed. A response says of which
-// certificates it knows the state; revocation.ts decides what follows.
+// Saved OCSP responses (RFC 6960, section 4.2). Pure; decodeOcsp throws Malformed. A response lists the states of
+// certificates; revocation.ts decides what follows.
 
 import { sha1 } from '@noble/hashes/legacy.js'
 import {
@@ -55,13 +55,15 @@ export type OcspResponse = {
   readonly certificates: readonly Certificate[]
 }
 
-/** Implicit and explicit tags of RFC 6960 that certificates do not use. */
+/** Implicit and explicit tags of RFC 6960 that do not occur in certificates. */
 const OCSP_TAG = { enumerated: 0x0a, good: 0x80, revoked: 0xa1, unknown: 0x82 } as const
 const basicResponse = '1.3.6.1.5.5.7.48.1.1'
-/** Its nonce is its requester's, who was not the relying party: it proves nothing here, and is let be. */
+/** Ignored: the nonce was chosen by the requester, who was not the relying party, and proves nothing here. */
 const nonceExtension = '1.3.6.1.5.5.7.48.1.2'
 
-/** Names of issuers and keys are hashed with what the requester chose; nothing rests on SHA-1's strength here. */
+/**
+ * Hashes of names and keys of issuers, as the requester chose. Security does not depend on the strength of SHA-1 here.
+ */
 const HASHES: Readonly<Record<string, Hash>> = {
   '1.3.14.3.2.26': sha1,
   '2.16.840.1.101.3.4.2.1': sha256,
@@ -102,7 +104,7 @@ function certificatesOf(wrapped: Der, what: string): readonly Certificate[] {
 
 function dataOf(data: Der, what: string): Pick<OcspResponse, 'responder' | 'singles'> {
   const fields = new DerFields(readAll(data.contents, what), what)
-  // Version 1 is the default, which DER leaves out.
+  // DER omits the default, version 1.
   const name = fields.optional(TAG.context1)
   const key = name === null ? fields.take(TAG.context2, 'responder') : null
   fields.take(TAG.generalizedTime, 'producedAt')
@@ -156,7 +158,7 @@ function refuseCritical(wrapped: Der | null, what: string): void {
   }
 }
 
-/** The response's answer for this certificate; null without one. */
+/** Returns the state of this certificate in the response; null if the response does not list it. */
 export function stateIn({ singles }: OcspResponse, certificate: Certificate, issuer: Certificate): Single | null {
   const key = issuer.publicKey
   if (key.kind !== 'p-384') return null
@@ -170,8 +172,9 @@ export function stateIn({ singles }: OcspResponse, certificate: Certificate, iss
 }
 
 /**
- * Whether one of these authorities signed it, or a certificate in it that one of them issued for OCSP. `authorities`
- * stand above the certificate in question: NVIDIA's own verifier takes a responder of any of them. Never throws.
+ * Reports whether one of these authorities signed the response, directly or through a certificate issued for OCSP.
+ * `authorities` are those above the certificate in question: NVIDIA's verifier accepts a responder of any of them.
+ * Never throws.
  */
 export function isAuthentic(response: OcspResponse, authorities: readonly Certificate[], asOfMs: number): boolean {
   try {
@@ -195,7 +198,7 @@ function isNamed({ responder }: OcspResponse, { subject, publicKey }: Certificat
   return publicKey.kind === 'p-384' && isSame(responder.sha1, sha1(publicKey.point))
 }
 
-/** Whether an authority lets this certificate sign its OCSP responses (RFC 6960 section 4.2.2.2). Throws Malformed. */
+/** Reports whether the certificate may sign OCSP responses (RFC 6960 section 4.2.2.2). Throws Malformed. */
 export function isOcspSigner(certificate: Certificate): boolean {
   const usage = certificate.extensions.get(extendedKeyUsage)
   if (usage === undefined || unknownCritical(certificate) !== null) return false

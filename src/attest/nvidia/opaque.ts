@@ -1,30 +1,30 @@
-// The opaque data of a GPU's report: what NVIDIA's firmware says besides measurements. Pure; throws Malformed.
+// The opaque data of a GPU's report: the firmware's fields besides measurements. Pure; throws Malformed.
 //
 // A list of type (u16), length (u16) and value, little-endian. Types and meanings are those of NVIDIA's own verifier
-// (NVIDIA/nvtrust, local_gpu_verifier, spdm_msrt_resp_msg.py). A type that it does not know is refused here too: it may
-// say something that changes what the rest means.
+// (NVIDIA/nvtrust, local_gpu_verifier, spdm_msrt_resp_msg.py). A type that NVIDIA's verifier does not list is rejected,
+// because it could change the meaning of the rest.
 
 import { concat, toHex } from '../../base/bytes.ts'
 import { reader } from '../encoding/reader.ts'
 import { wellFormed } from '../malformed.ts'
 
 /**
- * SPT and MPT: passthrough of one or several GPUs in confidential mode; PPCIE: protected PCIe, in which NVLink is not
- * encrypted. Older firmware does not say.
+ * SPT and MPT: passthrough of one or several GPUs in confidential mode. PPCIE: protected PCIe, in which NVLink is not
+ * encrypted. Older firmware does not report its mode.
  */
 export const GPU_MODES = ['SPT', 'MPT', 'PPCIE', 'unsaid'] as const
 export type GpuMode = (typeof GPU_MODES)[number]
 
 export type GpuFields = {
   readonly driverVersion: string
-  /** Like 96.00.9F.00.01. */
+  /** VBIOS version, such as 96.00.9F.00.01. */
   readonly vbiosVersion: string
   readonly mode: GpuMode
-  /** Whether measurement 35 means anything (`isNvdecMeasured`). */
+  /** Whether measurement 35 is meaningful (`isNvdecMeasured`). */
   readonly isNvdecMeasured: boolean
-  /** SHA-384 of the firmware; null where the report does not name it. */
+  /** SHA-384 of the firmware; null if the report does not contain it. */
   readonly fwid: Uint8Array | null
-  /** Project, its SKU and the chip's SKU, by which NVIDIA names the manifest of a VBIOS; null where one is missing. */
+  /** Project, its SKU and the chip's SKU, which select NVIDIA's manifest of the VBIOS; null if one is missing. */
   readonly board: string | null
 }
 
@@ -42,7 +42,7 @@ const TYPES = {
 } as const
 type KnownField = keyof typeof TYPES
 
-/** Every type that NVIDIA's verifier names. */
+/** Accepts every type that NVIDIA's verifier lists. */
 const isNamed = (type: number) => (type >= 1 && type <= 25) || (type >= 32 && type <= 36)
 const dataVersionMax = 1
 const ON = 0xaa
@@ -105,14 +105,14 @@ function isOn(value: Uint8Array, what: string): boolean {
   return status === ON
 }
 
-/** Four bytes of a little-endian word, and one more after it. */
+/** Formats the four bytes of a little-endian word, then one more byte. */
 function vbiosVersionOf(value: Uint8Array): string {
   wellFormed(value.length === 8, `GPU report: a VBIOS version of ${value.length} bytes`)
   const parts = concat(value.slice(0, 4).reverse(), value.slice(4, 5))
   return Array.from(parts, byte => toHex(Uint8Array.of(byte)).toUpperCase()).join('.')
 }
 
-/** Text that ends with zero bytes. It is shown, and compared with a manifest's. */
+/** Decodes text padded with zero bytes. It is shown to people, and compared with a manifest's. */
 function decodePaddedText(value: Uint8Array, what: string): string {
   const end = value.indexOf(0)
   const text = String.fromCharCode(...(end < 0 ? value : value.subarray(0, end)))

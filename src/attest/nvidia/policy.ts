@@ -25,13 +25,13 @@ const policyKind = object({
   driverVersions: orAny(listOf(driverVersion)),
   vbiosVersions: orAny(listOf(vbiosVersion)),
   modes: orAny(listOf(oneOf(GPU_MODES))),
-  /** Serial numbers of attestation keys' certificates, as NVIDIA's tokens have them; other firmware, other ueid. */
+  /** Serial numbers of attestation keys' certificates, as in NVIDIA's tokens. A firmware update changes the ueid. */
   ueids: orAny(listOf(ueid)),
-  /** Serial numbers of device certificates, which stay with the GPU. */
+  /** Serial numbers of device certificates, which stay the same for a GPU. */
   deviceSerials: orAny(listOf(deviceSerial)),
-  /** Greatest age of an OCSP response. */
+  /** Maximum age of an OCSP response, in seconds. */
   ocspMaximumAgeSeconds: orAny(integer(366 * 86_400, 1)),
-  /** 'refuse': nothing in a report says that a GPU is not in DevTools mode, so that no report alone passes. */
+  /** 'refuse': requires proof that DevTools mode is off. A report cannot prove it, so no report passes on its own. */
   devtools: oneOf(['refuse', 'any']),
 })
 
@@ -43,20 +43,22 @@ export const gpuPolicySchema: { readonly [keyword: string]: unknown } = {
   ...policyKind.schema,
 }
 
-/** Takes the text, in which no name may stand twice, or what a strict reader made of it. */
+/** Parses a policy given as text, in which a duplicate name is an error, or as the result of a strict reader. */
 export function parseGpuPolicy(json: unknown): GpuPolicy {
   const bytes = typeof json === 'string' ? utf8(json) : json
   return policyKind.parse(bytes instanceof Uint8Array ? parsedJson('GPU policy', bytes) : json, 'gpu policy')
 }
 
-/** Without a policy of the relying party's: genuine and fresh, whatever GPU and version it is. */
+/**
+ * The policy if the relying party has none: GPUs must be genuine and the evidence fresh, whatever model and version.
+ */
 export function defaultGpuPolicy(): GpuPolicy {
   const any = ['architectures', 'driverVersions', 'vbiosVersions', 'modes', 'ueids', 'deviceSerials']
   const open = Object.fromEntries(any.map(name => [name, 'any']))
   return parseGpuPolicy({ format, ...open, ocspMaximumAgeSeconds: 86_400, devtools: 'refuse' })
 }
 
-/** Properties of a GPU, as its evidence says. */
+/** Properties of a GPU according to its evidence. */
 export type GpuFacts = {
   readonly architecture: Architecture
   readonly driverVersion: string

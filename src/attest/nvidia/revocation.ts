@@ -1,4 +1,4 @@
-// Whether the certificates of a chain are revoked, from saved OCSP responses at a given time. Pure.
+// Checks the revocation of a chain's certificates with saved OCSP responses, at a given time. Pure.
 
 import { type Check, fail, notChecked, pass } from '../verdict.ts'
 import { type Certificate, commonNameOf } from '../x509/certificate.ts'
@@ -8,12 +8,12 @@ import { isAuthentic, type OcspResponse, stateIn } from './ocsp.ts'
 export type RevocationQuestion = {
   readonly responses: readonly OcspResponse[]
   readonly asOfMs: number
-  /** Greatest age of a response; 'any': certificates without one pass, revoked ones never do. */
+  /** Maximum age of a response. 'any': certificates without a response pass too; revoked ones never pass. */
   readonly maximumAgeMs: number | 'any'
 }
 
 /**
- * One check. NVIDIA's responder does not know a GPU's own leaf, because the GPU issued it: `from` 1 leaves it out. The
+ * Checks a chain. NVIDIA's responder has no entry for a GPU's own leaf, because the GPU issued it: `from` 1 skips it. A
  * root cannot be revoked.
  */
 export function checkRevocation(
@@ -35,7 +35,7 @@ export function checkRevocation(
   return notChecked(name, open.join('; '), question.maximumAgeMs !== 'any')
 }
 
-/** Null if it is not revoked. A revocation counts however old it is. */
+/** Returns the fault of a certificate; null if it is not revoked. A revocation counts whatever its age. */
 function stateOf(
   certificate: Certificate,
   authorities: readonly Certificate[],

@@ -1,36 +1,36 @@
-// Reference integrity manifests of NVIDIA's: which measurements a driver or a VBIOS must have. Pure; throws Malformed.
+// NVIDIA's reference integrity manifests: the measurements that a driver or a VBIOS must have. Pure; throws Malformed.
 //
-// SWID tags (ISO/IEC 19770-2:2015) in the profile of TCG's Reference Integrity Manifest Information Model 1.01, with
-// an XML signature. The caller parses the XML: this library needs only `SignedXml`, so it includes no XML parser.
+// SWID tags (ISO/IEC 19770-2:2015) in the profile of TCG's Reference Integrity Manifest Information Model 1.01, with an
+// XML signature. The caller parses the XML: this library needs only `SignedXml`, so it includes no XML parser.
 
 import { fromHex } from '../../base/bytes.ts'
 import { wellFormed } from '../malformed.ts'
 
-/** An element of the canonical form that a signature covers. Text is left out: manifests have none. */
+/** An element of the canonical form that a signature covers. Text is omitted, because manifests contain none. */
 export type XmlElement = {
   readonly namespace: string
   readonly name: string
-  /** Unqualified names as they are, qualified ones as `{namespace}name`. Declarations of namespaces are none. */
+  /** Unqualified names unchanged, qualified ones as `{namespace}name`. Namespace declarations are omitted. */
   readonly attributes: ReadonlyMap<string, string>
   readonly children: readonly XmlElement[]
 }
 
-/** A document with one enveloped signature over the whole of it. */
+/** A document with one enveloped signature that covers all of it. */
 export type SignedXml = {
-  /** DER, from the signer upwards. */
+  /** Certificates in DER, from the signer upwards. */
   readonly certificates: readonly Uint8Array[]
   /**
-   * The document's root, read from the very bytes whose digest is signed. Throws Malformed unless `isSigned` accepts
-   * the canonical SignedInfo and its signature (R and S), and the digest is the document's.
+   * Returns the document's root, read from exactly the bytes whose digest is signed. Throws Malformed unless `isSigned`
+   * accepts the canonical SignedInfo and its signature (R and S), and the digest matches the document.
    */
   readonly verify: (isSigned: (bytes: Uint8Array, signature: Uint8Array) => boolean) => XmlElement
 }
 
-/** Reads such a document, and throws Malformed for any other. */
+/** Reads a signed document. Throws Malformed for any other. */
 export type ReadSignedXml = (bytes: Uint8Array) => SignedXml
 
 export type Golden = {
-  /** Values that the measurement may have. */
+  /** Allowed values of the measurement. */
   readonly values: readonly Uint8Array[]
   readonly name: string
 }
@@ -38,13 +38,13 @@ export type Golden = {
 export type Rim = {
   readonly kind: 'driver' | 'vbios'
   readonly version: string
-  /** The chip, like GH100. */
+  /** Chip name, such as GH100. */
   readonly product: string
-  /** Active measurements by index; the others mean nothing. */
+  /** Active measurements by index; the others have no meaning. */
   readonly golden: ReadonlyMap<number, Golden>
 }
 
-/** Real ones have 21 KiB. */
+/** Size limit. Real manifests have 21 KiB. */
 export const rimBytesMax = 256 * 1024
 
 const SWID = 'http://standards.iso.org/iso/19770/-2/2015/schema.xsd'
@@ -52,7 +52,7 @@ const SHA384 = 'http://www.w3.org/2001/04/xmlenc#sha384'
 const resourcesMax = 256
 const alternativesMax = 64
 
-/** A driver's like 550.90.07, a VBIOS's like 96.00.9F.00.01: a manifest says which of the two it is by nothing else. */
+/** Version patterns of drivers (550.90.07) and VBIOSes (96.00.9F.00.01). Only the version shows a manifest's kind. */
 const VERSIONS = {
   driver: /^[0-9]{3}(?:\.[0-9]{1,4}){1,3}$/,
   vbios: /^[0-9A-F]{2}(?:\.[0-9A-F]{2}){4}$/,

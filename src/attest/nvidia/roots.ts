@@ -1,7 +1,7 @@
-// The roots that GPU evidence is verified to: NVIDIA's own unless a caller adds simulated ones. Pure.
+// The roots for GPU evidence: NVIDIA's own, unless a caller adds simulated ones. Pure.
 //
-// Both certificates stand in NVIDIA/nvtrust (guest_tools/gpu_verifiers/local_gpu_verifier/src/verifier/certs, commit
-// 02817309, Apache-2.0); each real chain carries its root, too. Their SHA-256 fingerprints are pinned in
+// Both certificates are from NVIDIA/nvtrust (guest_tools/gpu_verifiers/local_gpu_verifier/src/verifier/certs, commit
+// 02817309, Apache-2.0); real chains contain their root too. Their SHA-256 fingerprints are pinned in
 // test/attest/nvidia/roots.test.ts.
 
 /// <reference path="../encoding/pem.d.ts" />
@@ -19,18 +19,18 @@ export type NvidiaRoots = {
   readonly rim: PemOrDer
 }
 
-/** NVIDIA Device Identity CA and NVIDIA CoRIM signing Root CA. */
+/** NVIDIA Device Identity CA, and NVIDIA CoRIM signing Root CA. */
 export const NVIDIA_ROOTS: NvidiaRoots = { device, rim }
 
 export type DecodedRoot = {
   readonly certificate: Certificate
-  /** True for every certificate that is not byte for byte NVIDIA's. */
+  /** True unless both certificates equal NVIDIA's byte for byte. */
   readonly simulated: boolean
 }
 
 export type DecodedRoots = { readonly [Role in keyof NvidiaRoots]: readonly DecodedRoot[] }
 
-/** Throws Malformed: a root that cannot be read is a mistake of the relying party's. */
+/** Decodes roots. Throws Malformed if one is unreadable, which is a mistake of the relying party. */
 export function decodeRoots(trusted: readonly NvidiaRoots[]): DecodedRoots {
   const decode = (role: keyof NvidiaRoots) => {
     const nvidia = onlyOne(NVIDIA_ROOTS[role])

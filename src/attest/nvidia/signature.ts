@@ -1,15 +1,15 @@
-// ECDSA on P-384 with SHA-384, the one algorithm that NVIDIA signs with: certificates, OCSP responses, SPDM reports and
-// XML. Pure: the caller brings the curve, the runtime's or that of portable-p384.ts. Synchronous, because a library for
-// XML signatures asks while it works.
+// ECDSA on P-384 with SHA-384, NVIDIA's only signature algorithm: for certificates, OCSP responses, SPDM reports and
+// XML. Pure: the caller supplies the curve, from the runtime or portable-p384.ts. Synchronous, because the XML
+// signature library requires a synchronous result.
 
 import type { Certificate, SignatureAlgorithm } from '../x509/certificate.ts'
 import { rawSignature } from '../x509/ecdsa.ts'
 
 const scalarBytes = 48
-/** R and S, big-endian (SPDM, DSP0274 1.1, section 10.11; XML Signature 1.1, section 6.4.3). */
+/** Length of R and S, big-endian (SPDM, DSP0274 1.1, section 10.11; XML Signature 1.1, section 6.4.3). */
 export const signatureBytes = 2 * scalarBytes
 
-/** Whether R and S, 48 bytes each, sign these bytes under an uncompressed point. Throws where they cannot. */
+/** Reports whether R and S, 48 bytes each, sign these bytes under an uncompressed point. Throws if they cannot. */
 export type VerifyP384 = (signature: Uint8Array, bytes: Uint8Array, point: Uint8Array) => boolean
 
 type Signed = {
@@ -18,7 +18,7 @@ type Signed = {
   readonly signature: Uint8Array
 }
 
-/** Whether R and S sign these bytes under this certificate's key. Never throws. */
+/** Reports whether R and S sign these bytes under this certificate's key. Never throws. */
 export function isSignedByKeyOf(
   certificate: Certificate,
   bytes: Uint8Array,
@@ -30,12 +30,12 @@ export function isSignedByKeyOf(
   try {
     return verify(signature, bytes, key.point)
   } catch {
-    // A point that is not on the curve, a scalar that is zero or beyond the order.
+    // The point is not on the curve, or a scalar is zero or beyond the order.
     return false
   }
 }
 
-/** Whether a certificate or an OCSP response is signed by this issuer. Never throws. */
+/** Reports whether this issuer signed a certificate or an OCSP response. Never throws. */
 export function isIssuedBy(signed: Signed, issuer: Certificate, verify: VerifyP384): boolean {
   if (signed.signatureAlgorithm !== 'ecdsa-sha384') return false
   const raw = rawSignature(signed.signature, scalarBytes)

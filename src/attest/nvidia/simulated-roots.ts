@@ -6,8 +6,8 @@ import { commonNameOf, decodeCertificate } from '../x509/certificate.ts'
 import type { NvidiaRoots } from './roots.ts'
 
 /**
- * Roots of a simulated GPU out of one PEM file: first the one of devices, then the one of manifests. Their names say
- * SIMULATED, so that neither passes for NVIDIA's where only names are shown. Throws Malformed.
+ * Reads the roots of a simulated GPU from one PEM file: the device root, then the manifest root. Throws Malformed
+ * unless their names contain SIMULATED, so that neither passes for NVIDIA's if only names are shown.
  */
 export function readSimulatedRoots(pem: PemOrDer): NvidiaRoots {
   const what = 'simulated root'

@@ -1,5 +1,5 @@
-// A GPU's attestation report: the SPDM request for its measurements, and the response, which is signed together with
-// it. Pure; throws Malformed. DMTF DSP0274 1.1, GET_MEASUREMENTS and MEASUREMENTS (sections 10.11.1 and 10.11.2).
+// A GPU's attestation report: the SPDM request for its measurements, and the response. The signature covers both. Pure;
+// throws Malformed. DMTF DSP0274 1.1, GET_MEASUREMENTS and MEASUREMENTS (sections 10.11.1 and 10.11.2).
 //
 // Hopper and Blackwell write the same form: SPDM 1.1, all measurements, SHA-384, ECDSA on P-384. They differ in the
 // opaque data (opaque.ts) and in the certificate (dice.ts).
@@ -10,16 +10,16 @@ import { type GpuFields, readOpaque } from './opaque.ts'
 import { signatureBytes } from './signature.ts'
 
 export const nonceBytes = 32
-/** Real ones have about 4 KiB. */
+/** Size limit. Real reports have about 4 KiB. */
 export const reportBytesMax = 64 * 1024
 
 export type GpuReport = {
-  /** The request's nonce, which the relying party chose. */
+  /** The request's nonce, chosen by the relying party. */
   readonly nonce: Uint8Array
-  /** By the index that manifests use, which is one less than SPDM's. */
+  /** Measurements by their index in manifests, which is one less than SPDM's. */
   readonly measurements: ReadonlyMap<number, Uint8Array>
   readonly fields: GpuFields
-  /** Request and response without the signature. */
+  /** Request and response without the signature: the bytes that it covers. */
   readonly signedBytes: Uint8Array
   /** R and S. */
   readonly signature: Uint8Array
@@ -27,7 +27,7 @@ export type GpuReport = {
 
 const REQUEST = { version: 0x11, code: 0xe0, signed: 0x01, allMeasurements: 0xff, slot: 0 } as const
 const RESPONSE = { version: 0x11, code: 0x60 } as const
-/** Measurement blocks in the form of DMTF's. */
+/** Measurement blocks in DMTF's format. */
 const dmtfSpecification = 1
 
 export function decodeGpuReport(bytes: Uint8Array): GpuReport {
@@ -42,13 +42,13 @@ export function decodeGpuReport(bytes: Uint8Array): GpuReport {
   wellFormed(from.u8() === REQUEST.slot, `${what}: the request names another slot than 0`)
   const isResponse = from.u8() === RESPONSE.version && from.u8() === RESPONSE.code
   wellFormed(isResponse, `${what}: no MEASUREMENTS response of SPDM 1.1 follows the request`)
-  // The number of indices, which is for requests of index 0 alone, then the slot.
+  // The number of indices, which only requests of index 0 have, then the slot.
   wellFormed(from.u16() === 0, `${what}: the response is for another slot than 0`)
   const blocks = from.u8()
   const recordBytes = from.u16() + from.u8() * 0x10000
   wellFormed(recordBytes <= from.left(), `${what}: truncated`)
   const measurements = readMeasurements(from.bytes(recordBytes), blocks)
-  // The GPU's own nonce.
+  // Skip the GPU's own nonce.
   from.bytes(nonceBytes)
   const fields = readOpaque(from.sized(from.left()))
   wellFormed(from.left() === signatureBytes, `${what}: ${from.left()} bytes of signature, not ${signatureBytes}`)
@@ -65,7 +65,7 @@ function readMeasurements(record: Uint8Array, blocks: number): ReadonlyMap<numbe
     wellFormed(index >= 1 && !measurements.has(index - 1), `${what}: index ${index} is zero or stands twice`)
     wellFormed(from.u8() === dmtfSpecification, `${what}: block ${index} is not of DMTF's form`)
     const sizeBytes = from.u16()
-    // Bit 7 says that the value is raw: what it is of is for the manifest to know.
+    // Bit 7 marks a raw value. The manifest defines what is measured.
     from.u8()
     const value = from.sized(sizeBytes)
     wellFormed(value.length + 3 === sizeBytes, `${what}: block ${index} has two lengths`)

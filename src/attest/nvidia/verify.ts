@@ -1,5 +1,5 @@
-// One verdict on the GPUs of a machine, for a relying party who has NVIDIA's manifests and OCSP responses. Pure, and
-// never throws for bad evidence.
+// One verdict on the GPUs of a machine, for relying parties with NVIDIA's manifests and OCSP responses. Pure. Never
+// throws for bad evidence.
 
 import { pass, verdict } from '../verdict.ts'
 import { nothingCompared } from './comparison.ts'
@@ -23,21 +23,21 @@ import { decodeRoots } from './roots.ts'
 import type { GpuReport } from './spdm.ts'
 
 export type GpuFilesQuestion = {
-  /** Manifests of NVIDIA's: each that is given has to be good. */
+  /** NVIDIA's manifests. Every given manifest must be good. */
   readonly rims: readonly Uint8Array[]
   readonly readSignedXml: ReadSignedXml
-  /** OCSP responses, DER. */
+  /** OCSP responses in DER. */
   readonly ocsp: readonly Uint8Array[]
 }
 
 export type GpuQuestion = Omit<GpuEvidenceQuestion, 'verify'> & GpuFilesQuestion
 
-/** Throws Malformed for roots that cannot be read, which are the relying party's own. */
+/** Verifies GPUs. Throws Malformed if a root, which the relying party supplies, is unreadable. */
 export function verifyGpus(question: GpuQuestion): GpuVerdict {
   return judgeGpus({ ...question, verify: portableP384 }, judgeFiles(question))
 }
 
-/** Throws Malformed for roots that cannot be read. */
+/** Judges manifests and OCSP responses. Throws Malformed if a root is unreadable. */
 export function judgeFiles({
   rims: files,
   readSignedXml,
@@ -55,13 +55,13 @@ export function judgeFiles({
     checks,
     rims,
     hasOcsp: ocsp.length > 0,
-    // A GPU issues its own leaf, which no responder knows.
+    // A GPU issues its own leaf, for which no responder has an entry.
     checkRevocation: (name, chain) => checkRevocation(name, { ...revocation, chain, from: 1 }),
     compare: (report, facts) => compare(report, facts, rims),
   }
 }
 
-/** With the manifests of this driver and this VBIOS; of several for one version, with those that fit. */
+/** Compares a report with the manifests of its driver and VBIOS. If one version has several, uses those that match. */
 function compare(report: GpuReport, facts: GpuFacts, judged: readonly JudgedRim[]): ComparisonChecks {
   const given = { driver: rimsOf('driver', facts, judged), vbios: rimsOf('vbios', facts, judged) }
   const found = (kind: Rim['kind'], version: string) => {

@@ -1,4 +1,4 @@
-// Whether an SNP report meets a relying party's policy. Pure. Checks no signature: a forged report can pass.
+// Checks whether an SNP report meets a relying party's policy. Pure. Checks no signature: a forged report can pass.
 
 import { toHex } from '../../base/bytes.ts'
 import { type Cpuid, cpuidText, type Product } from '../amd/product.ts'
@@ -15,8 +15,8 @@ import type { Policy } from './policy.ts'
 import type { TcbMinimums } from './schema.ts'
 
 /**
- * One check or more for each field of a policy, in a fixed order; 'any' gives `not-checked`, not required. `facts` is
- * what came with the report: without it, fields about that fail to be checked. Never throws.
+ * Returns at least one check for each field of a policy, in a fixed order; 'any' gives `not-checked`, not required.
+ * `facts`: the evidence beside the report; if null, checks that need it fail. Never throws.
  */
 export function appraise(
   { report, product }: IdentifiedReport,
@@ -58,7 +58,7 @@ export function appraise(
   ]
 }
 
-/** Named in every verdict: a guest at VMPL 1 is in the hands of who runs at 0. */
+/** Present in every verdict, because software at VMPL 0 controls a guest at VMPL 1. */
 function vmplCheck(vmpl: number, allowed: Policy['vmpls']): Check {
   const name = 'vmpl'
   return allowed === 'any'
@@ -118,7 +118,7 @@ function boundChecks(report: SnpReport, product: Product, policy: Policy): Check
   ]
 }
 
-/** Passes when the value is one of the digests, or the one. */
+/** Passes if the value is one of the given digests. */
 function digestCheck(name: string, value: Uint8Array, wanted: Policy['idKeyDigest']): Check {
   if (wanted === 'any') return skipped(name)
   const [first, ...more] = digestsOf(wanted)
@@ -155,7 +155,7 @@ function tcbOrReason(raw: RawTcb, product: Product): Tcb | string {
   }
 }
 
-/** CURRENT is what runs: firmware can have committed and can report nothing newer (AMD 56860 rev 1.58, table 23). */
+/** CURRENT is the running firmware: it cannot have committed or report a newer one (AMD 56860 rev 1.58, table 23). */
 function orderChecks({ rawTcb, ...report }: SnpReport, product: Product, rule: Policy['tcbOrder']): Check[] {
   const firmware = 'firmware-order'
   const notAbove = ['committed', 'reported'] as const
@@ -173,7 +173,7 @@ function orderChecks({ rawTcb, ...report }: SnpReport, product: Product, rule: P
   return [...tcbs, firmwareCheck(firmware, report.current, report.committed)]
 }
 
-/** 'current': the host has committed what runs, so that it cannot go back to anything else. */
+/** 'current': the host has committed the running firmware, so it cannot roll back. */
 function committedChecks({ rawTcb, current, committed }: SnpReport, rule: Policy['committedFirmware']): Check[] {
   const names = ['committed-tcb-current', 'committed-firmware-current'] as const
   if (rule === 'any') return names.map(skipped)
@@ -216,7 +216,7 @@ function boundCheck<T>(
   return check(name, holds, `${text(value)} is ${isLeast ? 'below' : 'above'} ${text(limit)}`, text(value))
 }
 
-/** Every component within its bound; a TCB that cannot be read is within none. */
+/** Compares every component with its bound. A TCB that cannot be decoded fails. */
 function tcbBoundCheck(name: string, raw: RawTcb, product: Product, bound: FieldBound<TcbMinimums>): Check {
   const isLeast = 'least' in bound
   const limits = isLeast ? bound.least : bound.most
@@ -240,7 +240,7 @@ function firmwareCheck(name: string, version: FirmwareVersion, minimum: Firmware
   return check(name, isEnough, older, versionText(version))
 }
 
-/** Build follows minor follows major. */
+/** Orders versions by major, then minor, then build. */
 function orderOf({ major, minor, build }: FirmwareVersion): number {
   return (major * 256 + minor) * 256 + build
 }

@@ -1,5 +1,5 @@
-// Whether evidence beside a report meets the policy: the holder of its key, the revocation list, the certificate
-// table. Pure.
+// Checks whether the evidence beside a report meets the policy: the holder of its key, the revocation list, the
+// certificate table. Pure.
 
 import { dayMs } from '../../base/time.ts'
 import type { VekExtensions } from '../amd/vek-extensions.ts'
@@ -7,17 +7,17 @@ import { type Check, check, fail, notChecked } from '../verdict.ts'
 import { skipped } from './field-checks.ts'
 import type { Policy } from './policy.ts'
 
-/** Null if it was not given, or could not be read. */
+/** Evidence beside a report. Null if it was not given or is unreadable. */
 export type CollateralFacts = {
   readonly asOfMs: number
   readonly holder: VekExtensions['holder'] | null
-  /** The list is one that the ARK signed. */
+  /** Time of the list; null unless the ARK signed it. */
   readonly crlThisUpdateMs: number | null
   /** GUIDs in the host's certificate table. */
   readonly certificateEntries: readonly string[] | null
 }
 
-/** One check for each field. A field that asks for something which is not there makes the verdict bad. */
+/** Returns one check for each field. A field whose evidence is missing makes the verdict bad. */
 export function collateralChecks(policy: Policy, facts: CollateralFacts | null): Check[] {
   return [cspCheck(policy.cspIds, facts), crlAgeCheck(policy.maxCrlAgeDays, facts), tableCheck(policy, facts)]
 }

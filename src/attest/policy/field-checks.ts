@@ -9,7 +9,7 @@ export function skipped(name: string): Check {
   return notChecked(name, "the policy has 'any'", false)
 }
 
-/** Passes when the value is one of those allowed. Values are compared as `text` writes them. */
+/** Passes if the value is one of those allowed. Compares the results of `text`. */
 export function listCheck<T>(name: string, value: T, allowed: readonly T[] | 'any', text: (item: T) => string): Check {
   if (allowed === 'any') return skipped(name)
   const found = text(value)
@@ -57,7 +57,9 @@ export function maskCheck(name: string, value: bigint, rule: MaskRule | 'any'): 
   return check(name, faults.length === 0, `${text(value)}: ${faults.join(', ')}`, text(value))
 }
 
-/** `singleSocket` to `single-socket`. Without a pattern, which the runtime would compile for one verdict. */
+/**
+ * Converts `singleSocket` to `single-socket`. Uses no pattern, which the runtime would compile for a single verdict.
+ */
 function kebab(name: string): string {
   let kebab = ''
   for (const letter of name) kebab += letter >= 'A' && letter <= 'Z' ? `-${letter.toLowerCase()}` : letter

@@ -1,18 +1,21 @@
-// The table of floors.ts as a policy, and for people. Pure.
+// The table of floors.ts as a policy, and in text for people. Pure.
 
 import { PRODUCTS, type Product } from '../amd/product.ts'
 import { type Floor, MICROCODE_FLOORS, SNP_FLOORS } from './floors.ts'
 import { type Policy, strictPolicy } from './policy.ts'
 import type { TcbMinimums } from './schema.ts'
 
-/** For people, of what is not compared at all. */
+/** Explains for people which components have no floor. */
 export const OTHER_FLOORS: Readonly<Record<Product, string>> = {
   milan: 'bootloader: CCF of Microsoft requires 4, no bulletin that does was found; TEE: not established here',
   genoa: 'bootloader: AMD-SB-3030 requires a least value that is not established here; TEE: not established here',
   turin: 'TEE: AMD-SB-3030 requires a least value that is not established here; FMC, bootloader: not established here',
 }
 
-/** strictPolicy with the floors that a policy can state. Microcode depends on the processor: `floorChecks` has it. */
+/**
+ * Returns strictPolicy with the floors that a policy can express. Microcode depends on the processor: see
+ * `floorChecks`.
+ */
 export function policyWithFloors(): Policy {
   const policy = strictPolicy()
   const minimums = minimumsOf()
@@ -25,7 +28,7 @@ export function policyWithFloors(): Policy {
 }
 
 function minimumsOf(): TcbMinimums {
-  // Second-hand numbers do not fail, in a policy neither.
+  // Second-hand numbers cause no failure, so the policy omits them too.
   const firstHand = (product: Product) =>
     Math.max(...SNP_FLOORS[product].filter(({ hand }) => hand === 'first').map(({ least }) => least))
   const minimum = (product: Product) =>
@@ -33,7 +36,7 @@ function minimumsOf(): TcbMinimums {
   return { milan: minimum('milan'), genoa: minimum('genoa'), turin: { fmc: 'any', ...minimum('turin') } }
 }
 
-/** For people and programs: all of the data, flat. */
+/** Returns all floors as a flat list, for people and programs. */
 export function floorRows(): readonly {
   readonly product: Product
   readonly processor: string

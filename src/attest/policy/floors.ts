@@ -1,9 +1,9 @@
-// The least firmware that AMD's security bulletins ask for, with sources, and whether a report meets it. Pure.
+// The minimum firmware that AMD's security bulletins require, with sources, and whether a report meets it. Pure.
 //
-// AMD publishes no machine-readable list of good TCBs, and its own pages could not be read here; these numbers are
-// typed in. Each says whose word it is: 'first' hand is AMD's own code, and firmware below it fails; 'second' hand is
-// a third party's reading of a bulletin, and firmware below it is named without a failure. Without a source there is
-// no number. A floor does not prove that firmware has no other hole.
+// AMD publishes no machine-readable list of good TCBs, and its own pages could not be read here, so these numbers are
+// entered by hand. Each names its origin. 'first' hand is AMD's own code, and firmware below it fails. 'second' hand is
+// a third party's reading of a bulletin, and firmware below it is reported without failing. A value without a source is
+// left out. A floor does not prove that firmware has no other vulnerability.
 
 import { dayMs } from '../../base/time.ts'
 import type { Cpuid, Product } from '../amd/product.ts'
@@ -13,12 +13,12 @@ import { hasBit, PLATFORM_BITS } from '../report/bits.ts'
 import type { SnpReport } from '../report/report.ts'
 import { type Check, check, fail, notChecked, pass } from '../verdict.ts'
 
-/** The day on which the bulletins were last looked through. */
+/** The day on which the bulletins were last reviewed. */
 export const floorsCompiledOn = '2026-11-25'
-/** AMD publishes such bulletins several times a year. */
+/** Days until the floors count as old: AMD publishes such bulletins several times a year. */
 export const floorsFreshDays = 180
 
-/** `published`: a day, or a month where no source gives the day. */
+/** `published`: a day, or a month if no source gives the day. */
 export const BULLETINS = {
   'AMD-SB-3015': { cve: 'CVE-2024-21944', about: 'BadRAM', published: '2024-12-10' },
   'AMD-SB-3019': { cve: 'CVE-2024-56161', about: 'microcode signatures', published: '2025-02-03' },
@@ -34,7 +34,7 @@ export type Floor = {
   readonly least: number
   readonly bulletin: BulletinId
   readonly hand: 'first' | 'second'
-  /** Where the number was read, and when. */
+  /** Source of the number, and the day on which it was read. */
   readonly source: string
   readonly readOn: string
 }
@@ -44,7 +44,7 @@ const loader = 'Linux, arch/x86/kernel/cpu/microcode/amd.c: the last revision th
 const review = 'ariofrio/pi-tee, a review that read the bulletin on 2026-10-08'
 const required = 'sentinelsubnet.com, its required firmware; the policy of Stogas has the same number'
 
-/** AMD's own code. Microcode's number is the low byte of its revision. */
+/** A floor from AMD's own code. For microcode, the number is the low byte of its revision. */
 const first = (least: number, bulletin: BulletinId, source: string): Floor => ({
   least,
   bulletin,
@@ -52,7 +52,7 @@ const first = (least: number, bulletin: BulletinId, source: string): Floor => ({
   source,
   readOn: '2026-11-25',
 })
-/** A third party's reading of the bulletin. */
+/** A floor from a third party's reading of the bulletin. */
 const second = (least: number, bulletin: BulletinId, source: string): Floor => ({
   least,
   bulletin,
@@ -61,7 +61,7 @@ const second = (least: number, bulletin: BulletinId, source: string): Floor => (
   readOn: '2026-11-21',
 })
 
-/** SPL of the SNP firmware: a product's numbers, first hand first. */
+/** SPL of the SNP firmware, by product, first hand first. */
 export const SNP_FLOORS = {
   milan: [first(0x1b, 'AMD-SB-3023', ccp), second(0x1d, 'AMD-SB-3030', required)],
   // AMD-SB-3034 named 0x1c for Genoa, and withdrew its TCB values on 2026-09-24.
@@ -78,7 +78,7 @@ type Silicon = {
   readonly microcode: readonly Floor[]
 }
 
-/** SPL of the microcode. Each line of processors counts its own, so a product has several unrelated numbers. */
+/** SPL of the microcode. Each line of processors has its own numbering, so a product has several unrelated numbers. */
 export const MICROCODE_FLOORS: readonly Silicon[] = [
   {
     name: 'Milan',
@@ -86,7 +86,7 @@ export const MICROCODE_FLOORS: readonly Silicon[] = [
     family: 0x19,
     model: 0x01,
     stepping: 1,
-    // No source gives the value of AMD-SB-3020 or AMD-SB-3027 for Milan. Later patches are 0xde, and 0x47 of Milan-X.
+    // No source gives Milan's value for AMD-SB-3020 or AMD-SB-3027. Later patches are 0xde, and 0x47 for Milan-X.
     microcode: [first(0xdb, 'AMD-SB-3019', loader)],
   },
   {
@@ -114,7 +114,7 @@ export const MICROCODE_FLOORS: readonly Silicon[] = [
     microcode: [first(0x4f, 'AMD-SB-3019', loader), second(0x51, 'AMD-SB-3027', review)],
   },
   {
-    // AMD certifies both as Genoa. No source gives their value in AMD-SB-3020 or AMD-SB-3027.
+    // AMD certifies both as Genoa. No source gives their value for AMD-SB-3020 or AMD-SB-3027.
     name: 'Bergamo and Siena',
     product: 'genoa',
     family: 0x19,
@@ -136,23 +136,23 @@ export const MICROCODE_FLOORS: readonly Silicon[] = [
     family: 0x1a,
     model: 0x11,
     stepping: 0,
-    // AMD-SB-3027 covers it, too; no source gives its value there.
+    // AMD-SB-3027 covers it too, but no source gives its value.
     microcode: [first(0x47, 'AMD-SB-3019', loader)],
   },
 ]
 
-/** Parts of the floors by name: those of REPORTED_TCB, those of LAUNCH_TCB, and the search for memory aliases. */
+/** Names of the floors: for REPORTED_TCB, for LAUNCH_TCB, and for the search for memory aliases. */
 export const FLOOR_PARTS = ['snp', 'microcode', 'launch-snp', 'launch-microcode', 'alias-check'] as const
 
 export type FloorPart = (typeof FLOOR_PARTS)[number]
 
-/** Parts that a relying party does without, each with its reason, which the verdict repeats. */
+/** Floors that a relying party waives, each with its reason, which the verdict repeats. */
 export type FloorWaivers = Readonly<Partial<Record<FloorPart, string>>>
 
 /**
- * Checks a report against the floors: REPORTED_TCB, LAUNCH_TCB (a guest that old firmware launched is not made better
- * by a later update), and that the firmware has looked for memory aliases. Always the same checks in the same order. A
- * waived part is compared all the same. Signatures are not checked here.
+ * Checks a report against the floors: REPORTED_TCB, LAUNCH_TCB (a later update does not repair a guest launched by old
+ * firmware), and whether the firmware has searched for memory aliases. Always returns the same checks in the same
+ * order. Compares waived floors too. Does not check signatures.
  */
 export function floorChecks(report: SnpReport | null, product: Product | null, waivers: FloorWaivers = {}): Check[] {
   if (report === null || product === null) {
@@ -178,7 +178,7 @@ export function floorCheckName(part: FloorPart): string {
   return `tcb-floor-${part}`
 }
 
-/** Reports of version 2 name no processor: they get the numbers of every line of their product. */
+/** Returns the floors of a processor. Reports of version 2 contain no CPUID: they get the floors of all lines. */
 export function microcodeFloors(product: Product, cpuid: Cpuid | null): readonly Floor[] {
   return MICROCODE_FLOORS.filter(
     silicon =>
@@ -188,7 +188,7 @@ export function microcodeFloors(product: Product, cpuid: Cpuid | null): readonly
   ).flatMap(({ microcode }) => microcode)
 }
 
-/** The floors that `found` is below, the highest first hand before the highest second hand. */
+/** Returns the floors above `found`: the highest first-hand floor, then the highest second-hand floor. */
 export function floorsAbove(found: number, floors: readonly Floor[]): Floor[] {
   const highest = (hand: Floor['hand']) =>
     floors.filter(floor => floor.hand === hand && floor.least > found).toSorted((a, b) => b.least - a.least)
@@ -238,7 +238,7 @@ function aliasCheck({ platformInfo }: SnpReport): Check {
   )
 }
 
-/** Old floors are not wrong, they may be too low: this is said, and no failure. */
+/** Old floors may be too low. Reports their age without failing. */
 export function floorAgeCheck(asOf: Date | number): Check {
   const name = 'tcb-floor-age'
   const days = Math.floor((Number(asOf) - Date.parse(floorsCompiledOn)) / dayMs)

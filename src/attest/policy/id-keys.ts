@@ -1,4 +1,4 @@
-// Digests of ID keys and author keys in a policy: as a report carries them, or as the key or its certificate. Pure.
+// Digests of ID keys and author keys in a policy, given as digest, as key, or as certificate. Pure.
 
 import { derBlocks } from '../encoding/pem.ts'
 import { sha384 } from '../hash.ts'
@@ -12,8 +12,8 @@ const pemCharsMax = 16 * 1024
 const pemStart = '-----BEGIN (PUBLIC KEY|CERTIFICATE)-----'
 
 /**
- * SHA-384 of a key's structure in ID_AUTH. The schema cannot look into PEM: there the parser refuses more than it
- * does. A certificate counts only for its key: the author of a policy trusts the keys that it names.
+ * SHA-384 of a key's structure in ID_AUTH. The schema cannot check PEM, so the parser is stricter than the schema. A
+ * certificate only supplies its key: the policy's author trusts the keys that it names.
  */
 const keyDigest: Kind<Uint8Array> = {
   schema: {
@@ -32,7 +32,7 @@ const keyDigest: Kind<Uint8Array> = {
   },
 }
 
-/** Uncompressed, of the one block in the text. */
+/** Returns the uncompressed point of the only block in the text. */
 function pointOf(pem: string, label: 'PUBLIC KEY' | 'CERTIFICATE'): Uint8Array {
   const [der, ...more] = derBlocks(pem, label, label)
   wellFormed(der !== undefined && more.length === 0, `not exactly one ${label}`)
@@ -45,7 +45,7 @@ export const keyDigests: Kind<Uint8Array | readonly Uint8Array[]> = oneOrMore(ke
 
 type Digests = Uint8Array | readonly Uint8Array[]
 
-/** A field that names one digest or several, as a list. */
+/** Returns a field of one digest or several as a list. */
 export function digestsOf(field: Digests): readonly Uint8Array[] {
   return field instanceof Uint8Array ? [field] : field
 }

@@ -1,18 +1,21 @@
-// Kinds of values in a policy file: the JSON Schema of each beside its parser. Pure.
+// Kinds of values in a policy file: each with its JSON Schema and its parser. Pure.
 
 import { fromHex } from '../../base/bytes.ts'
 import { wellFormed } from '../malformed.ts'
 
 type JsonSchema = { readonly [keyword: string]: unknown }
 
-/** `parse` throws Malformed naming the path, as in `policy.guestPolicy.debug: …`. It accepts what `schema` accepts. */
+/**
+ * A schema and its parser, which accepts what `schema` accepts. `parse` throws Malformed that names the path, as in
+ * `policy.guestPolicy.debug: …`.
+ */
 export type Kind<T> = { readonly schema: JsonSchema; readonly parse: (value: unknown, path: string) => T }
 
 export type Valued<K> = K extends Kind<infer T> ? T : never
 
-/** A field of an object. One without `whenMissing` is required. */
+/** A field of an object, required unless it has `whenMissing`. */
 export type Field<T> = Kind<T> & {
-  /** Value in files written before the field existed, in its JSON form. */
+  /** Value, in JSON form, for files written before the field existed. */
   readonly whenMissing?: unknown
   /** Advice in the error message for a missing field. */
   readonly remedy?: string
@@ -23,10 +26,10 @@ export type BitRule = 'required' | 'forbidden' | 'any'
 export type UnknownRule = 'forbidden' | 'any'
 export type BitRules<Name extends string> = Readonly<Record<Name, BitRule>> & { readonly unknown: UnknownRule }
 
-/** An empty or an endless list is a mistake. */
+/** Lists must have at least one entry and at most this many. */
 export const policyListCountMax = 1024
 
-/** Refuses unknown fields, and missing ones that have no `whenMissing`. */
+/** An object. Throws Malformed for an unknown field, and for a missing field without `whenMissing`. */
 export function object<Fields extends Readonly<Record<string, Field<unknown>>>>(
   fields: Fields,
 ): Kind<{ readonly [Name in keyof Fields]: Valued<Fields[Name]> }> {
@@ -85,7 +88,7 @@ export function integer(max: number, min = 0): Kind<number> {
   }
 }
 
-/** Text that `pattern` accepts from its beginning to its end. `form` names it in the error message. */
+/** Text that `pattern` matches completely. `form` describes it in the error message. */
 export function text(pattern: string, form: string): Kind<string> {
   const whole = new RegExp(`^${pattern}$`, 'u')
   return {
@@ -97,7 +100,7 @@ export function text(pattern: string, form: string): Kind<string> {
   }
 }
 
-/** 64 bits as `0x…` in lower-case hexadecimal, without leading zeros, in which JSON keeps every bit. */
+/** 64 bits as `0x…` in lower-case hexadecimal without leading zeros: a JSON number would lose bits. */
 export function mask64(): Kind<bigint> {
   const { schema, parse } = text('0x(0|[1-9a-f][0-9a-f]{0,15})', 'a number of 64 bits like 0xb')
   return { schema, parse: (value, path) => BigInt(parse(value, path)) }
@@ -116,7 +119,7 @@ export function hex(sizeBytes: number): Kind<Uint8Array> {
   }
 }
 
-/** A chip_id. All zeros is the chip_id of every masked chip. */
+/** A chip_id. Rejects all zeros, the chip_id of every masked chip. */
 export function chipId(sizeBytes: number): Kind<Uint8Array> {
   return {
     schema: { type: 'string', pattern: `^(?!0+$)[0-9a-f]{${sizeBytes * 2}}$` },
@@ -129,7 +132,7 @@ export function chipId(sizeBytes: number): Kind<Uint8Array> {
   }
 }
 
-/** Bits of 64 that must be set, and bits that must be clear. */
+/** Bits that must be set, and bits that must be clear, of 64. */
 export function masks(): Kind<{ readonly required: bigint; readonly forbidden: bigint }> {
   return object({ required: mask64(), forbidden: mask64() })
 }
@@ -147,12 +150,12 @@ export function listOf<T>({ schema, parse }: Kind<T>): Kind<readonly T[]> {
   }
 }
 
-/** One text for equal entries, whatever the order of an object's fields. They have been parsed. */
+/** Returns equal text for equal parsed entries, whatever the order of an object's fields. */
 function canonical(entry: unknown): string {
   return JSON.stringify(isRecord(entry) ? Object.entries(entry).toSorted(([a], [b]) => (a < b ? -1 : 1)) : entry)
 }
 
-/** One value, or a list of them: any of the list is accepted. */
+/** One value, or a list of accepted values. */
 export function oneOrMore<T>(kind: Kind<T>): Kind<T | readonly T[]> {
   const list = listOf(kind)
   return {
@@ -162,8 +165,8 @@ export function oneOrMore<T>(kind: Kind<T>): Kind<T | readonly T[]> {
 }
 
 /**
- * A rule for each bit of `table`, and one for bits without a name. `whenMissing` names the bits that got their names
- * after policy files were written, with the rule that such files have for them.
+ * A rule for each bit of `table`, and one for bits without a name. `whenMissing`: bits that were named after policy
+ * files existed, with the rule that applies to older files.
  */
 export function bits<Name extends string>(
   table: Readonly<Record<Name, number>>,

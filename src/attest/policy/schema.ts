@@ -1,5 +1,5 @@
-// A relying party's policy for SNP reports: the one table of its fields, and the JSON Schema made from it. Pure.
-// To add a field, add a row here, with `whenMissing`, and its check in appraise.ts.
+// A relying party's policy for SNP reports: the table of its fields, and the JSON Schema derived from it. Pure. To add
+// a field, add a row here, with `whenMissing`, and its check in appraise.ts.
 
 import { PRODUCTS, type Product } from '../amd/product.ts'
 import { type TCB_LAYOUTS, tcbComponentsOf } from '../amd/tcb.ts'
@@ -23,10 +23,10 @@ import {
   type UnknownRule,
 } from './kinds.ts'
 
-/** Least, or greatest, version of each component that the product has. */
+/** Minimum or maximum version of each component of the product. */
 type TcbMinimum<P extends Product> = Readonly<Record<NonNullable<(typeof TCB_LAYOUTS)[P][number]>, number | 'any'>>
 
-/** Components are compared one by one; versions of different products have nothing in common. */
+/** Components are compared individually. Versions of different products are not comparable. */
 export type TcbMinimums = { readonly [P in Product]: TcbMinimum<P> | 'any' }
 
 /** `strict`: the value in strictPolicy, in its JSON form. */
@@ -54,7 +54,10 @@ export const POLICY_FIELDS = {
   format: { ...oneOf([format]), schema: { const: format }, remedy: `write "${format}"`, strict: format },
   products: field(orAny(listOf(oneOf(PRODUCTS)))),
   signers: field(orAny(listOf(oneOf(['vcek', 'vlek'])))),
-  /** The guest policy: what the guest's owner allows the host. 'required': the bit must be set; 'forbidden': clear. */
+  /**
+   * The guest policy: what the guest's owner allows the host. 'required': the bit must be set. 'forbidden': it must be
+   * clear.
+   */
   guestPolicy: {
     ...bits(POLICY_BITS),
     remedy: copyBits,
@@ -66,27 +69,27 @@ export const POLICY_FIELDS = {
     }),
   },
   platformInfo: { ...bits(PLATFORM_BITS), remedy: copyBits, strict: rules(PLATFORM_BITS, { unknown: 'any' }) },
-  /** The flags of key_info. Its signing key is `signers`. */
+  /** The flags of key_info, without the signing key, which `signers` covers. */
   keyInfo: field(bits(KEY_BITS), rules(KEY_BITS, { unknown: 'forbidden' })),
-  /** The bytes that the report's version reserves, in its signed and unsigned parts. */
+  /** Reserved bytes of the report's version, in its signed and unsigned parts. */
   reservedBytes: field(oneOf(['zero', 'any']), 'zero'),
   vmpls: field(orAny(listOf(integer(3))), [0]),
   measurements: field(orAny(listOf(hex(48)))),
   hostData: field(orAny(hex(32))),
   reportData: field(orAny(hex(64))),
-  /** A digest or a list of digests, each of which may also be PEM of the key or of a certificate for it. */
+  /** One digest or a list. Each may be hexadecimal, or PEM of the key or of a certificate for it. */
   idKeyDigest: field(orAny(keyDigests)),
   /**
-   * A digest or a list, in the form of `idKeyDigest`. An author key certifies ID keys: with a trusted author the ID
-   * key may be 'any'.
+   * One digest or a list, as for `idKeyDigest`. An author key certifies ID keys, so with a trusted author the ID key
+   * may be 'any'.
    */
   authorKeyDigest: field(orAny(keyDigests)),
   chipIds: field(orAny(listOf(chipId(64)))),
-  /** For REPORTED_TCB, which the VEK certifies. */
+  /** Minimum of REPORTED_TCB, for which the VEK is certified. */
   minimumTcb: field(orAny(tcbMinimums)),
-  /** For LAUNCH_TCB: a guest that old firmware launched is not made better by later updates. */
+  /** Minimum of LAUNCH_TCB: later updates do not repair a guest launched by old firmware. */
   minimumLaunchTcb: field(orAny(tcbMinimums)),
-  /** For the current firmware, and for the committed one, to which the host may go back. */
+  /** Minimum of the current firmware, and of the committed firmware, to which the host may roll back. */
   minimumFirmware: field(orAny(firmware)),
   minimumGuestSvn: field(orAny(integer(0xffff_ffff))),
   /** 'required': CURRENT_TCB is at least COMMITTED_TCB and REPORTED_TCB, and current firmware at least committed. */
@@ -98,11 +101,11 @@ export const POLICY_FIELDS = {
   reportId: later(hex(32)),
   /** The migration agent's report id: all ones without an agent. */
   reportIdMa: later(hex(32)),
-  /** CPUID, which reports of version 2 do not carry. */
+  /** Allowed CPUIDs. Reports of version 2 contain none. */
   processors: later(listOf(object({ family: u8, model: u8, stepping: u8 }))),
-  /** Whether the platform masks its chip_id, which then is all zeros. */
+  /** Whether the platform masks its chip_id, which is then all zeros. */
   chipIdMasked: later(oneOf(['required', 'forbidden'])),
-  /** The ABI version that the guest policy asks of the firmware. */
+  /** Minimum ABI version that the guest policy requires from the firmware. */
   minimumPolicyAbi: later(abi),
   maximumPolicyAbi: later(abi),
   maximumGuestSvn: later(integer(0xffff_ffff)),
@@ -110,24 +113,24 @@ export const POLICY_FIELDS = {
   maximumLaunchTcb: later(tcbMinimums),
   minimumCurrentTcb: later(tcbMinimums),
   maximumCurrentTcb: later(tcbMinimums),
-  /** For COMMITTED_TCB, below which the host can never go back. */
+  /** Minimum of COMMITTED_TCB, below which the host cannot roll back. */
   minimumCommittedTcb: later(tcbMinimums),
   maximumCommittedTcb: later(tcbMinimums),
   minimumCurrentFirmware: later(firmware),
   maximumCurrentFirmware: later(firmware),
   maximumCommittedFirmware: later(firmware),
-  /** For the current and the committed firmware, whatever their major and minor version. */
+  /** Minimum build of the current and the committed firmware, whatever their major and minor version. */
   minimumBuild: later(u8),
-  /** 'current': what runs is committed, TCB and firmware, so that the host cannot go back to something else. */
+  /** 'current': the running TCB and firmware are committed, so the host cannot roll back. */
   committedFirmware: later(oneOf(['current'])),
-  /** Bits of the mitigation vectors, which reports have from version 5 on: set in `required`, clear in `forbidden`. */
+  /** Bits of the mitigation vectors, which reports contain from version 5: set in `required`, clear in `forbidden`. */
   launchMitigations: later(masks()),
   currentMitigations: later(masks()),
-  /** Cloud providers that a VLEK may be for. A VCEK names none, so it fails. */
+  /** Cloud providers for which a VLEK may be made. A VCEK names none, so it fails. */
   cspIds: later(listOf(text('(?!any$)[\\x20-\\x7e]{1,64}', '1 to 64 characters of ASCII'))),
-  /** Days since the revocation list was issued. Without a list the verdict is not good. */
+  /** Maximum days since the revocation list was issued. Without a list the verdict is not good. */
   maxCrlAgeDays: later(integer(3650)),
-  /** GUIDs that the host's certificate table must have. Without a table the verdict is not good. */
+  /** GUIDs that the host's certificate table must contain. Without a table the verdict is not good. */
   certificateEntries: later(listOf(text(guidPattern, 'a GUID in lower case'))),
 } as const satisfies Readonly<Record<string, PolicyField<unknown>>>
 
@@ -143,12 +146,12 @@ function field<T>(kind: Kind<T>, strict: unknown = 'any'): PolicyField<T> {
   return { ...kind, strict }
 }
 
-/** A field that came after policies were written: left out, it says 'any'. */
+/** A field added after policies were in use: a policy without it means 'any'. */
 function later<T>(kind: Kind<T>): PolicyField<T | 'any'> & { readonly whenMissing: 'any' } {
   return { ...orAny(kind), strict: 'any', whenMissing: 'any' }
 }
 
-/** 'any' for the bits that are not named. */
+/** Rules with 'any' for the bits that are not named. */
 function rules<Name extends string>(
   table: Readonly<Record<Name, number>>,
   named: Partial<Record<NoInfer<Name>, BitRule>> & { readonly unknown: UnknownRule },

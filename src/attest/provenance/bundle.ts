@@ -1,7 +1,8 @@
 // A Sigstore bundle v0.3 (sigstore/protobuf-specs, sigstore_bundle.proto) of the statement. Pure; throws Malformed.
 //
-// A bundle's envelope has exactly one signature: the Ed25519 one of the DSSE envelope, byte for byte. Its key is named,
-// not certified, and there is no transparency log: the receipts, for which hardware vouches, have the key.
+// A bundle's envelope has exactly one signature, so it holds the Ed25519 signature of the DSSE envelope unchanged. The
+// key is only named, not certified, and there is no transparency log: the receipts, which the hardware attests, contain
+// the key.
 
 import { parsedJson } from '../encoding/json.ts'
 import { wellFormed } from '../malformed.ts'
@@ -11,7 +12,7 @@ import { prettyJson } from './json.ts'
 
 const bundleMediaType = 'application/vnd.dev.sigstore.bundle.v0.3+json'
 
-/** Exact bytes of attestations/bundle.sigstore.json. Takes the envelope with both signatures. */
+/** Returns the exact bytes of attestations/bundle.sigstore.json. `envelope` has both signatures. */
 export function bundleBytes(envelope: Envelope): Uint8Array {
   const [ed25519] = envelope.signatures
   wellFormed(ed25519 !== undefined, 'bundle: the envelope has no signature')
@@ -28,7 +29,7 @@ const bundle = record({
   dsseEnvelope: readEnvelope,
 })
 
-/** Takes bundles of exactly this form. */
+/** Reads a bundle. Throws Malformed for any other form. */
 export function readBundle(bytes: Uint8Array): { readonly hint: string; readonly envelope: Envelope } {
   const what = 'bundle.sigstore.json'
   const { verificationMaterial, dsseEnvelope: envelope } = bundle(parsedJson(what, bytes), what)

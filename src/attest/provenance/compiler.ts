@@ -1,14 +1,17 @@
-// The compiler that a source pins: Rust's by a toolchain file (rust-lang.github.io/rustup/overrides.html), Go's
-// by a line of go.mod (go.dev/doc/toolchain). Pure.
+// The compiler that a source pins: for Rust in a toolchain file (rust-lang.github.io/rustup/overrides.html), for Go in
+// a line of go.mod (go.dev/doc/toolchain). Pure.
 
-/** `channel` of Rust is a version, or `stable`, `beta` or `nightly` with or without a date; of Go it is `go1.24.1`. */
+/**
+ * `channel`: for Rust a version, or `stable`, `beta` or `nightly` with or without a date; for Go a name like
+ * `go1.24.1`.
+ */
 export type PinnedCompiler = {
   /** Relative to the source. */
   readonly path: string
   readonly channel: string
 }
 
-/** The Rust toolchain that a fetch took from a mirror of Rust's distribution. Digests in hexadecimal. */
+/** The Rust toolchain fetched from a mirror of Rust's distribution. Digests in hexadecimal. */
 export type FetchedRust = {
   readonly mirror: string
   /** `X.Y.Z`. */
@@ -17,17 +20,17 @@ export type FetchedRust = {
   readonly components: readonly { readonly name: string; readonly uri: string; readonly sha256: string }[]
 }
 
-/** Name of the dependency that is the manifest of a fetched Rust toolchain. */
+/** Name of the dependency for the manifest of a fetched Rust toolchain. */
 export const rustManifestName = 'rust-channel-manifest'
-/** Begins the name of each of its components. */
+/** Prefix of the name of each of its components. */
 export const rustComponentPrefix = 'rust-component '
 
-/** Whether the compiler is one that the channel allows. `version`: the first line of the compiler's version output. */
+/** Reports whether the channel allows the compiler. `version`: the first line of the compiler's version output. */
 export function isChannelOf(channel: string, version: string): boolean {
   return version.startsWith('go version ') ? isGoOf(channel, version) : isRustOf(channel, version)
 }
 
-/** A newer Go is one, as it is for go itself. */
+/** Accepts newer versions too, as go itself does. */
 function isGoOf(channel: string, text: string): boolean {
   const [wanted, found] = [channel, text.slice('go version '.length)].map(
     name =>

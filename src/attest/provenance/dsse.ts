@@ -1,10 +1,10 @@
 // DSSE envelopes (secure-systems-lab/dsse, protocol.md and envelope.md, v1.0.2) of an in-toto statement. Pure; throws
 // Malformed.
 //
-// Ours have two signatures over the same bytes. DSSE has no field for the algorithm, so the key id names it: `Ed25519:`
-// or `ML-DSA-65:`, then the SHA-256 of the key's SubjectPublicKeyInfo in DER (RFC 8410; RFC 9881) in hexadecimal.
-// ML-DSA-65 signs by FIPS 204 with an empty context. Signed bytes begin with `DSSEv1 `; no statement and no response
-// receipt does.
+// Our envelopes have two signatures over the same bytes. DSSE has no field for the algorithm, so the key id contains
+// it: `Ed25519:` or `ML-DSA-65:`, then the SHA-256 of the key's SubjectPublicKeyInfo in DER (RFC 8410; RFC 9881) in
+// hexadecimal. ML-DSA-65 follows FIPS 204 with an empty context. Only these signed bytes begin with `DSSEv1 `: no
+// statement and no response receipt does.
 
 import { concat, fromBase64, fromHex, toBase64, utf8 } from '../../base/bytes.ts'
 import { parsedJson } from '../encoding/json.ts'
@@ -22,14 +22,14 @@ export type Envelope = {
   readonly signatures: readonly EnvelopeSignature[]
 }
 
-/** The receipt keys, raw; ReceiptKeys of attest/receipt/receipt-keys.ts has both. ML-DSA with an empty context. */
+/** The raw receipt keys; ReceiptKeys of attest/receipt/receipt-keys.ts satisfies it. ML-DSA uses an empty context. */
 export type EnvelopeSigner = {
   readonly publicKeys: { readonly ed25519: Uint8Array; readonly mldsa65: Uint8Array }
   readonly sign: (message: Uint8Array) => KeyPairSignature | Promise<KeyPairSignature>
 }
 type KeyPairSignature = { readonly ed25519: Uint8Array; readonly mldsa65: Uint8Array }
 
-/** Ed25519 first. */
+/** Signs a payload. The Ed25519 signature comes first. */
 export async function signEnvelope(payload: Uint8Array, signer: EnvelopeSigner): Promise<Envelope> {
   const signatures = await signer.sign(preAuthEncoding(inTotoPayloadType, payload))
   return {
@@ -51,7 +51,7 @@ const SPKI = {
   mldsa65: { label: 'ML-DSA-65', prefix: '308207b2300b0609608648016503040312038207a100', sizeBytes: 1952 },
 } as const satisfies Record<EnvelopeKey, { label: string; prefix: string; sizeBytes: number }>
 
-/** DER. */
+/** Returns the SubjectPublicKeyInfo in DER. */
 export function spkiOf(key: EnvelopeKey, publicKey: Uint8Array): Uint8Array {
   const { label, prefix, sizeBytes } = SPKI[key]
   const head = fromHex(prefix)
@@ -63,13 +63,13 @@ export function envelopeKeyId(key: EnvelopeKey, publicKey: Uint8Array): string {
   return `${SPKI[key].label}:${fileSha256(spkiOf(key, publicKey))}`
 }
 
-/** PAE of DSSE: what is signed. */
+/** Returns DSSE's pre-authentication encoding (PAE): the bytes that are signed. */
 export function preAuthEncoding(payloadType: string, payload: Uint8Array): Uint8Array {
   const type = utf8(payloadType)
   return concat(utf8(`DSSEv1 ${type.length} `), type, utf8(` ${payload.length} `), payload)
 }
 
-/** The members of an envelope's JSON. */
+/** Returns the members of an envelope's JSON. */
 export function envelopeJson({ payloadType, payload, signatures }: Envelope): Readonly<Record<string, unknown>> {
   return {
     payload: toBase64(payload),
@@ -78,7 +78,7 @@ export function envelopeJson({ payloadType, payload, signatures }: Envelope): Re
   }
 }
 
-/** Exact bytes of attestations/slsa.dsse.json. */
+/** Returns the exact bytes of attestations/slsa.dsse.json. */
 export function dsseBytes(envelope: Envelope): Uint8Array {
   return prettyJson(envelopeJson(envelope))
 }

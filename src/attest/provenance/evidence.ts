@@ -1,8 +1,7 @@
-// evidence.json of a build: the report over its provenance in the shape that every reader of this family parses, and
-// beside it our two receipts. Pure; verifier/build/build.ts decides whether to trust one.
+// evidence.json of a build: the report over its provenance, in the form that every reader of this family parses, with
+// our two receipts beside it. Pure; verifier/build/build.ts decides whether to trust it.
 //
-// The outer object of the family's readers ignores fields that it does not know; `evidence` and `cert_chain` refuse
-// them.
+// The family's readers ignore unknown fields in the outer object, but reject them in `evidence` and `cert_chain`.
 
 import { concat, fromBase64, fromBase64Url, fromHex, toBase64 } from '../../base/bytes.ts'
 import { parsedJson } from '../encoding/json.ts'
@@ -13,13 +12,16 @@ import { prettyJson } from './json.ts'
 /** REPORT_DATA has 64 bytes: SHA-256 of provenance.json, the nonce of exactly 16 bytes, zeros. */
 export const familyNonceBytes = 16
 
-/** Null for a nonce under 16 bytes: two could look the same once padded. `provenanceDigest` has 32 bytes. */
+/**
+ * Returns the REPORT_DATA. Null for a nonce under 16 bytes, because padding could make two equal. `provenanceDigest`
+ * has 32 bytes.
+ */
 export function familyReportData(provenanceDigest: Uint8Array, nonce: Uint8Array): Uint8Array | null {
   wellFormed(provenanceDigest.length === 32, 'evidence: the digest of the provenance has not 32 bytes')
   return nonce.length === familyNonceBytes ? concat(provenanceDigest, nonce, new Uint8Array(16)) : null
 }
 
-/** DER, and the report's 1184 bytes. */
+/** Certificates in DER, and the report of 1184 bytes. */
 export type SnpEvidence = {
   readonly report: Uint8Array
   readonly vek: Uint8Array
@@ -31,12 +33,12 @@ type BuildEvidenceFile = {
   readonly platform: 'snp' | 'simulated'
   /** The report over `familyReportData`; null for a nonce of fewer than 16 bytes. */
   readonly evidence: SnpEvidence | null
-  /** Receipts as encodeReceipt of attest/receipt/receipt.ts makes them. */
+  /** Receipts from encodeReceipt of attest/receipt/receipt.ts. */
   readonly dispatch: unknown
   readonly completion: unknown
 }
 
-/** Exact bytes of evidence.json. */
+/** Returns the exact bytes of evidence.json. */
 export function evidenceBytes(file: BuildEvidenceFile): Uint8Array {
   const { evidence } = file
   return prettyJson({
@@ -56,33 +58,33 @@ export function evidenceBytes(file: BuildEvidenceFile): Uint8Array {
   })
 }
 
-/** Our receipts have some 20 KiB each, a report with its chain 6. */
+/** Size limit. Our receipts take about 20 KiB each, a report with its chain 6 KiB. */
 const evidenceBytesMax = 1024 * 1024
 
-/** Evidence as read: ours, or that of another builder of the family. Only its form is checked. */
+/** Parsed evidence, ours or from another builder of the family. Only its form is checked. */
 export type ReadEvidence = {
   readonly platform: string
   readonly evidence: FamilyEvidence | null
-  /** Null in what other builders write. */
+  /** Null in evidence of other builders. */
   readonly receipts: { readonly dispatch: unknown; readonly completion: unknown } | null
 }
 
 type FamilyEvidence = { readonly kind: 'snp'; readonly snp: SnpEvidence } | VtpmEvidence
 
-/** On Azure: the paravisor's TPM quotes what REPORT_DATA would be, and an HCL report binds the TPM's key. */
+/** Evidence on Azure: the paravisor's TPM quotes the REPORT_DATA, and an HCL report binds the TPM's key. */
 export type VtpmEvidence = {
   readonly kind: 'az-snp'
   readonly hclReport: Uint8Array
   readonly vek: Uint8Array
   /** TPMS_ATTEST. */
   readonly quote: Uint8Array
-  /** RSASSA with SHA-256, without its structure. */
+  /** RSASSA signature with SHA-256, without its structure. */
   readonly signature: Uint8Array
-  /** Values of the SHA-256 bank, from PCR 0 on. */
+  /** Values of the SHA-256 bank, from PCR 0. */
   readonly pcrs: readonly Uint8Array[]
 }
 
-/** Throws Malformed for what is not in one of the forms of the family, and for evidence of other hardware. */
+/** Reads evidence. Throws Malformed for any form outside of the family, and for evidence of other hardware. */
 export function readEvidence(bytes: Uint8Array): ReadEvidence {
   wellFormed(bytes.length <= evidenceBytesMax, `${what}: ${bytes.length} bytes are more than ${evidenceBytesMax}`)
   const { platform, strongroom: receipts = null, evidence } = file(parsedJson(what, bytes), what)
@@ -121,7 +123,7 @@ function vtpmEvidence(given: unknown): VtpmEvidence {
 
 const pcrCount = 24
 
-/** A text in this form, of one byte at least. */
+/** Reads text in this encoding, of at least one byte. */
 function encoded(form: string, decode: (text: string) => Uint8Array | null): Reader<Uint8Array> {
   return (value, what) => {
     const bytes = decode(text(value, what))
@@ -131,11 +133,11 @@ function encoded(form: string, decode: (text: string) => Uint8Array | null): Rea
 }
 
 const base64 = encoded('base64', fromBase64)
-/** With or without padding. */
+/** Accepts text with or without padding. */
 const base64Url = encoded('base64url', text => fromBase64Url(text.replace(/={1,2}$/, '')))
 const hex = encoded('hexadecimal', fromHex)
 
-/** Missing is null, as the family's readers take it. */
+/** Missing means null, as in the family's readers. */
 const certificate = optional(orNull(base64))
 const snpForm = record({
   attestation_report: base64,

@@ -1,5 +1,5 @@
-// Readers of plain data, put together to the form of a document; the type of what they read follows from them. Pure;
-// throws Malformed, whose message names the field.
+// Readers of plain data, combined to describe a document; TypeScript derives the type of the result. Pure; throws
+// Malformed, whose message names the field.
 
 import { Malformed, wellFormed } from '../malformed.ts'
 
@@ -21,13 +21,13 @@ export const text: Reader<string> = (value, what) => {
   return value
 }
 
-/** A whole number that is not negative. */
+/** Reads a non-negative integer. */
 export const count: Reader<number> = (value, what) => {
   wellFormed(typeof value === 'number' && Number.isSafeInteger(value) && value >= 0, `${what}: no count`)
   return value
 }
 
-/** An object of any members. */
+/** Reads an object with any members. */
 export const members: Reader<Readonly<Record<string, unknown>>> = (value, what) => {
   wellFormed(typeof value === 'object' && value !== null && !Array.isArray(value), `${what}: not an object`)
   return Object.fromEntries(Object.entries(value))
@@ -44,7 +44,7 @@ export function orNull<T>(read: Reader<T>): Reader<T | null> {
   return (value, what) => (value === null ? null : read(value, what))
 }
 
-/** A member that may be missing. */
+/** Marks a member as optional. */
 export function optional<T>(read: Reader<T>): Optional<T> {
   return { optional: read }
 }
@@ -56,7 +56,7 @@ export function listOf<T>(read: Reader<T>): Reader<readonly T[]> {
   }
 }
 
-/** These members, in this order whatever theirs; others are left out. */
+/** Reads these members, in this order. Ignores others. */
 export function partly<const M extends Members>(wanted: M): Reader<RecordOf<M>> {
   return (value, what) => {
     const given = members(value, what)
@@ -71,7 +71,7 @@ export function partly<const M extends Members>(wanted: M): Reader<RecordOf<M>> 
   }
 }
 
-/** Exactly these members; an unknown one is refused. */
+/** Reads exactly these members. Throws Malformed for an unknown member. */
 export function record<const M extends Members>(wanted: M): Reader<RecordOf<M>> {
   const read = partly(wanted)
   return (value, what) => {

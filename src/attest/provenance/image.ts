@@ -1,9 +1,9 @@
-// provenance.json of a guest image: SLSA provenance v1 of what scripts/build-image.ts has built, as an in-toto
-// Statement v1. Pure; throws Malformed.
+// provenance.json of a guest image: SLSA provenance v1 for a build by scripts/build-image.ts, as an in-toto Statement
+// v1. Pure; throws Malformed.
 //
-// It is of SLSA Build L1 and says so: it exists, and shows what went in and what came out. It is not signed and not
-// made by a hosted platform, so it finds mistakes and stale copies, not an attacker who can write to the directory
-// (slsa.dev/spec/v1.2/build-track-basics). No time stands in it: equal inputs give equal bytes.
+// It claims only SLSA Build L1: it exists, and lists inputs and outputs. It is not signed and not made by a hosted
+// platform, so it reveals mistakes and stale copies, but no attacker who can write to the directory
+// (slsa.dev/spec/v1.2/build-track-basics). It contains no time: equal inputs give equal bytes.
 
 import { parsedJson } from '../encoding/json.ts'
 import { wellFormed } from '../malformed.ts'
@@ -12,32 +12,32 @@ import { prettyJson } from './json.ts'
 import type { ResourceDescriptor } from './slsa.ts'
 import { slsaPredicateType, statementType } from './statement.ts'
 
-/** Beside manifest.json. */
+/** File names, next to each other in the image's directory. */
 export const imageProvenanceName = 'provenance.json'
 export const imageManifestName = 'manifest.json'
 
-/** A run of `scripts/build-image.ts RECIPE`. */
+/** Build type: a run of `scripts/build-image.ts RECIPE`. */
 export const imageBuildType = 'urn:strongroom:image-build:v1'
-/** A person who ran the script on their own machine. */
+/** Builder: a person who ran the script on their own machine. */
 export const localImageBuilder = 'urn:strongroom:image-builder:local-unsigned'
 export const imageBuildLevel = 'SLSA_BUILD_LEVEL_1'
 
-/** Beside `sha256`: the root hash of the dm-verity tree at the end of the file, SHA-256 in hexadecimal. */
+/** Digest beside `sha256`: the root hash of the dm-verity tree at the end of the file, SHA-256 in hexadecimal. */
 const verityDigest = 'dmVeritySha256'
 const inputsName = 'inputs'
 const sizeBytesMax = 4 * 1024 * 1024
 
-/** Digests in hexadecimal; SHA-256 unless named. */
+/** Inputs and outputs of a build. Digests are SHA-256 in hexadecimal unless named otherwise. */
 export type ImageBuild = {
   readonly recipe: string
-  /** Variant whose files are laid over the recipe's; null for none. */
+  /** Variant whose files overlay the recipe's; null if there is none. */
   readonly variant: string | null
   /** One digest over recipe, locks, scripts, our executable and tools. */
   readonly inputsSha256: string
   readonly sourceDateEpoch: number
   readonly tools: Readonly<Record<string, string>>
   readonly packagesLockSha256: string
-  /** Every one that the lock names, in its order. */
+  /** All packages of the lock, in its order. */
   readonly packages: readonly {
     readonly name: string
     readonly version: string
@@ -46,7 +46,7 @@ export type ImageBuild = {
     readonly file: string
     readonly sha256: string
   }[]
-  /** Our own in the image; `madeOf`: what it was compiled from, null where that is not known. */
+  /** Our own executable in the image. `madeOf`: what it was compiled from; null if unknown. */
   readonly executable: {
     readonly name: string
     readonly sha256: string
@@ -59,7 +59,7 @@ export type ImageBuild = {
 
 /** The files of an image. */
 type ImageOutput = {
-  /** Exact bytes of manifest.json. */
+  /** SHA-256 of the exact bytes of manifest.json. */
   readonly manifestSha256: string
   readonly files: readonly { readonly path: string; readonly sha256: string }[]
   readonly root: string
@@ -67,7 +67,7 @@ type ImageOutput = {
   readonly rootHash: string
 }
 
-/** Exact bytes of provenance.json. */
+/** Returns the exact bytes of provenance.json. */
 export function imageProvenance(build: ImageBuild): Uint8Array {
   return prettyJson({
     _type: statementType,
@@ -88,7 +88,7 @@ export function imageProvenance(build: ImageBuild): Uint8Array {
   })
 }
 
-/** By name; of provenance and verification summary alike. */
+/** Returns the files of an image by name, for provenance and verification summary. */
 function imageSubject({ manifestSha256, files, root, rootHash }: ImageOutput): ResourceDescriptor[] {
   const all = [{ path: imageManifestName, sha256: manifestSha256 }, ...files]
   return all
@@ -125,7 +125,7 @@ function dependenciesOf(build: ImageBuild): ResourceDescriptor[] {
 
 /** The parts of an image's provenance that verifiers use. */
 type ReadImageProvenance = {
-  /** Name of the image: the variant's if there is one. */
+  /** Name of the image: the variant's if it has a variant. */
   readonly name: string
   readonly inputsSha256: string
   readonly subject: readonly ResourceDescriptor[]
@@ -155,7 +155,7 @@ const document = record({
   }),
 })
 
-/** Exactly what `imageProvenance` writes: of our build type, of our builder, with a digest for every dependency. */
+/** Reads exactly what `imageProvenance` writes: our build type, our builder, and a digest for every dependency. */
 export function readImageProvenance(bytes: Uint8Array): ReadImageProvenance {
   const what = imageProvenanceName
   wellFormed(bytes.length <= sizeBytesMax, `${what}: ${bytes.length} bytes`)
@@ -168,10 +168,10 @@ export function readImageProvenance(bytes: Uint8Array): ReadImageProvenance {
   return { name, inputsSha256, subject: subject.map(({ name, digest }) => ({ name, digest })) }
 }
 
-/** The image as it is there. */
+/** The image found on disk. */
 export type FoundImage = ImageOutput & { readonly name: string; readonly inputsSha256: string }
 
-/** Null, or the first thing in which the provenance is not of this image. */
+/** Returns the first difference between provenance and image; null if the provenance matches. */
 export function imageProvenanceProblem(provenance: ReadImageProvenance, image: FoundImage): string | null {
   if (provenance.name !== image.name) return `it is of the image ${provenance.name}, the manifest of ${image.name}`
   const expected = imageSubject(image)

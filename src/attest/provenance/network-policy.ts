@@ -1,6 +1,6 @@
-// The network that a build could reach, as its provenance names it.
+// The network that a build could reach, as named in its provenance.
 
-/** `networkPolicy` of both statements and of the provenance. */
+/** Values of `networkPolicy` in both statements and in the provenance. */
 export const NETWORK_POLICIES = {
   /** Nothing could be fetched. */
   none: 'none',

@@ -1,6 +1,6 @@
-// Packages of a build, as each document names them: one function for each kind. Pure.
+// Packages of a build in each document: one function for each kind. Pure.
 //
-// Package URLs are of ECMA-427, percent-encoded. Their qualifiers are those that readers of this service family write
+// Package URLs follow ECMA-427, percent-encoded. Their qualifiers are those that readers of this service family write
 // (confidential-dot-ai/kettle), and `download_url` for a directory of the source.
 
 import type { CratePlace, LockedPackage, NpmPlace } from './record.ts'
@@ -10,7 +10,7 @@ type FamilyDigest = { readonly sha256: string } | { readonly sha512: string } | 
 export type PackageDescription = {
   readonly url: string
   readonly digest: FamilyDigest
-  /** Digests of the full statement; those of `digest` unless given. */
+  /** Digests in the full statement. Default: those of `digest`. */
   readonly slsaDigest?: Readonly<Record<string, string>>
   readonly slsaAnnotations: Readonly<Record<string, unknown>>
   /** Members beside the digest in provenance.json, in the family's order. */
@@ -19,7 +19,7 @@ export type PackageDescription = {
     readonly outputHashMode?: string
     readonly url?: string
   }
-  /** False for a package of the source itself: its files are in the source's tree. */
+  /** False for a package of the source itself, whose files are in the source's tree. */
   readonly isExternal: boolean
   readonly dependsOn?: readonly string[]
   /** Members of its component in the SBOM, beside type, bom-ref, name and purl. */
@@ -89,7 +89,7 @@ function describeModule(pkg: Of<'go-module'>): PackageDescription {
   return {
     url: packageUrl(pkg),
     digest: { sha256: from.kind === 'module' ? from.h1 : from.sha256 },
-    // in-toto's digest set has a name for it (digest_set.md, `dirHash1`): it is of a list of files, not of one file.
+    // in-toto's digest set defines this name (digest_set.md, `dirHash1`): it covers a list of files, not one file.
     ...(from.kind === 'module' ? { slsaDigest: { dirHash1: from.h1 } } : {}),
     slsaAnnotations: { origin, compiled: true, replaces, dependsOn },
     isExternal: origin !== 'path',
@@ -151,7 +151,7 @@ function treeProperty(from: CratePlace): { name: string; value: string }[] {
   return from.kind === 'tree' ? [{ name: 'strongroom:source-tree', value: `gitoid:tree:sha256:${from.sha256}` }] : []
 }
 
-/** Package URL of any of them. */
+/** Returns the package URL of a package of any kind. */
 export function packageUrl(
   pkg:
     | Pick<Of<'crate'>, 'kind' | 'name' | 'version' | 'from'>
@@ -187,7 +187,7 @@ function fileQualifier({ sha512, bundledIn }: Extract<NpmPlace, { kind: 'file' }
   return bundledIn === null ? `checksum=sha512:${sha512}` : `bundled_in=${encoded(bundledIn)}`
 }
 
-/** Only a package that the builder fetched has a registry's checksum. */
+/** Includes a registry's checksum only for a package that the builder fetched. */
 function qualifiers(from: CratePlace): string {
   switch (from.kind) {
     case 'registry':
@@ -199,7 +199,7 @@ function qualifiers(from: CratePlace): string {
   }
 }
 
-/** Everything but letters, digits and `.-_~:` is percent-encoded. */
+/** Percent-encodes everything except letters, digits and `.-_~:`. */
 function encoded(text: string): string {
   const byte = (char: string) => `%${char.charCodeAt(0).toString(16).toUpperCase()}`
   return encodeURIComponent(text)

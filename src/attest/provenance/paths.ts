@@ -16,11 +16,11 @@ export const RESULT_PATHS = {
   log: 'build.log',
 } as const satisfies Record<string, string>
 
-/** Files that the provenance's byproducts bind, in their order there; a byproduct's name is the file's path. */
+/** Files that the provenance's byproducts bind, in their order there. A byproduct's name is the file's path. */
 export const BYPRODUCTS = ['slsa', 'dsse', 'bundle', 'sbom', 'log'] as const satisfies (keyof typeof RESULT_PATHS)[]
 export type Byproduct = (typeof BYPRODUCTS)[number]
 
-/** Path of an artifact below the top-level directory. */
+/** Returns the path of an artifact below the top-level directory. */
 export function artifactPath(name: string): string {
   return `${RESULT_PATHS.artifacts}/${name}`
 }
@@ -28,20 +28,20 @@ export function artifactPath(name: string): string {
 const nameCharsMax = 1024
 const componentCharsMax = 255
 const depthMax = 16
-/** Printable ASCII but for what some system takes for a separator, a drive or a pattern. */
+/** Printable ASCII without characters that some system uses as a separator, a drive or a pattern. */
 const componentPattern = /^[\x20-\x7e]+$/
 const refusedChars = /[/\\:*?"<>|]/
 
 /**
- * Whether an artifact may have this name: a relative path of plain names. A name without `/` is the only kind that
- * other verifiers of the family find. Names that differ in case alone are for the caller to refuse.
+ * Reports whether an artifact may have this name: a relative path of plain names. Other verifiers of the family find
+ * only names without `/`. The caller must reject names that differ only in case.
  */
 export function isArtifactName(name: string): boolean {
   const components = name.split('/')
   return name.length <= nameCharsMax && components.length <= depthMax && components.every(isComponent)
 }
 
-/** A name that is one component; what the top-level directory must be. */
+/** Reports whether a name is a single component, as the top-level directory must be. */
 export function isComponent(name: string): boolean {
   return (
     name.length <= componentCharsMax &&

@@ -1,7 +1,7 @@
-// The software bill of materials of a build: CycloneDX 1.6 as JSON, of the packages that the toolchain resolved. Pure.
+// The software bill of materials of a build: the packages that the toolchain resolved, in CycloneDX 1.6 as JSON. Pure.
 //
-// Written here rather than by @cyclonedx/cyclonedx-library, which brings four packages into the measured guest for one
-// JSON object; the tests validate ours with that library and its schema.
+// Implemented here because @cyclonedx/cyclonedx-library would add four packages to the measured guest for one JSON
+// object; the tests validate the output with that library and its schema.
 
 import { canonicalJson, type Plain } from '../../base/canonical-json.ts'
 import { rustComponentPrefix, rustManifestName } from './compiler.ts'
@@ -9,7 +9,7 @@ import { prettyJson } from './json.ts'
 import { describePackage, packageUrl } from './packages.ts'
 import type { BuildRecord, LockedPackage } from './record.ts'
 
-/** Exact bytes of attestations/sbom.cdx.json. */
+/** Returns the exact bytes of attestations/sbom.cdx.json. */
 export function sbomBytes(record: BuildRecord): Uint8Array {
   const { project, projectVersion, jobId, guest, members } = record
   const { options } = record.request
@@ -47,7 +47,7 @@ export function sbomBytes(record: BuildRecord): Uint8Array {
   })
 }
 
-/** The manifest and the components of a fetched toolchain. */
+/** Returns the manifest and the components of a fetched toolchain. */
 function rustComponents({ rust }: BuildRecord): Readonly<Record<string, unknown>>[] {
   if (rust === null) return []
   const { version, manifest, components } = rust
@@ -69,7 +69,7 @@ function componentOf(pkg: LockedPackage): Readonly<Record<string, unknown>> {
   return { type: 'library', 'bom-ref': url, name: pkg.name, purl: url, ...component }
 }
 
-/** The first of each; a `bom-ref` stands once. */
+/** Returns the first item for each key, because a `bom-ref` must be unique. */
 function uniqueBy<T>(list: readonly T[], key: (item: T) => string): T[] {
   return [...new Map(list.toReversed().map(item => [key(item), item])).values()].toReversed()
 }

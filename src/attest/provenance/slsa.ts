@@ -1,6 +1,5 @@
-// attestations/slsa.json: the whole SLSA v1.2 provenance of a build, in the words of the specification
-// (slsa.dev/spec/v1.2/build-provenance), as an in-toto Statement v1. provenance.json says what its readers can parse;
-// this says all of it. Pure; throws Malformed.
+// attestations/slsa.json: the complete SLSA v1.2 provenance of a build (slsa.dev/spec/v1.2/build-provenance), as an
+// in-toto Statement v1. provenance.json contains only what its readers can parse. Pure; throws Malformed.
 
 import { rustComponentPrefix, rustManifestName } from './compiler.ts'
 import { prettyJson } from './json.ts'
@@ -42,10 +41,10 @@ type SlsaStatement = {
 }
 
 /**
- * SLSA levels that a result can reach, and what is missing for more: in the statement and from our verifier, which also
- * says what it could not compare. Levels of the draft Build Environment track need Build L2 provenance for the boot
- * image; ours is L1 (image.ts says why), so none is claimed, though the VM is launched and attested as L3 asks, except
- * for the host's own boot.
+ * SLSA levels that a result can reach, and what is missing for higher ones. The statement and our verifier both give
+ * them; the verifier adds what it could not compare. Levels of the draft Build Environment track need Build L2
+ * provenance for the boot image, and ours is L1 (see image.ts), so none is claimed. The VM is otherwise launched and
+ * attested as L3 requires, except for the host's own boot.
  */
 export const SLSA_LEVELS = {
   build: 'SLSA_BUILD_LEVEL_3',
@@ -56,7 +55,7 @@ export const SLSA_LEVELS = {
   ],
 } as const
 
-/** SHA-256 of the SBOM and of the log, hexadecimal. */
+/** Returns the statement. `digests`: SHA-256 of the SBOM and of the log, hexadecimal. */
 export function slsaStatement(
   record: BuildRecord,
   digests: { readonly sbom: string; readonly log: string },
@@ -107,7 +106,7 @@ export function slsaStatement(
   }
 }
 
-/** Exact bytes of attestations/slsa.json. */
+/** Returns the exact bytes of attestations/slsa.json. */
 export function slsaBytes(statement: SlsaStatement): Uint8Array {
   return prettyJson(statement)
 }

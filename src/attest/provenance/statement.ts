@@ -1,8 +1,8 @@
 // provenance.json: an in-toto Statement v1 with SLSA provenance v1, in exactly the fields, order and spelling that the
 // readers of this service family parse (confidential-dot-ai/kettle). Pure; throws Malformed.
 //
-// Those readers hash their own re-encoding; ours refuses bytes that differ from it, so both hash the same. Facts
-// outside that subset stand in attestations/slsa.json, which a byproduct binds.
+// Those readers hash their own re-encoding. Ours rejects bytes that differ from it, so both hash the same bytes. Facts
+// outside of that subset are in attestations/slsa.json, which a byproduct binds.
 
 import { equalConstantTime, fromHex, toBase64 } from '../../base/bytes.ts'
 import { parsedJson } from '../encoding/json.ts'
@@ -16,12 +16,12 @@ import type { BuildRecord, LockedPackage, Tool } from './record.ts'
 export const statementType = 'https://in-toto.io/Statement/v1'
 export const slsaPredicateType = 'https://slsa.dev/provenance/v1'
 
-/** Build type of our own builds with a toolchain. */
+/** Returns the build type of our own builds with a toolchain. */
 export function buildTypeOf(toolchain: string): string {
   return `urn:strongroom:build:${toolchain}:v1`
 }
 
-/** Exactly one algorithm. The verifier judges how the value is spelt: the family writes base64 for some packages. */
+/** Exactly one algorithm. The verifier checks the value's encoding: the family writes base64 for some packages. */
 export type FamilyDigest = { readonly sha256: string } | { readonly sha512: string } | { readonly gitCommit: string }
 
 const DIGESTS: Readonly<Record<string, Reader<FamilyDigest>>> = {
@@ -42,18 +42,18 @@ const namedDigest = record({ digest, name: text })
 const tool = record({ digest, version: text })
 type FamilyTool = ReadBy<typeof tool>
 
-/** In the order in which the family writes them; the first set whose names are all there is taken. */
+/** Sets of tool names in the family's order. The first set whose names are all present applies. */
 const TOOLCHAINS = [
   ['nix', 'kettle'],
   ['cargo', 'rustc', 'kettle'],
   ['pnpm', 'node', 'kettle'],
-  // Ours alone.
+  // These sets exist only in our builds.
   ['go', 'kettle'],
   ['npm', 'node', 'kettle'],
   ['make', 'kettle'],
 ] as const
 
-/** One of these sets of names, each with the builder's own program as `kettle`. */
+/** Reads one of these sets. Each includes the builder's own program as `kettle`. */
 const toolchain: Reader<Readonly<Record<string, FamilyTool>>> = (value, what) => {
   const given = members(value, what)
   const names = TOOLCHAINS.find(set => set.every(name => Object.hasOwn(given, name)))
@@ -61,7 +61,7 @@ const toolchain: Reader<Readonly<Record<string, FamilyTool>>> = (value, what) =>
   return record(Object.fromEntries(names.map(name => [name, tool])))(value, what)
 }
 
-/** The annotations are what the family gives of a fixed-output derivation. */
+/** The annotations are the family's properties of a fixed-output derivation. */
 const dependency = record({
   annotations: optional(
     record({ drvPath: text, outputHashMode: optional(text), url: optional(text), urls: optional(text) }),
@@ -80,7 +80,7 @@ const document = record({
       buildType: text,
       externalParameters: record({
         buildCommand: text,
-        // Both digests are '' where there is none.
+        // For an archive, both digests are ''.
         source: record({ digest: record({ gitCommit: text, gitTree: text }), uri: text }),
       }),
       internalParameters: record({
@@ -109,11 +109,11 @@ export const sourceTreeName = 'source-tree'
 
 type WrittenProvenance = {
   readonly bytes: Uint8Array
-  /** SHA-256 of the bytes, 32 of them. */
+  /** SHA-256 of `bytes`, 32 bytes. */
   readonly digest: Uint8Array
 }
 
-/** `byproducts`: path and SHA-256 (hexadecimal) of each file that is bound. */
+/** Builds the provenance. `byproducts`: path and SHA-256 (hexadecimal) of each bound file. */
 export function provenanceOf(
   record: BuildRecord,
   byproducts: readonly { readonly name: string; readonly sha256: string }[],
@@ -153,7 +153,7 @@ export function provenanceOf(
             name: `submodule ${path}`,
             uri: `git+${url}`,
           })),
-          // Packages of the source itself are in its tree; the full statement and the SBOM list them.
+          // Packages of the source itself are in its tree. The full statement and the SBOM list them.
           ...packages.flatMap(dependencyOf),
         ],
       },
@@ -172,14 +172,14 @@ export function provenanceOf(
   }
 }
 
-/** Throws Malformed for a provenance that `readProvenance` would refuse. */
+/** Encodes a provenance. Throws Malformed if `readProvenance` would reject it. */
 export function provenanceBytes(provenance: Provenance): WrittenProvenance {
   const bytes = prettyJson(provenance)
   readProvenance(bytes)
   return { bytes, digest: sha256(bytes) }
 }
 
-/** Takes exactly the bytes that `provenanceBytes` would write: no unknown field, no other order, no other spacing. */
+/** Reads exactly the bytes that `provenanceBytes` would write. Throws Malformed for other fields, order or spacing. */
 export function readProvenance(bytes: Uint8Array): Provenance {
   const what = 'provenance.json'
   wellFormed(bytes.length <= provenanceBytesMax, `${what}: ${bytes.length} bytes are more than ${provenanceBytesMax}`)

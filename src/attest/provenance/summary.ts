@@ -1,9 +1,8 @@
 // A verification summary (VSA, slsa.dev/spec/v1.2/verification_summary) of a guest image, as an in-toto Statement v1 in
 // a DSSE envelope. Pure; throws Malformed.
 //
-// Its one signature is of ECDSA over P-384 with SHA-384, in DER (RFC 3279, 2.2.3), as DSSE's other implementations have
-// it. The key id names the algorithm, then the SHA-256 of the key's SubjectPublicKeyInfo in DER in hexadecimal, as in
-// dsse.ts.
+// Its only signature is ECDSA over P-384 with SHA-384, in DER (RFC 3279, 2.2.3), as in other DSSE implementations. The
+// key id names the algorithm, then the SHA-256 of the key's SubjectPublicKeyInfo in DER in hexadecimal, as in dsse.ts.
 
 import { concat, toHex } from '../../base/bytes.ts'
 import { parsedJson } from '../encoding/json.ts'
@@ -17,12 +16,12 @@ import { statementType } from './statement.ts'
 
 const summaryPredicateType = 'https://slsa.dev/verification_summary/v1'
 
-/** Readers of a summary expect this URI. */
+/** Returns the URI that readers of a summary expect. */
 function imageUri(name: string): string {
   return `urn:strongroom:image:${name}`
 }
 
-/** The host that signs; `operatorKey` is the SHA-384 that its reports carry. */
+/** Returns the id of the signing host. `operatorKey`: the SHA-384 in its reports. */
 export function hostVerifierId(operatorKey: Uint8Array): string {
   return `urn:strongroom:host:${toHex(operatorKey)}`
 }
@@ -37,7 +36,7 @@ export type ImageSummary = {
   readonly version: string
 }
 
-/** The rules that an image must meet before use, as data: their digest is in the summary. */
+/** Returns the rules that an image must meet before use, as data: the summary contains their digest. */
 function policyOf(name: string): Uint8Array {
   return prettyJson({
     recipe: name,
@@ -48,8 +47,8 @@ function policyOf(name: string): Uint8Array {
 }
 
 /**
- * The summary of an image that has passed. Its own level alone: the draft of the Build Environment track asks for
- * provenance of Build L2 before its first level, so none of that track is reached
+ * Returns the summary of an image that passed. It claims only the image's own Build level. The draft Build Environment
+ * track requires Build L2 provenance for its first level, so no level of that track is reached
  * (slsa.dev/spec/draft/build-env-track-basics).
  */
 export function summaryBytes(summary: ImageSummary, nowMs: number): Uint8Array {
@@ -70,7 +69,7 @@ export function summaryBytes(summary: ImageSummary, nowMs: number): Uint8Array {
   })
 }
 
-/** P-384. `spki` is the public half in DER; `sign` gives r, s (IEEE P1363), as WebCrypto does. */
+/** A P-384 key. `spki` is the public half in DER; `sign` returns r and s (IEEE P1363), as WebCrypto does. */
 export type SummarySigner = {
   readonly spki: Uint8Array
   readonly sign: (message: Uint8Array) => Promise<Uint8Array>
@@ -80,7 +79,7 @@ export function summaryKeyId(spki: Uint8Array): string {
   return `ECDSA-P384:${fileSha256(spki)}`
 }
 
-/** Exact bytes of the envelope. */
+/** Returns the exact bytes of the envelope. */
 export async function signSummary(statement: Uint8Array, { spki, sign }: SummarySigner): Promise<Uint8Array> {
   const sig = derOf(await sign(preAuthEncoding(inTotoPayloadType, statement)))
   return dsseBytes({
@@ -96,7 +95,7 @@ export type ReadSummary = ImageSummary & {
   readonly timeVerified: string
 }
 
-/** Its form and what it says. The signature is not looked at. */
+/** Reads a summary's form and contents. Does not check the signature. */
 export function readSummary(bytes: Uint8Array): ReadSummary {
   const what = 'verification summary'
   const envelope: Envelope = readEnvelope(parsedJson(what, bytes), what)
@@ -137,7 +136,7 @@ const coordinateBytes = 48
 const integerTag = 0x02
 const sequenceTag = 0x30
 
-/** SEQUENCE of two INTEGERs; every length is below 128. */
+/** Encodes a SEQUENCE of two INTEGERs; every length is below 128. */
 function derOf(signature: Uint8Array): Uint8Array {
   wellFormed(signature.length === 2 * coordinateBytes, `signature: ${signature.length} bytes`)
   const both = [signature.subarray(0, coordinateBytes), signature.subarray(coordinateBytes)].map(integerOf)
@@ -145,7 +144,7 @@ function derOf(signature: Uint8Array): Uint8Array {
   return concat(Uint8Array.of(sequenceTag, contents.length), contents)
 }
 
-/** Not negative, in its shortest form. */
+/** Encodes a non-negative INTEGER in its shortest form. */
 function integerOf(bytes: Uint8Array): Uint8Array {
   const first = bytes.findIndex(byte => byte !== 0)
   const digits = first === -1 ? bytes.subarray(-1) : bytes.subarray(first)

@@ -16,11 +16,14 @@ type ResultDocuments = {
   readonly files: readonly ResultFile[]
   /** Exact bytes of provenance.json. */
   readonly provenance: Uint8Array
-  /** Their SHA-256, 32 bytes: `provenanceDigest` of the statement. */
+  /** SHA-256 of `provenance`, 32 bytes: `provenanceDigest` of the statement. */
   readonly provenanceDigest: Uint8Array
 }
 
-/** `signer` has the VM's receipt keys (ReceiptKeys fits). Throws Malformed for a record that cannot be written. */
+/**
+ * Writes the documents. `signer` has the VM's receipt keys (ReceiptKeys fits). Throws Malformed if the record is
+ * invalid.
+ */
 export async function writeDocuments(record: BuildRecord, signer: EnvelopeSigner): Promise<ResultDocuments> {
   const sbom = sbomBytes(record)
   const slsa = slsaBytes(slsaStatement(record, { sbom: fileSha256(sbom), log: fileSha256(record.log) }))

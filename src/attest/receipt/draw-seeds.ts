@@ -1,9 +1,9 @@
-// Draws the seeds of all keys of a process at once, so that several processes can have the same keys. Pure.
+// Draws the seeds of all keys of a process at once, so that several processes can share the same keys. Pure.
 
 import { assert } from '../../base/assert.ts'
 import { type Random, SEED_BYTES, take } from './seeds.ts'
 
-/** Seeds for all keys of a process. Processes with the same seeds have the same keys. */
+/** Returns seeds for all keys of a process. Processes with equal seeds have equal keys. */
 export function drawReceiptSeeds(random: Random): Uint8Array {
   return take(
     random,
@@ -11,7 +11,7 @@ export function drawReceiptSeeds(random: Random): Uint8Array {
   )
 }
 
-/** Gives these bytes, once. Throws when more is drawn. */
+/** Returns these bytes, in order. Throws if more are requested. */
 export function replay(bytes: Uint8Array): Random {
   let at = 0
   return lengthBytes => {

@@ -1,5 +1,5 @@
-// Encapsulation to a receipt's key agreement pair, for either KEM (kem.ts), in JavaScript. Pure: randomness is passed
-// in. Measured programs use the runtime's own (encapsulate.ts).
+// Encapsulation to a receipt's key agreement pair, for either KEM (kem.ts), in JavaScript. Pure: the caller supplies
+// randomness. Measured programs use the runtime's own (encapsulate.ts).
 
 import { x25519 } from '@noble/curves/ed25519.js'
 import { ml_kem768 } from '@noble/post-quantum/ml-kem.js'
@@ -17,14 +17,14 @@ import {
 } from './kem.ts'
 import { type Random, take } from './seeds.ts'
 
-/** A fresh secret for the owner of the keys, in JavaScript. Throws Malformed on invalid keys. */
+/** Encapsulates a fresh secret for the owner of the keys. Throws Malformed if the keys are invalid. */
 export function encapsulate(kem: KemName, keys: AgreementKeys, random: Random): Encapsulated {
   kemPublicKey(kem, keys)
   if (kem === 'x25519') {
     const { point, ephemeral } = agreeWith(keys.x25519, take(random, x25519Bytes))
     return { sharedSecret: dhkemSecret(point, ephemeral, keys.x25519), encapsulated: ephemeral }
   }
-  // Section 5.4 of the draft: first the randomness of ML-KEM, then that of X25519.
+  // Section 5.4 of the draft: take the randomness of ML-KEM first, then that of X25519.
   const lattice = encapsulateLattice(keys.mlkem768, take(random, 32))
   const { point, ephemeral } = agreeWith(keys.x25519, take(random, x25519Bytes))
   return {
@@ -44,7 +44,7 @@ function encapsulateLattice(publicKey: Uint8Array, randomness: Uint8Array) {
   try {
     return ml_kem768.encapsulate(publicKey, randomness)
   } catch (cause) {
-    // FIPS 203 section 7.2: coefficients that are not reduced.
+    // Coefficients are not reduced (FIPS 203 section 7.2).
     throw new Malformed('mlkem768: not a public key', { cause })
   }
 }

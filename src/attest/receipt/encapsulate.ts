@@ -1,5 +1,5 @@
-// Encapsulation to a receipt's key agreement pair, for either KEM (kem.ts), by primitives of the runtime. Pure: the
-// primitives are passed in. encapsulate-portable.ts has the same in JavaScript.
+// Encapsulation to a receipt's key agreement pair, for either KEM (kem.ts), with primitives of the runtime. Pure: the
+// caller supplies the primitives. encapsulate-portable.ts does the same in JavaScript.
 
 import { concat } from '../../base/bytes.ts'
 import { Malformed } from '../malformed.ts'
@@ -8,20 +8,20 @@ import type { Random } from './seeds.ts'
 
 export type Encapsulated = { readonly sharedSecret: Uint8Array; readonly encapsulated: Uint8Array }
 
-/** Makes a fresh secret for the owner of the keys. Throws or rejects with Malformed on invalid keys. */
+/** Encapsulates a fresh secret for the owner of the keys. Throws or rejects with Malformed if the keys are invalid. */
 export type Encapsulate = (kem: KemName, keys: AgreementKeys, random: Random) => Encapsulated | Promise<Encapsulated>
 
-/** Operations that a runtime may do natively. Each draws its own randomness. */
+/** Operations that a runtime may implement natively. Each draws its own randomness. */
 export type EncapsulationPrimitives = {
-  /** Throws for a point of small order. */
+  /** Throws if the point has small order. */
   readonly x25519: (publicKey: Uint8Array) => { readonly point: Uint8Array; readonly ephemeral: Uint8Array }
-  /** Throws or rejects for what is no public key. */
+  /** Throws or rejects if the public key is invalid. */
   readonly mlkem768: (
     publicKey: Uint8Array,
   ) => Promise<{ readonly sharedSecret: Uint8Array; readonly cipherText: Uint8Array }>
 }
 
-/** As `encapsulate`, by these. Rejects with Malformed on keys that cannot be keys. */
+/** Encapsulates with these primitives. Rejects with Malformed if the keys are invalid. */
 export async function encapsulateWith(
   kem: KemName,
   keys: AgreementKeys,

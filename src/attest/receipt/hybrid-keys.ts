@@ -1,8 +1,8 @@
-// Hybrid keys: made and used inside the VM. Pure: randomness comes from the caller.
+// Hybrid keys: made and used inside the VM. Pure: the caller supplies randomness.
 //
-// Ed25519 and ML-DSA sign the same bytes. ML-DSA also takes a context string (FIPS 204 section 5.2); Ed25519 has none,
-// so the first bytes of a message must tell its kind. A statement begins as a CBOR map, and nothing else that these
-// keys sign does.
+// Ed25519 and ML-DSA sign the same bytes. ML-DSA also takes a context string (FIPS 204 section 5.2). Ed25519 takes
+// none, so the first bytes of a message must identify its kind. Only statements, among the messages signed with these
+// keys, begin with a CBOR map.
 
 import { ed25519, x25519 } from '@noble/curves/ed25519.js'
 import { shake256 } from '@noble/hashes/sha3.js'
@@ -22,10 +22,13 @@ export type SecretKeys = {
 }
 export type HybridKeys = { readonly publicKeys: PublicKeys; readonly secretKeys: SecretKeys }
 
-/** FIPS 204 algorithm 2: rnd of the hedged variant. */
+/** Bytes of rnd in the hedged variant (FIPS 204 algorithm 2). */
 const hedgeBytes = 32
 
-/** The pair is one X-Wing key; public: `mlkem768`, then `x25519` (draft-connolly-cfrg-xwing-kem, section 5.2). */
+/**
+ * Makes the keys. The agreement pair is one X-Wing key, whose public form is `mlkem768`, then `x25519`
+ * (draft-connolly-cfrg-xwing-kem, section 5.2).
+ */
 export function makeHybridKeys(random: Random): HybridKeys {
   const signing = take(random, SEED_BYTES.ed25519)
   const mldsa65 = ml_dsa65.keygen(take(random, SEED_BYTES.mldsa65))
@@ -43,7 +46,7 @@ export function makeHybridKeys(random: Random): HybridKeys {
   }
 }
 
-/** Both signatures over the same bytes. ML-DSA is hedged with the caller's randomness. */
+/** Signs the bytes with both keys. ML-DSA is hedged with the caller's randomness. */
 export function signHybrid(
   keys: SecretKeys,
   message: Uint8Array,
@@ -58,7 +61,7 @@ export function signHybrid(
   }
 }
 
-/** Signs statements in JavaScript, on any platform. */
+/** Returns a signer of statements in JavaScript, for any platform. */
 export function portableSigner(keys: SecretKeys, random: Random): SignStatement {
   return statement => signHybrid(keys, statement, { context: statementContext, random })
 }

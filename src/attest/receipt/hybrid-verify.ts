@@ -1,13 +1,13 @@
-// Hybrid signatures: good only when both the Ed25519 and the ML-DSA-65 signature are. Pure, by WebCrypto.
+// Hybrid signatures: valid only if both the Ed25519 and the ML-DSA-65 signature are valid. Pure, with WebCrypto.
 //
-// verifiers.ts has verifiers in JavaScript, for platforms whose WebCrypto lacks one of the two. Measured programs bring
-// their runtime along, and have no use for them.
+// verifiers.ts has verifiers in JavaScript, for platforms whose WebCrypto lacks one of the two. Measured programs
+// include their runtime and do not need them.
 
 import { webBytes } from '../hash.ts'
 import { type Check, check } from '../verdict.ts'
 import { type HybridSignature, PUBLIC_KEY_BYTES, type PublicKeys, SIGNATURE_BYTES } from './public-keys.ts'
 
-/** Called with exact lengths only. A throw counts as false. */
+/** Verifies a signature. Called with exact lengths only. Throwing counts as false. */
 export type VerifySignature = (
   signature: Uint8Array,
   message: Uint8Array,
@@ -17,13 +17,13 @@ export type VerifySignature = (
 
 export type HybridVerifiers = { readonly ed25519: VerifySignature; readonly mldsa65: VerifySignature }
 
-/** Both by WebCrypto. A platform that lacks an algorithm accepts none of its signatures. */
+/** Verifies both with WebCrypto. Rejects every signature whose algorithm the platform lacks. */
 export const webVerifiers: HybridVerifiers = {
   ed25519: async (...signed) => (await verifyEd25519(...signed)) === true,
   mldsa65: async (...signed) => (await verifyMldsa65(...signed)) === true,
 }
 
-/** Two checks, `signature-ed25519` and `signature-mldsa65`. Never throws. */
+/** Returns two checks, `signature-ed25519` and `signature-mldsa65`. Never throws. */
 export async function judgeHybrid(
   keys: PublicKeys,
   message: Uint8Array,
@@ -39,7 +39,7 @@ export async function judgeHybrid(
       return false
     }
   }
-  // Native work first, so that it runs while the JavaScript half is busy.
+  // Start native work first, so that it overlaps with the JavaScript half.
   const [ed25519, mldsa65] = await Promise.all([holds('ed25519'), holds('mldsa65')])
   return [
     check('signature-ed25519', ed25519, 'the Ed25519 signature over the statement does not verify'),
@@ -47,13 +47,13 @@ export async function judgeHybrid(
   ]
 }
 
-/** RFC 8032 section 5.1: the group's order L, little-endian. */
+/** The group's order L, little-endian (RFC 8032 section 5.1). */
 const groupOrder = Uint8Array.from([
   0xed, 0xd3, 0xf5, 0x5c, 0x1a, 0x63, 0x12, 0x58, 0xd6, 0x9c, 0xf7, 0xa2, 0xde, 0xf9, 0xde, 0x14, 0, 0, 0, 0, 0, 0, 0,
   0, 0, 0, 0, 0, 0, 0, 0, 0x10,
 ])
 
-/** RFC 8032 section 5.1.7: S < L. Without this check anyone could derive a second valid signature. */
+/** Reports whether S < L (RFC 8032 section 5.1.7). Without this check anyone could derive a second valid signature. */
 function isCanonicalScalar(scalar: Uint8Array): boolean {
   for (let i = groupOrder.length - 1; i >= 0; i -= 1) {
     const difference = (scalar[i] ?? 0) - (groupOrder[i] ?? 0)
@@ -64,11 +64,11 @@ function isCanonicalScalar(scalar: Uint8Array): boolean {
 
 type WebVerify = (...signed: Parameters<VerifySignature>) => Promise<boolean | null>
 
-/** Null when this platform's WebCrypto does not have the algorithm. */
+/** Null if this platform's WebCrypto lacks the algorithm. */
 export const verifyEd25519: WebVerify = (signature, message, publicKey) =>
   verifyByWebCrypto('raw', { name: 'Ed25519' }, publicKey, signature, message)
 
-/** Null when this platform's WebCrypto does not have the algorithm. */
+/** Null if this platform's WebCrypto lacks the algorithm. */
 export const verifyMldsa65: WebVerify = (signature, message, publicKey, context) =>
   verifyByWebCrypto('raw-public', { name: 'ML-DSA-65', context }, publicKey, signature, message)
 

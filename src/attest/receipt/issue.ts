@@ -1,4 +1,4 @@
-// Issues receipts inside a VM. Pure: evidence, time and randomness come from the caller.
+// Issues receipts inside a VM. Pure: the caller supplies evidence, time and randomness.
 
 import { checkReport, newStatement, type StatementFields } from './new-statement.ts'
 import type { PublicKeys } from './public-keys.ts'
@@ -6,10 +6,13 @@ import { encodeReceipt, type Platform, type Receipt, type ReceiptEvidence } from
 import type { SignStatement } from './receipt-keys.ts'
 import { reportDataOf } from './statement.ts'
 
-/** A fresh report over these 64 bytes, and the certificates that verify it. */
+/** Returns a fresh report over these 64 bytes, and the certificates that verify it. */
 export type EvidenceSource = (reportData: Uint8Array) => Promise<ReceiptEvidence>
 
-/** Throws Malformed when a field does not fit STATEMENT_FIELDS, or the report is over another statement or VM. */
+/**
+ * Issues a receipt. Throws Malformed if a field does not fit STATEMENT_FIELDS, or the report covers another statement
+ * or VM.
+ */
 export async function issueReceipt(issue: {
   readonly fields: StatementFields
   readonly publicKeys: PublicKeys

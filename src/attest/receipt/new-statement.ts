@@ -1,4 +1,4 @@
-// Makes a statement of this VM, and checks the report over it before it is signed. Pure.
+// Makes a statement about this VM, and checks the report over it before it is signed. Pure.
 
 import { equalConstantTime } from '../../base/bytes.ts'
 import { wellFormed } from '../malformed.ts'
@@ -16,10 +16,10 @@ import {
 /** Fields that issueReceipt fills in. */
 type IssuerFields = 'format' | 'scope' | 'issuedAt' | 'keysDigest'
 
-/** Fields that the caller states. `image.measurement` and `operatorKey` are those of the VM's own report. */
+/** Fields from the caller. `image.measurement` and `operatorKey` are those of the VM's own report. */
 export type StatementFields = { [Kind in StatementKind]: Omit<StatementOf<Kind>, IssuerFields> }[StatementKind]
 
-/** The bytes of a new statement, for these keys. Throws Malformed when a field does not fit STATEMENT_FIELDS. */
+/** Encodes a new statement for these keys. Throws Malformed if a field does not fit STATEMENT_FIELDS. */
 export function newStatement(
   fields: StatementFields,
   { publicKeys, nowMs }: { readonly publicKeys: PublicKeys; readonly nowMs: number },
@@ -31,11 +31,11 @@ export function newStatement(
     issuedAt: nowMs,
     keysDigest: keysDigest(publicKeys),
   }
-  // TypeScript cannot see that `scope` above belongs to `kind`.
+  // TypeScript cannot infer that `scope` above matches `kind`.
   return encodeStatement(filled as Statement)
 }
 
-/** Throws Malformed unless the report is over this statement and of the VM that it names. */
+/** Throws Malformed unless the report covers this statement and is from the VM that it names. */
 export function checkReport(bytes: Uint8Array, reportData: Uint8Array, fields: StatementFields): void {
   const report = decodeReport(bytes)
   wellFormed(equalConstantTime(report.reportData, reportData), 'evidence source: a report over other data')

@@ -1,11 +1,11 @@
-// Upstreams outside of a gateway's measured VM, as a relying party allows them: `NAME`, or `NAME=ORIGIN`, which also
-// says where it must be. Pure.
+// Upstreams outside of a gateway's measured VM, as allowed by a relying party: `NAME`, or `NAME=ORIGIN`, which also
+// fixes the address. Pure.
 //
-// A host writes workload.json, names of upstreams among it: a name alone is its word for whatever it leads to.
+// The host writes workload.json, including the names of upstreams, so a bare name trusts the host for its address.
 
 type OutsideUpstream = {
   readonly name: string
-  /** `https://HOST:PORT`; null means wherever its host says. */
+  /** `https://HOST:PORT`; null for any address that the host chooses. */
   readonly origin: string | null
 }
 
@@ -18,12 +18,12 @@ export function outsideEntry(name: string, url: string): string {
   return `${name}=${originOf(url)}`
 }
 
-/** An invalid address is its own origin, which matches no other. */
+/** Returns a URL's origin. An invalid address is returned unchanged and matches no origin. */
 export function originOf(url: string): string {
   return URL.canParse(url) ? new URL(url).origin : url
 }
 
-/** Whether the relying party allows this upstream; without `origin` the name decides. No list allows none. */
+/** Reports whether the relying party allows this upstream; without `origin`, the name decides. No list allows none. */
 export function isAllowed(outside: readonly string[], name: string, origin?: string | null): boolean {
   if (!Array.isArray(outside)) return false
   return outside.map(readOutside).some(allowed => {
@@ -32,7 +32,7 @@ export function isAllowed(outside: readonly string[], name: string, origin?: str
   })
 }
 
-/** How a caller of the library allows an upstream; the command line has words of its own for it. */
+/** Explains to a caller of the library how to allow an upstream. The command line has its own text. */
 export function outsideAdvice(entry: string): string {
   return `allow it by outside: [${JSON.stringify(entry)}]`
 }

@@ -1,5 +1,6 @@
-// The public half of a workload's keys: two for signatures and two for key agreement, each time one classical and one
-// post-quantum. Pure. Ed25519: RFC 8032. X25519: RFC 7748. ML-DSA-65: FIPS 204, table 2. ML-KEM-768: FIPS 203, table 3.
+// The public half of a workload's keys: two for signatures and two for key agreement, in each case one classical and
+// one post-quantum. Pure. Ed25519: RFC 8032. X25519: RFC 7748. ML-DSA-65: FIPS 204, table 2. ML-KEM-768: FIPS 203,
+// table 3.
 
 import { concat } from '../../base/bytes.ts'
 import { sha256 } from '../hash.ts'
@@ -18,7 +19,10 @@ export const SIGNATURE_BYTES = { ed25519: 64, mldsa65: 3309 } as const satisfies
 export type PublicKeys = { readonly [Name in keyof typeof PUBLIC_KEY_BYTES]: Uint8Array }
 export type HybridSignature = { readonly [Name in keyof typeof SIGNATURE_BYTES]: Uint8Array }
 
-/** SHA-256 over the four public keys in order, each after its length as u32be. Throws Malformed on a wrong length. */
+/**
+ * Returns SHA-256 over the four public keys in order, each preceded by its length as u32be. Throws Malformed for a
+ * wrong length.
+ */
 export function keysDigest(keys: PublicKeys): Uint8Array {
   const parts = publicKeyNames.flatMap(key => {
     wellFormed(keys[key].length === PUBLIC_KEY_BYTES[key], `keys: ${key} has ${keys[key].length} bytes`)

@@ -1,8 +1,8 @@
-// A VM's receipt keys, used through the runtime's native cryptography. Pure: the natives and the randomness come from
-// the caller.
+// A VM's receipt keys, used through the runtime's native cryptography. Pure: the caller supplies native functions and
+// randomness.
 //
-// JavaScript takes 14 ms for both signatures and 0.3 ms natively (Bun 1.4.5); under software emulation it takes
-// seconds.
+// Both signatures together take 14 ms in JavaScript and 0.3 ms natively (Bun 1.4.5). Under software emulation
+// JavaScript takes seconds.
 
 import { wellFormed } from '../malformed.ts'
 import { type Decapsulate, decapsulateWith } from './kem.ts'
@@ -11,18 +11,18 @@ import type { SignBoth, SignBothNow } from './response-sign.ts'
 import { type Random, SEED_BYTES, take, XWING } from './seeds.ts'
 import { statementContext } from './statement.ts'
 
-/** Both signatures over a statement's bytes. */
+/** Signs a statement's bytes with both keys. */
 export type SignStatement = (statement: Uint8Array) => HybridSignature | Promise<HybridSignature>
 
 type NativeSigner = {
   readonly publicKey: Uint8Array
-  /** ML-DSA: with an empty context. Runs outside of the caller's thread, which it would block. */
+  /** Signs outside of the caller's thread, which it would block. ML-DSA uses an empty context. */
   readonly sign: (message: Uint8Array) => Promise<Uint8Array>
-  /** The same in the caller's thread. */
+  /** Signs in the caller's thread. */
   readonly signNow: (message: Uint8Array) => Uint8Array
 }
 
-/** Key pairs out of their seeds (seeds.ts), and SHAKE256. src/linux/native-keys.ts has them. */
+/** Makes key pairs from their seeds (seeds.ts), and computes SHAKE256. Implemented in src/linux/native-keys.ts. */
 export type NativeKeys = {
   readonly ed25519: (seed: Uint8Array) => NativeSigner
   readonly mldsa65: (seed: Uint8Array) => NativeSigner & {
@@ -30,7 +30,7 @@ export type NativeKeys = {
   }
   readonly x25519: (secretKey: Uint8Array) => {
     readonly publicKey: Uint8Array
-    /** Throws on a point of small order. */
+    /** Throws for a point of small order. */
     readonly agree: (publicKey: Uint8Array) => Uint8Array
   }
   readonly mlkem768: (seed: Uint8Array) => {
@@ -46,13 +46,13 @@ export type ReceiptKeys = {
   readonly decapsulate: Decapsulate
   readonly sign: SignBoth
   readonly signNow: SignBothNow
-  /** By the classical half alone. */
+  /** Signs with Ed25519 only. */
   readonly signClassically: (message: Uint8Array) => Uint8Array
-  /** Under the context of statements. */
+  /** Signs with the context for statements. */
   readonly signStatement: SignStatement
 }
 
-/** The same keys as `makeHybridKeys` makes of the same randomness. */
+/** Makes the same keys as `makeHybridKeys` from the same randomness. */
 export function makeReceiptKeys(random: Random, native: NativeKeys): ReceiptKeys {
   const ed25519 = native.ed25519(take(random, SEED_BYTES.ed25519))
   const mldsa65 = native.mldsa65(take(random, SEED_BYTES.mldsa65))
@@ -71,7 +71,7 @@ export function makeReceiptKeys(random: Random, native: NativeKeys): ReceiptKeys
   return {
     publicKeys,
     decapsulate: decapsulateWith(publicKeys, { x25519: x25519.agree, mlkem768: mlkem768.decapsulate }),
-    // One after the other, so that one message takes one thread.
+    // Sequentially, so that one message occupies one thread.
     sign: async message => ({ ed25519: await ed25519.sign(message), mldsa65: await mldsa65.sign(message) }),
     signNow: message => ({ ed25519: ed25519.signNow(message), mldsa65: mldsa65.signNow(message) }),
     signClassically: ed25519.signNow,

@@ -1,4 +1,4 @@
-// The JSON form of receipts, with every size bounded. Pure; verify.ts decides whether to trust one.
+// The JSON form of receipts, with limits for every size. Pure; verify.ts decides whether to trust one.
 
 import { fromBase64Url, toBase64Url } from '../../base/bytes.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
@@ -9,11 +9,14 @@ import { STATEMENT_LIMITS, statementFormat } from './statement.ts'
 const platforms = ['snp', 'simulated'] as const
 export type Platform = (typeof platforms)[number]
 
-/** Enough to verify offline. DER, except the report (AMD 56860, table 23) and `tpm`, which the TPM's verifier reads. */
+/**
+ * Evidence that suffices to verify offline. DER, except the report (AMD 56860, table 23) and `tpm`, which verifiers of
+ * TPMs read.
+ */
 export type ReceiptEvidence = {
   readonly report: Uint8Array
   readonly vek: Uint8Array
-  /** The intermediate, then the ARK. */
+  /** The intermediate and the ARK. */
   readonly chain: readonly [intermediate: Uint8Array, ark: Uint8Array]
   readonly crl?: Uint8Array | undefined
   readonly tpm?: Uint8Array | undefined
@@ -21,14 +24,14 @@ export type ReceiptEvidence = {
 
 export type DecodedReceipt = {
   readonly platform: Platform
-  /** The exact bytes that were signed. */
+  /** The exact signed bytes. */
   readonly statement: Uint8Array
   readonly keys: PublicKeys
   readonly signatures: HybridSignature
   readonly evidence: ReceiptEvidence
 }
 
-/** JSON; every leaf but the first two is base64url without padding. */
+/** The JSON. Every leaf except the first two is base64url without padding. */
 export type Receipt = {
   readonly format: typeof statementFormat
   readonly platform: Platform
@@ -44,7 +47,7 @@ export type Receipt = {
   }
 }
 
-/** Sizes in bytes, of the decoded value. */
+/** Minimum and maximum sizes of decoded values, in bytes. */
 const RECEIPT_LIMITS = {
   textLengthMax: 1024 * 1024,
   statement: [1, STATEMENT_LIMITS.sizeBytesMax],
@@ -80,7 +83,9 @@ export function encodeReceipt(receipt: DecodedReceipt): Receipt {
   }
 }
 
-/** Takes text or parsed JSON. Throws Malformed on unknown or missing fields, wrong sizes, non-canonical base64url. */
+/**
+ * Decodes text or parsed JSON. Throws Malformed for unknown or missing fields, wrong sizes and non-canonical base64url.
+ */
 export function decodeReceipt(json: unknown): DecodedReceipt {
   const envelope = record(typeof json === 'string' ? parse(json) : json, 'receipt', [
     'format',
@@ -128,10 +133,10 @@ function evidenceOf(value: unknown): ReceiptEvidence {
   }
 }
 
-/** JSON in which no name stands twice: JSON.parse would take the last one without a word, another reader the first. */
+/** Parses JSON without duplicate names: JSON.parse would silently use the last one, another reader the first. */
 function parse(text: string): unknown {
   wellFormed(text.length <= RECEIPT_LIMITS.textLengthMax, 'receipt: too long')
-  // No receipt needs an escape, and without escapes the quotation marks can be counted.
+  // No receipt needs an escape, and without escapes, counting the quotation marks suffices.
   wellFormed(!text.includes('\\'), 'receipt: an escape in the JSON')
   let json: unknown
   try {
@@ -145,7 +150,7 @@ function parse(text: string): unknown {
 
 const depthMax = 4
 
-/** The number of strings and of member names. */
+/** Returns the number of strings and of member names. */
 function stringCountOf(value: unknown, depthLeft: number): number {
   if (typeof value === 'string') return 1
   if (typeof value !== 'object' || value === null) return 0
@@ -172,14 +177,14 @@ function exactly(sizeBytes: number): Sizes {
 }
 
 function parseBytes(value: unknown, what: string, [min, max]: Sizes): Uint8Array {
-  // The length is checked before anything is decoded.
+  // Check the length before decoding anything.
   const fits = typeof value === 'string' && value.length <= Math.ceil((max * 4) / 3)
   const bytes = fits ? fromBase64Url(value) : null
   wellFormed(bytes !== null && bytes.length >= min && bytes.length <= max, `receipt: ${what}`)
   return bytes
 }
 
-/** Never PEM: receipts carry each certificate in one form only. */
+/** Accepts no PEM: receipts contain each certificate in exactly one form. */
 function derOf(value: unknown, what: string, sizes: Sizes): Uint8Array {
   const bytes = parseBytes(value, what, sizes)
   wellFormed(bytes[0] === 0x30, `receipt: ${what} is not DER`)

@@ -1,23 +1,23 @@
-// Digests of a request and of a response's events, which a response receipt holds. Pure: hashes come from the caller.
+// Digests of a request and of a response's events for response receipts. Pure: the caller supplies hashes.
 //
-// The chain depends on the bytes alone, not on how they arrived in pieces: an event ends after each `\n\n`, and the
-// rest after the last is an event too. h0 = SHA-256( `strongroom/response/v4 response`, NUL, salt ), h(n) = SHA-256(
-// h(n-1) || SHA-256(event n) ). The events' hashes allow showing one event without the others.
+// The chain depends only on the bytes, not on how they were split. An event ends after each `\n\n`, and any rest after
+// the last one is an event too. h0 = SHA-256( `strongroom/response/v4 response`, NUL, salt ), h(n) = SHA-256( h(n-1) ||
+// SHA-256(event n) ). The events' hashes make it possible to reveal one event without the others.
 
 import { concat, utf8 } from '../../base/bytes.ts'
 import { type ResponseClaim, responseFormat } from './response.ts'
 
-/** SHA-256 in parts. `digest` is called once, last. */
+/** Incremental SHA-256. `digest` is called once, at the end. */
 export type Sha256Stream = { readonly update: (bytes: Uint8Array) => unknown; readonly digest: () => Uint8Array }
 
 type ResponseChain = {
-  /** The response's next bytes. */
+  /** Adds the response's next bytes. */
   readonly update: (bytes: Uint8Array) => void
-  /** Ends the chain. */
+  /** Ends the chain and returns the result. */
   readonly finish: () => Pick<ResponseClaim, 'answerDigest' | 'eventCount' | 'sizeBytes'>
 }
 
-/** SHA-256( `strongroom/response/v4 request`, NUL, salt, body ). */
+/** Returns SHA-256( `strongroom/response/v4 request`, NUL, salt, body ). */
 export function requestDigest(newSha256: () => Sha256Stream, salt: Uint8Array, body: Uint8Array): Uint8Array {
   const hash = newSha256()
   hash.update(requestTag)
@@ -26,7 +26,7 @@ export function requestDigest(newSha256: () => Sha256Stream, salt: Uint8Array, b
   return hash.digest()
 }
 
-/** The same in turns, each of a mebibyte, for a body that is large. */
+/** Computes `requestDigest` in steps of one MiB, for large bodies. */
 export function* requestDigestTurns(
   newSha256: () => Sha256Stream,
   salt: Uint8Array,
@@ -69,7 +69,7 @@ export function createResponseChain(newSha256: () => Sha256Stream, salt: Uint8Ar
       sizeBytes += bytes.length
       let from = 0
       for (let at = bytes.indexOf(newline); at !== -1; at = bytes.indexOf(newline, at + 1)) {
-        // Another line break right before this one, in these bytes or in the ones before.
+        // The preceding byte, in this piece or the one before, must be a line break too.
         const ends = at > from ? bytes[at - 1] === newline : lastWasNewline
         if (!ends) continue
         take(bytes.subarray(from, at + 1))

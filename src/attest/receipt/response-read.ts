@@ -1,4 +1,4 @@
-// Reads response receipts, whose form response.ts describes, and takes them out of saved responses. Pure.
+// Reads response receipts (form: response.ts), and extracts them from saved responses. Pure.
 
 import { concat, fromBase64Url, fromUtf8, utf8 } from '../../base/bytes.ts'
 import { type CborMap, type CborValue, decodeCbor } from '../encoding/cbor.ts'
@@ -21,36 +21,39 @@ const earlierFormats: Readonly<Record<string, string>> = {
   'strongroom/response/v3': 'does not say who made the key that asked',
 }
 const saltLengthMax = Math.ceil((saltBytes * 4) / 3)
-/** Characters of base64url, the dot and the salt included; a receipt has about 5,000. */
+/** Limit in characters of base64url, including the dot and the salt. A receipt has about 5,000. */
 const receiptLengthMax = Math.ceil((receiptLimits.sizeBytesMax * 4) / 3) + 1 + saltLengthMax
 
 export type DecodedResponseReceipt = {
   readonly claim: ResponseClaim
-  /** The exact bytes of the claim. */
+  /** The claim's exact bytes. */
   readonly claimBytes: Uint8Array
   readonly signatures: HybridSignature
 }
 
 type CarriedReceipt = {
   readonly receipt: string
-  /** Null for a receipt without a salt. */
+  /** Null if the receipt has no salt. */
   readonly salt: Uint8Array | null
 }
 
-/** Takes apart what a response bears, or what was fetched later. Throws Malformed on a salt of another length. */
+/**
+ * Splits the text from a response, or fetched later, into receipt and salt. Throws Malformed if the salt has the wrong
+ * length.
+ */
 export function readCarriedReceipt(text: string): CarriedReceipt {
   const at = text.indexOf('.')
   return at === -1 ? { receipt: text, salt: null } : { receipt: text.slice(0, at), salt: readSalt(text.slice(at + 1)) }
 }
 
-/** From base64url. Throws Malformed. */
+/** Decodes a salt from base64url. Throws Malformed. */
 export function readSalt(text: string): Uint8Array {
   const salt = text.length <= saltLengthMax ? fromBase64Url(text) : null
   wellFormed(salt !== null, `response receipt: the salt is not ${saltBytes} bytes of base64url`)
   return sized(salt, saltBytes, 'salt')
 }
 
-/** Throws Malformed on anything that `encodeResponseReceipt` would not have written. */
+/** Decodes a receipt. Throws Malformed for anything that `encodeResponseReceipt` would not have written. */
 export function decodeResponseReceipt(text: string): DecodedResponseReceipt {
   wellFormed(text.length <= receiptLengthMax, 'response receipt: too long')
   const bytes = fromBase64Url(text)
@@ -64,7 +67,7 @@ export function decodeResponseReceipt(text: string): DecodedResponseReceipt {
   const entries = claimFieldNames.map(name => [name, checkedField(name, fields.get(name))] as const)
   const { format: _, ...claim } = Object.fromEntries(entries)
   return {
-    // Both the type and this object follow the table.
+    // Both the type and this object are derived from the table.
     claim: claim as ResponseClaim,
     claimBytes,
     signatures: {
@@ -75,16 +78,18 @@ export function decodeResponseReceipt(text: string): DecodedResponseReceipt {
 }
 
 export type SplitResponse = {
-  /** The body without the receipt's own line and the empty line after it: the receipt covers these bytes. */
+  /** The body without the receipt's own line and the empty line after it. The receipt covers exactly these bytes. */
   readonly body: Uint8Array
-  /** The receipt in the stream; null where there is none. */
+  /** The receipt in the stream; null if the stream contains none. */
   readonly receipt: string | null
 }
 
-/** Ends of streams, of OpenAI's APIs and the Messages API. The receipt covers them, although they come after it. */
+/** Ends of streams in OpenAI's APIs and the Messages API. The receipt precedes them, but covers them. */
 const streamEnds = ['data: [DONE]\n\n', 'event: message_stop\ndata: {"type":"message_stop"}\n\n']
 
-/** Splits a saved body. Throws Malformed when there are several receipts, or more than the stream's end after one. */
+/**
+ * Splits a saved body. Throws Malformed for several receipts, or for anything but the stream's end after the receipt.
+ */
 export function splitResponse(body: Uint8Array): SplitResponse {
   const start = utf8(commentStart)
   const at = lineStartsOf(body, start)
@@ -102,7 +107,7 @@ export function splitResponse(body: Uint8Array): SplitResponse {
   return { body: concat(body.subarray(0, first), body.subarray(lineEnd + 2)), receipt }
 }
 
-/** Where lines begin with this text; no more than two of them. */
+/** Returns the offsets of lines that begin with this text, at most two. */
 function lineStartsOf(body: Uint8Array, text: Uint8Array): number[] {
   const found: number[] = []
   for (let at = 0; at !== -1 && found.length < 2; ) {
@@ -122,7 +127,7 @@ function asciiOf(bytes: Uint8Array): string {
   return fromUtf8(bytes)
 }
 
-/** Before the fields: those of another version are others. */
+/** Checks the format before the fields, because other versions have other fields. */
 function checkFormat(claim: CborValue): void {
   const format = claim instanceof Map ? claim.get('format') : undefined
   const lacks = typeof format === 'string' && Object.hasOwn(earlierFormats, format) ? earlierFormats[format] : undefined

@@ -1,6 +1,6 @@
 // Verifies response receipts offline, with the keys of an attestation receipt that was verified before. Pure.
 //
-// The checks are always the same ones in the same order. Nothing is thrown: a bad receipt is a failed check.
+// The checks and their order are always the same. Nothing is thrown: a bad receipt is a failed check.
 
 import { sha256 } from '@noble/hashes/sha2.js'
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
@@ -20,23 +20,23 @@ export type ResponseQuestion = {
   readonly keys: PublicKeys
   /** The exact body of the request, without a Content-Encoding. */
   readonly request: Uint8Array
-  /** The exact body of the response; of a stream, without the receipt in it (`splitResponse`). */
+  /** The exact body of the response; for a stream, without the receipt in it (`splitResponse`). */
   readonly response: Uint8Array
-  /** Accepted upstreams outside of the attestation, as outside.ts reads them; empty for none. */
+  /** Allowed upstreams outside of the attestation, in the form of outside.ts; empty for none. */
   readonly outside: readonly string[]
-  /** By name, in words: what upstreams outside have to prove themselves by. Left out: it is not known. */
+  /** For each upstream outside, by name, how it must attest itself, in words. Default: unknown. */
   readonly attestedBy?: ReadonlyMap<string, string>
-  /** Value of `X-Strongroom-Receipt-Salt`, for a receipt that came without its salt. Left out: the receipt's own. */
+  /** Value of `X-Strongroom-Receipt-Salt`, for a receipt without its salt. Default: the receipt's own salt. */
   readonly salt?: Uint8Array | undefined
   readonly verifiers?: HybridVerifiers
 }
 
 type ResponseVerdict = Verdict & {
-  /** Null when it could not be read. Trust it only in a good verdict. */
+  /** Null if the claim is unreadable. Trust it only in a good verdict. */
   readonly claim: ResponseClaim | null
 }
 
-/** Takes the receipt's text, as the response bore it or as it was fetched. Never throws. */
+/** Verifies a receipt's text, from the response or fetched later. Never throws. */
 export async function verifyResponse(receipt: string, question: ResponseQuestion): Promise<ResponseVerdict> {
   const decoded = parsed(() => {
     const carried = readCarriedReceipt(receipt)
@@ -68,7 +68,7 @@ const signatureNames = ['response-signature-ed25519', 'response-signature-mldsa6
 const saltedNames = ['response-salt', 'response-request', 'response-size', 'response-answer'] as const
 const laterNames = [...['response-keys', ...signatureNames, keyMakerCheckName, upstreamCheckName], ...saltedNames]
 
-/** A verdict can hold these checks and those of attestation receipts, so the names must differ. */
+/** Renames a check of attestation receipts: a verdict can contain both kinds, so their names must differ. */
 function renamed(check: Check, name = check.name): Check {
   const reason = check.reason.replace('the statement', 'the response')
   return { ...check, name, reason }
@@ -88,7 +88,7 @@ function keysCheck(claim: ResponseClaim, keys: PublicKeys): Check {
   }
 }
 
-/** Never decides a verdict: a client of a key that its host minted has no other one. */
+/** Never decides a verdict: a client whose key the host minted has no other key. */
 function keyMakerCheck({ keyMadeBy }: ResponseClaim): Check {
   const said =
     keyMadeBy === 'client'
@@ -97,7 +97,7 @@ function keyMakerCheck({ keyMadeBy }: ResponseClaim): Check {
   return keyMadeBy === 'client' ? pass(keyMakerCheckName, said) : notChecked(keyMakerCheckName, said, false)
 }
 
-/** By the gateway's own word: it is to be trusted because the attestation says which program the gateway is. */
+/** Relies on the gateway's own claim, which is trustworthy because the attestation identifies the gateway program. */
 function upstreamCheck(
   { upstream, coverage }: ResponseClaim,
   { outside: accepted, attestedBy }: Pick<ResponseQuestion, 'outside' | 'attestedBy'>,
@@ -118,7 +118,7 @@ function upstreamCheck(
   return fail(name, `${who} answered, ${where}: ${vouching}; ${outsideAdvice(upstream)}`)
 }
 
-/** The receipt's own salt, or the caller's; one of the two has to be there. */
+/** Returns the receipt's own salt, or the caller's. Fails if both are missing. */
 function saltOf(carried: Uint8Array | null, given: Uint8Array | undefined): Parsed<Uint8Array> {
   if (given === undefined) {
     return carried === null

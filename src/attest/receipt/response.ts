@@ -1,15 +1,16 @@
-// Response receipts `strongroom/response/v4`: the gateway's signed claim about a response, and its place there. Pure.
+// Response receipts `strongroom/response/v4`: the gateway's signed claim about a response, and its location there.
+// Pure.
 //
-// receipt   = base64url( CBOR { claim, ed25519, mldsa65 } ), deterministic as statements are
-// carried   = receipt, `.`, base64url( salt ): in the response. A receipt that is fetched later comes without the salt
-// salt      = 32 random bytes of the gateway, hashed before request and response: a receipt alone confirms no guess
-// signed    = UTF-8 `strongroom/response/v4`, one NUL, then the claim; no statement begins so (hybrid-keys.ts)
-// claim     = CBOR { format, requestId, keyMadeBy, model, upstream, coverage, requestDigest, answerDigest, eventCount,
-//             sizeBytes, promptTokens, completionTokens, issuedAt, keysDigest }
-// Version 1 had neither upstream nor coverage, version 2 no salt, version 3 no keyMadeBy; all three are
-// refused.
+//   receipt   = base64url( CBOR { claim, ed25519, mldsa65 } ), deterministic as statements are
+//   carried   = receipt, `.`, base64url( salt ): in the response. A receipt that is fetched later has no salt
+//   salt      = 32 random bytes of the gateway, hashed before request and response: a receipt alone confirms no guess
+//   signed    = UTF-8 `strongroom/response/v4`, one NUL, then the claim; no statement begins so (hybrid-keys.ts)
+//   claim     = CBOR { format, requestId, keyMadeBy, model, upstream, coverage, requestDigest, answerDigest,
+//               eventCount, sizeBytes, promptTokens, completionTokens, issuedAt, keysDigest }
 //
-// Streams carry the receipt in a comment line right before their end, other responses in a header.
+// Verifiers reject version 1 (no upstream and no coverage), version 2 (no salt) and version 3 (no keyMadeBy).
+//
+// In a stream, the receipt is in a comment line immediately before the end; in other responses, in a header.
 
 import { concat, toBase64Url, utf8 } from '../../base/bytes.ts'
 import { type CborLimits, type CborMap, type CborValue, encodeCbor } from '../encoding/cbor.ts'
@@ -19,23 +20,23 @@ import { type HybridSignature, SIGNATURE_BYTES } from './public-keys.ts'
 export const responseFormat = 'strongroom/response/v4'
 
 /**
- * Whether the upstream that answered is a workload that the gateway's attestation has a receipt of; if not, whether it
- * had shown the gateway evidence of its own, under the policy that workload.json has for it.
+ * Whether the gateway's attestation has a receipt of the workload that served as upstream. If not, whether the upstream
+ * presented its own evidence to the gateway, under its policy in workload.json.
  */
 const coverages = ['inside', 'outside', 'outside-attested'] as const
 type Coverage = (typeof coverages)[number]
 
 /**
- * Maker of the key that asked, as the host registered it. `client`: by its digest, so that the host
- * never had the secret. `host`: the host minted the key and can act as its client.
+ * The maker of the key that requested the response, according to the host's registration. `client`: the host received
+ * only a digest, never the secret. `host`: the host minted the key and can impersonate its client.
  */
 const keyMakers = ['client', 'host'] as const
 type KeyMaker = (typeof keyMakers)[number]
 
-/** Asks for a receipt, with value `1`, and carries it with its salt where the response is no stream. */
+/** Requests a receipt, with value `1`. In a response that is not a stream, contains the receipt with its salt. */
 export const receiptHeader = 'X-Strongroom-Receipt'
 
-/** The salt of a response that does not carry its receipt. */
+/** The salt of a response that does not contain its receipt. */
 export const saltHeader = 'X-Strongroom-Receipt-Salt'
 
 const digestBytes = 32
@@ -43,18 +44,18 @@ export const saltBytes = 32
 const textBytesMax = 1024
 export const receiptLimits: CborLimits = { sizeBytesMax: 16 * 1024, depthMax: 1 }
 
-/** Every field of a claim. Counts are safe unsigned integers. */
+/** All fields of a claim. Counts are safe unsigned integers. */
 const CLAIM_FIELDS = {
   format: 'format',
   requestId: 'text',
   keyMadeBy: 'keyMaker',
   model: 'text',
-  /** Name of the upstream that answered, from the gateway's configuration. */
+  /** Name of the upstream that served the response, from the gateway's configuration. */
   upstream: 'text',
   coverage: 'coverage',
-  /** SHA-256 of salt and request body, `requestDigest` of response-digest.ts. */
+  /** SHA-256 of salt and request body (`requestDigest` of response-digest.ts). */
   requestDigest: 'digest',
-  /** The chain over the response's events, `createResponseChain`. */
+  /** The chain over the response's events (`createResponseChain`). */
   answerDigest: 'digest',
   eventCount: 'count',
   sizeBytes: 'count',
@@ -62,7 +63,7 @@ const CLAIM_FIELDS = {
   completionTokens: 'count',
   /** Milliseconds since 1970. */
   issuedAt: 'count',
-  /** The gateway's keys, as its attestation receipt names them. */
+  /** Digest of the gateway's keys, as in its attestation receipt. */
   keysDigest: 'digest',
 } as const satisfies Record<string, 'format' | 'text' | 'coverage' | 'keyMaker' | 'digest' | 'count'>
 
@@ -80,18 +81,21 @@ export type ResponseClaim = {
   readonly [Name in Exclude<keyof typeof CLAIM_FIELDS, 'format'>]: ValueOf<(typeof CLAIM_FIELDS)[Name]>
 }
 
-/** Throws Malformed on a value of the wrong type or length. */
+/** Encodes a claim. Throws Malformed if a value has the wrong type or length. */
 export function encodeClaim(claim: ResponseClaim): Uint8Array {
   const source: Readonly<Record<string, unknown>> = { ...claim, format: responseFormat }
   return encodeCbor(new Map(claimFieldNames.map(name => [name, checkedField(name, source[name])])))
 }
 
-/** The bytes under both signatures. ML-DSA's context is empty: the prefix separates these messages from all others. */
+/**
+ * Returns the bytes that both keys sign. ML-DSA's context is empty: the prefix separates these messages from all
+ * others.
+ */
 export function signedBytesOf(claimBytes: Uint8Array): Uint8Array {
   return concat(prefix, claimBytes)
 }
 
-/** The receipt's text. Throws Malformed on signatures of the wrong length. */
+/** Returns the receipt's text. Throws Malformed if a signature has the wrong length. */
 export function encodeResponseReceipt(claimBytes: Uint8Array, signatures: HybridSignature): string {
   const { ed25519, mldsa65 } = signatures
   const map: CborMap = new Map([
@@ -102,14 +106,14 @@ export function encodeResponseReceipt(claimBytes: Uint8Array, signatures: Hybrid
   return toBase64Url(encodeCbor(map))
 }
 
-/** A receipt with its salt, as the response bears it. */
+/** Joins a receipt and its salt, as sent in a response. */
 export function carriedReceipt(receipt: string, salt: Uint8Array): string {
   return `${receipt}.${toBase64Url(salt)}`
 }
 
 export const commentStart = ': strongroom-receipt '
 
-/** The line of a stream that carries the receipt. Clients pass over comments (WHATWG HTML, section 9.2.6). */
+/** Returns the line of a stream that contains the receipt. Clients ignore comments (WHATWG HTML, section 9.2.6). */
 export function receiptComment(receipt: string): string {
   return `${commentStart}${receipt}\n\n`
 }

@@ -1,6 +1,6 @@
-// Statements `strongroom/attest-pq/v1`: what a receipt says, as deterministic CBOR. Pure; verify.ts decides whether to
-// trust one. One table gives the fields of each kind; a statement has exactly those, and encodes to the bytes that it
-// was decoded from.
+// Statements `strongroom/attest-pq/v1`: the content of a receipt, as deterministic CBOR. Pure; verify.ts decides
+// whether to trust one. One table defines the fields of each kind. A statement has exactly those fields, and re-encodes
+// to the bytes from which it was decoded.
 
 import { fromUtf8, utf8 } from '../../base/bytes.ts'
 import { type CborLimits, type CborMap, type CborValue, decodeCbor, encodeCbor } from '../encoding/cbor.ts'
@@ -17,10 +17,10 @@ export const STATEMENT_LIMITS = { sizeBytesMax: 64 * 1024, depthMax: 3 } as cons
 type Field =
   | { readonly type: 'text'; readonly sizeBytesMax: number }
   | { readonly type: 'constant'; readonly text: string }
-  /** Sizes in bytes, both ends included. */
+  /** Size limits in bytes, inclusive. */
   | { readonly type: 'bytes'; readonly min: number; readonly max: number }
   | { readonly type: 'bytes-or-null'; readonly sizeBytes: number }
-  /** Null where the map does not have it, so that statements of before are the same bytes. */
+  /** Null if the map lacks the key, so that older statements keep their bytes. */
   | { readonly type: 'bytes-or-absent'; readonly sizeBytes: number }
   | { readonly type: 'texts'; readonly countMax: number; readonly sizeBytesMax: number }
   | { readonly type: 'text-or-null'; readonly sizeBytesMax: number }
@@ -32,7 +32,7 @@ type Field =
 const sha256Digest = { type: 'bytes', min: 32, max: 32 } as const
 const sha384Digest = { type: 'bytes', min: 48, max: 48 } as const
 const name = { type: 'text', sizeBytesMax: 256 } as const
-/** The client's, as it was sent: its length is bound too. */
+/** The client's nonce exactly as it was sent, so that its length is bound too. */
 const buildNonce = { type: 'bytes', min: 1, max: 16 } as const
 
 const COMMON = {
@@ -40,14 +40,14 @@ const COMMON = {
   /** The relying party's challenge. */
   nonce: { type: 'bytes', min: 1, max: 64 },
   issuedAt: { type: 'time-ms' },
-  /** SHA-256 of the public key bundle, `keysDigest` of public-keys.ts. */
+  /** SHA-256 of the public key bundle (`keysDigest` of public-keys.ts). */
   keysDigest: sha256Digest,
-  /** SHA-384 of the ID key, as in the report; 48 zero bytes when the VM was launched without an ID block. */
+  /** SHA-384 of the ID key, as in the report; 48 zero bytes if the VM was launched without an ID block. */
   operatorKey: sha384Digest,
   image: { type: 'image' },
 } as const satisfies Record<string, Field>
 
-/** Every kind of statement and its own fields. */
+/** All kinds of statements with their own fields. */
 export const STATEMENT_FIELDS = {
   workload: {
     ...COMMON,
@@ -60,11 +60,11 @@ export const STATEMENT_FIELDS = {
     /** The effective argv. */
     command: { type: 'texts', countMax: 256, sizeBytesMax: 8192 },
     allowlistDigest: sha256Digest,
-    /** SHA-256 of the SPKI of the TLS key that serves the connection; null for a workload that serves none. */
+    /** SHA-256 of the SPKI of the TLS key that serves the connection; null for a workload without TLS. */
     tlsSpkiDigest: { type: 'bytes-or-null', sizeBytes: 32 },
-    /** SHA-256 of the gateway's canonical configuration, which lists the upstreams; null for the other workloads. */
+    /** SHA-256 of the gateway's canonical configuration, which lists the upstreams; null for other workloads. */
     configurationDigest: { type: 'bytes-or-null', sizeBytes: 32 },
-    /** SHA-256 of the evidence of all GPUs of the worker (attest/nvidia/bound.ts); null where it has none. */
+    /** SHA-256 of the evidence of all GPUs of the worker (attest/nvidia/bound.ts); null if it has none. */
     gpuEvidenceDigest: { type: 'bytes-or-absent', sizeBytes: 32 },
   },
   claim: {
@@ -79,12 +79,12 @@ export const STATEMENT_FIELDS = {
     publicKeyDigest: sha256Digest,
     /** SHA-256 of the claim document (contract/vm/claim-document.ts): the whole claim and the network in force. */
     claimDigest: sha256Digest,
-    /** Where the instance sends its prompts; null where it has no gateway. */
+    /** URL to which the instance sends its prompts; null if it has no gateway. */
     inferenceUrl: { type: 'text-or-null', sizeBytesMax: 512 },
     inferenceModel: { type: 'text-or-null', sizeBytesMax: 256 },
-    /** `attested`, `none`, or why nothing vouches for the gateway: `host`, `no-worker`, `elsewhere`. */
+    /** `attested`, `none`, or why the gateway is not attested: `host`, `no-worker`, `elsewhere`. */
     gateway: name,
-    /** SHA-256 of what the claim says of the gateway: what it has to prove before a prompt is sent. */
+    /** SHA-256 of the claim's requirements for the gateway, which it must prove before a prompt is sent. */
     gatewayDigest: sha256Digest,
     resolvers: { type: 'texts', countMax: 3, sizeBytesMax: 39 },
     /** The host's promise about its firewall, which is outside of the VM. */
@@ -94,7 +94,7 @@ export const STATEMENT_FIELDS = {
     /** SHA-256 of the secret of the gateway key that the guest drew; null if it drew none. */
     gatewayKeyDigest: { type: 'bytes-or-absent', sizeBytes: 32 },
   },
-  /** Made before any source code runs. */
+  /** Issued before any source code runs. */
   'build-dispatch': {
     ...COMMON,
     kind: { type: 'constant', text: 'build-dispatch' },
@@ -103,9 +103,13 @@ export const STATEMENT_FIELDS = {
     jobId: name,
     sourceDigest: sha256Digest,
     networkPolicy: name,
-    /** SHA-256 of the host's whole order (`orderText` of contract/vm/build-order.ts); the provenance has the order. */
+    /**
+     * SHA-256 of the host's whole order (`orderText` of contract/vm/build-order.ts). The provenance contains the order.
+     */
     orderDigest: sha256Digest,
-    /** All that opens a fetch: the host's proxy, the mirror for crates, and the SHA-256 of the authorities' PEM. */
+    /**
+     * Everything that opens a fetch: the host's proxy, the mirror for crates, and the SHA-256 of the authorities' PEM.
+     */
     fetchProxy: { type: 'text-or-null', sizeBytesMax: 256 },
     fetchMirror: { type: 'text-or-null', sizeBytesMax: 1024 },
     fetchAuthoritiesDigest: { type: 'bytes-or-null', sizeBytes: 32 },
@@ -127,7 +131,7 @@ export const STATEMENT_FIELDS = {
 
 export type Image = {
   readonly name: string
-  /** 48 bytes: the launch digest. */
+  /** The launch digest, 48 bytes. */
   readonly measurement: Uint8Array
 }
 
@@ -155,7 +159,7 @@ export type StatementKind = keyof typeof STATEMENT_FIELDS
 export type StatementOf<Kind extends StatementKind> = Fields<(typeof STATEMENT_FIELDS)[Kind]>
 export type Statement = { [Kind in StatementKind]: StatementOf<Kind> }[StatementKind]
 
-/** Deterministic bytes. Throws Malformed when a field is missing, unknown or of the wrong type or length. */
+/** Encodes a statement. Throws Malformed if a field is missing, unknown, or of the wrong type or length. */
 export function encodeStatement(statement: Statement): Uint8Array {
   const fields = fieldsOf(statement.kind)
   const source: Readonly<Record<string, unknown>> = statement
@@ -167,23 +171,23 @@ export function encodeStatement(statement: Statement): Uint8Array {
   return bytes
 }
 
-/** Throws Malformed on anything that `encodeStatement` would not have written. */
+/** Decodes a statement. Throws Malformed for anything that `encodeStatement` would not have written. */
 export function decodeStatement(bytes: Uint8Array): Statement {
   const map = decodeCbor(bytes, STATEMENT_LIMITS)
   wellFormed(map instanceof Map, 'statement: not a map')
   const fields = fieldsOf(map.get('kind'))
   const absent = Object.entries(fields).flatMap(([key, field]) => (isOptional(field) && !map.has(key) ? [key] : []))
   checkNames([...map.keys(), ...absent], fields)
-  // A null in the map would be a second form of the same statement.
+  // A null in the map would be a second encoding of the same statement.
   for (const [key, field] of Object.entries(fields)) {
     wellFormed(!isOptional(field) || map.get(key) !== null, `statement: ${key}`)
   }
   const entries = Object.entries(fields).map(([key, field]) => [key, fieldValue(key, field, map.get(key) ?? null)])
-  // Both the type and this object follow the table.
+  // Both the type and this object are derived from the table.
   return Object.fromEntries(entries) as Statement
 }
 
-/** The REPORT_DATA with which the hardware vouches for the statement. */
+/** Returns the REPORT_DATA with which the hardware attests the statement. */
 export function reportDataOf(statementBytes: Uint8Array): Uint8Array {
   return sha512(statementBytes)
 }
@@ -202,7 +206,7 @@ function checkNames(names: readonly string[], fields: Readonly<Record<string, Fi
   for (const key of Object.keys(fields)) wellFormed(names.includes(key), `statement: no ${key}`)
 }
 
-/** A field's CBOR form out of a statement's value. */
+/** Converts a statement's value to its CBOR form. */
 function cborOf(key: string, field: Field, value: unknown): CborValue {
   if (field.type !== 'image') return checked(key, field, value)
   wellFormed(
@@ -216,7 +220,7 @@ function cborOf(key: string, field: Field, value: unknown): CborValue {
   ])
 }
 
-/** A field's value out of its CBOR form. */
+/** Converts a field's CBOR form to its value. */
 function fieldValue(key: string, field: Field, value: CborValue): CborValue | Image {
   if (field.type !== 'image') return checked(key, field, value)
   wellFormed(value instanceof Map && value.size === 2, `statement: ${key}`)
@@ -260,7 +264,7 @@ function checked(key: string, field: Exclude<Field, { type: 'image' }>, value: u
   }
 }
 
-/** Well-formed Unicode within its bound. Names and arguments never hold a NUL. */
+/** Requires well-formed Unicode within the limit, without NUL, which names and arguments never contain. */
 function checkText(text: string, sizeBytesMax: number, what: string): void {
   const bytes = utf8(text)
   wellFormed(bytes.length <= sizeBytesMax && !text.includes('\0') && fromUtf8(bytes) === text, what)

@@ -1,4 +1,4 @@
-// Receipts and hybrid signatures on any platform: in JavaScript where WebCrypto lacks an algorithm. Pure.
+// Verifies receipts and hybrid signatures on any platform, in JavaScript if WebCrypto lacks an algorithm. Pure.
 
 import { ed25519 } from '@noble/curves/ed25519.js'
 import { ml_dsa65 } from '@noble/post-quantum/ml-dsa.js'
@@ -10,25 +10,25 @@ import type { HybridSignature, PublicKeys } from './public-keys.ts'
 import type { StatementKind } from './statement.ts'
 import { judgeReceipt, type ReceiptQuestion, type ReceiptVerdict } from './verify.ts'
 
-/** JavaScript alone: the same on every platform, and the slowest (about 7 ms for both). */
+/** Verifies in JavaScript only: the same on every platform, and the slowest (about 7 ms for both). */
 export const portableVerifiers: HybridVerifiers = {
   ed25519: verifyByPoints,
   mldsa65: (signature, message, publicKey, context) => ml_dsa65.verify(signature, message, publicKey, { context }),
 }
 
-/** Ed25519 by WebCrypto where the platform has it; ML-DSA-65 in JavaScript. */
+/** Verifies Ed25519 with WebCrypto if the platform supports it, and ML-DSA-65 in JavaScript. */
 export const defaultVerifiers: HybridVerifiers = {
   mldsa65: portableVerifiers.mldsa65,
   ed25519: async (...signed) => (await verifyEd25519(...signed)) ?? portableVerifiers.ed25519(...signed),
 }
 
-/** Both by WebCrypto where the platform has them, each with a fallback to JavaScript. */
+/** Verifies both with WebCrypto if the platform supports them, otherwise in JavaScript. */
 export const nativeVerifiers: HybridVerifiers = {
   ed25519: defaultVerifiers.ed25519,
   mldsa65: async (...signed) => (await verifyMldsa65(...signed)) ?? portableVerifiers.mldsa65(...signed),
 }
 
-/** Takes the text or what JSON.parse made of it. Default verifiers: `defaultVerifiers`. Never throws. */
+/** Verifies a receipt given as text or as parsed JSON. Default verifiers: `defaultVerifiers`. Never throws. */
 export async function verifyReceipt<Kind extends StatementKind>(
   json: unknown,
   question: ReceiptQuestion<Kind>,
@@ -36,7 +36,9 @@ export async function verifyReceipt<Kind extends StatementKind>(
   return await judgeReceipt(json, { ...question, verifiers: question.verifiers ?? defaultVerifiers })
 }
 
-/** Two checks, `signature-ed25519` and `signature-mldsa65`. Default verifiers: `defaultVerifiers`. Never throws. */
+/**
+ * Returns two checks, `signature-ed25519` and `signature-mldsa65`. Default verifiers: `defaultVerifiers`. Never throws.
+ */
 export async function verifyHybrid(
   keys: PublicKeys,
   message: Uint8Array,
@@ -47,9 +49,9 @@ export async function verifyHybrid(
 }
 
 /**
- * RFC 8032 section 5.1.7 without the cofactor, and over every encoding of a key that native implementations take: the
- * package's own `verify` multiplies by the cofactor, so that a signer could make signatures that pass in one runtime
- * and fail in another. Throws on bytes that are no point.
+ * Verifies without the cofactor (RFC 8032 section 5.1.7), for every encoding of a key that native implementations
+ * accept. The package's own `verify` multiplies by the cofactor, so a signer could make signatures that pass in one
+ * runtime and fail in another. Throws if the bytes are not a point.
  */
 function verifyByPoints(signature: Uint8Array, message: Uint8Array, publicKey: Uint8Array): boolean {
   const { Point } = ed25519

@@ -1,7 +1,7 @@
-// Verifies receipts offline: envelope, statement, keys, signatures, hardware evidence, and what the relying party
-// expects. Pure.
+// Verifies receipts offline: envelope, statement, keys, signatures, hardware evidence, and the relying party's
+// expectations. Pure.
 //
-// The checks are always the same ones in the same order. Nothing is thrown: a bad receipt is a failed check.
+// The checks and their order are always the same. Nothing is thrown: a bad receipt is a failed check.
 
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
 import type { TrustedRoot } from '../amd/roots.ts'
@@ -24,11 +24,11 @@ import {
   statementContext,
 } from './statement.ts'
 
-/** Fields that are not compared with an expectation, because other checks cover them. */
+/** Fields without an expectation, because other checks cover them. */
 const checkedElsewhere = ['format', 'kind', 'scope', 'nonce', 'issuedAt', 'keysDigest', 'image'] as const
 type CheckedElsewhere = (typeof checkedElsewhere)[number]
 
-/** For every field of the kind: what it must equal, or 'any'. The policy says which `image.measurement` is accepted. */
+/** For every field of the kind: the value that it must equal, or 'any'. The policy decides on `image.measurement`. */
 export type Expected<Kind extends StatementKind> = {
   readonly [Name in Exclude<keyof StatementOf<Kind>, CheckedElsewhere>]:
     | 'any'
@@ -41,7 +41,7 @@ export function exactly<const Fields extends object>(fields: Fields) {
   return Object.fromEntries(entries) as { readonly [Name in keyof Fields]: { readonly equals: Fields[Name] } }
 }
 
-/** Judges `evidence.tpm` (null when there is none). Its checks become part of the verdict. */
+/** Judges `evidence.tpm` (null if the receipt has none). Its checks become part of the verdict. */
 export type VerifyTpm = (
   tpm: Uint8Array | null,
   context: { readonly statement: Statement; readonly statementBytes: Uint8Array; readonly evidence: EvidenceVerdict },
@@ -51,7 +51,7 @@ export type ReceiptQuestion<Kind extends StatementKind = StatementKind> = {
   readonly kind: Kind
   readonly nonce: Uint8Array | 'any'
   readonly asOf: Date | number
-  /** Greatest age of the statement at `asOf`; with a nonce it may as well be this far in the future. */
+  /** Maximum age of the statement at `asOf`. With a nonce it may also be this far in the future. */
   readonly ageMsMax: number | 'any'
   readonly roots: readonly TrustedRoot[]
   readonly requireCrl: boolean
@@ -61,19 +61,19 @@ export type ReceiptQuestion<Kind extends StatementKind = StatementKind> = {
   readonly maskedChipId?: EvidenceQuestion['maskedChipId']
   readonly product?: EvidenceQuestion['product']
   readonly verifiers?: HybridVerifiers
-  /** For kind `workload`: the expected HOST_DATA, if it is not the digest of the statement's allowlist. */
+  /** For kind `workload`: the expected HOST_DATA. Default: the digest of the statement's allowlist. */
   readonly hostData?: Uint8Array
 }
 
 export type ReceiptVerdict<Kind extends StatementKind = StatementKind> = Verdict & {
-  /** Null when it could not be read or is of another kind. Trust it only in a good verdict. */
+  /** Null if the statement is unreadable or of another kind. Trust it only in a good verdict. */
   readonly statement: StatementOf<Kind> | null
   readonly report: SnpReport | null
-  /** True when the chain ends at a root that is not AMD's. */
+  /** True if the chain ends at a root that is not AMD's. */
   readonly simulated: boolean
 }
 
-/** Takes the text or what JSON.parse made of it. Never throws. */
+/** Verifies a receipt given as text or as parsed JSON. Never throws. */
 export async function judgeReceipt<Kind extends StatementKind>(
   json: unknown,
   question: ReceiptQuestion<Kind> & { readonly verifiers: HybridVerifiers },
@@ -115,7 +115,7 @@ export async function judgeReceipt<Kind extends StatementKind>(
   return { ...verdict(checks), statement: isOfKind ? statement : null, report, simulated }
 }
 
-/** A guest's clock may run ahead of the verifier's by this much where no nonce says that the statement is fresh. */
+/** How far a guest's clock may run ahead of the verifier's if no nonce proves that the statement is fresh. */
 const clockSkewMsMax = 60_000
 
 function isKind<Kind extends StatementKind>(
@@ -125,7 +125,7 @@ function isKind<Kind extends StatementKind>(
   return statement.kind === kind
 }
 
-/** The names of the checks that follow, for receipts that cannot be read. */
+/** Returns the names of the checks that follow, for unreadable receipts. */
 function laterNames(kind: StatementKind): string[] {
   return [
     'statement-format',
@@ -171,7 +171,7 @@ async function judgeEvidence(
 
 const chainName = 'receipt-chain'
 
-/** A receipt carries exactly its chain, each certificate in its place; verifyEvidence would ignore a stray one. */
+/** Requires exactly the certificates of the chain, each in its position; verifyEvidence would ignore extra ones. */
 function chainCheck({ found }: PreparedChain, given: readonly Uint8Array[]): Check {
   if (found === null) return notChecked(chainName, 'there is no chain', true)
   const used = [found.vek, found.intermediate, found.ark]
@@ -198,7 +198,9 @@ function nonceCheck(statement: Statement, nonce: Uint8Array | 'any'): Check {
   return check(name, isSame, `the nonce is ${toHex(statement.nonce)}, not ${toHex(nonce)}`)
 }
 
-/** With a nonce the statement is fresh. One from the future shows differing clocks: the same span is allowed. */
+/**
+ * With a nonce the statement is fresh, and a time in the future only means that the clocks differ: allow the same span.
+ */
 function ageCheck(statement: Statement, { asOf, ageMsMax, nonce }: ReceiptQuestion): Check {
   const name = 'statement-age'
   if (ageMsMax === 'any') return notChecked(name, "skipped by the caller ('any')", false)
@@ -252,12 +254,14 @@ function expectationNames(kind: StatementKind): string[] {
   return ['imageName', ...own]
 }
 
-/** Name of the check of a field: `imageDigest` becomes `expected-image-digest`. */
+/** Returns the check name of a field: `imageDigest` becomes `expected-image-digest`. */
 export function checkNameOf(field: string): string {
   return `expected-${field.replace(/[A-Z]/g, letter => `-${letter.toLowerCase()}`)}`
 }
 
-/** One check for each field of the kind, in the table's order; for workloads also HOST_DATA binds the allowlist. */
+/**
+ * Returns one check for each field of the kind, in the table's order. For workloads, HOST_DATA must bind the allowlist.
+ */
 function kindChecks(statement: Statement | null, question: ReceiptQuestion, report: SnpReport | null): Check[] {
   const expected: Readonly<Record<string, unknown>> = question.expected
   const checks = expectationNames(question.kind).map(field => {
@@ -285,7 +289,7 @@ function expectationCheck(name: string, expected: unknown, value: unknown): Chec
   return check(name, isEqual(value, equals), `${formatValue(value)} is not ${formatValue(equals)}`, formatValue(value))
 }
 
-/** Bytes, text, lists of text, and null. */
+/** Compares bytes, text, lists of text, and null. */
 function isEqual(a: unknown, b: unknown): boolean {
   if (a instanceof Uint8Array) return b instanceof Uint8Array && equalConstantTime(a, b)
   if (Array.isArray(a)) return Array.isArray(b) && a.length === b.length && a.every((item, i) => item === b[i])

@@ -1,4 +1,5 @@
-// Bits of a report's guest policy, platform info and key info by name. Pure. Unnamed bits are reported, never dropped.
+// Names of the bits of a report's guest policy, platform info and key info. Pure. Unnamed bits are reported, never
+// dropped.
 
 /** Guest policy, AMD 56860 rev 1.58, table 9. Bits 15:0 are the minimum ABI version; 63:26 must be zero. */
 export const POLICY_BITS = {
@@ -26,7 +27,7 @@ export const PLATFORM_BITS = {
   tio: 7,
 } as const satisfies Record<string, number>
 
-/** Flags of key_info, AMD 56860 rev 1.58, table 23 (offset 048h). Bits 4:2 are the signing key, see signerOfKeyInfo. */
+/** Flags of key_info, AMD 56860 rev 1.58, table 23 (offset 048h). Bits 4:2 are the signing key: see signerOfKeyInfo. */
 export const KEY_BITS = {
   authorKeyEnabled: 0,
   maskChipKey: 1,
@@ -39,10 +40,10 @@ export type PolicyBit = keyof typeof POLICY_BITS
 type PlatformBit = keyof typeof PLATFORM_BITS
 type KeyBit = keyof typeof KEY_BITS
 
-/** The bits that are set: `names` in the order of the bits, `unknown` the numbers of those without a name. */
+/** The bits that are set. `names`: in the order of the bits. `unknown`: numbers of the bits without a name. */
 export type NamedBits<Name extends string> = { readonly names: readonly Name[]; readonly unknown: readonly number[] }
 
-/** The bits of a guest policy, and the ABI version that it asks for. */
+/** Returns the bits of a guest policy, and the minimum ABI version that it requires. */
 export function policyNames(policy: bigint): NamedBits<PolicyBit> & { readonly abi: { major: number; minor: number } } {
   const abi = { major: Number((policy >> 8n) & 0xffn), minor: Number(policy & 0xffn) }
   return { ...namedBits(POLICY_BITS, policy & ~0xffffn), abi }
@@ -52,12 +53,12 @@ export function platformNames(platformInfo: bigint): NamedBits<PlatformBit> {
   return namedBits(PLATFORM_BITS, platformInfo)
 }
 
-/** The flags, and the signing key; null where the specification reserves its number. */
+/** Returns the flags and the signing key; null if the specification reserves the key's number. */
 export function keyInfoNames(keyInfo: number): NamedBits<KeyBit> & { readonly signer: Signer | null } {
   return { ...namedBits(KEY_BITS, BigInt(keyInfo) & ~0x1cn), signer: signerOfKeyInfo(keyInfo) }
 }
 
-/** SIGNING_KEY, bits 4:2 of key_info: 0 VCEK, 1 VLEK, 7 none; null for what is reserved. */
+/** Returns SIGNING_KEY, bits 4:2 of key_info: 0 VCEK, 1 VLEK, 7 none; null for reserved values. */
 export function signerOfKeyInfo(keyInfo: number): Signer | null {
   const signers: Readonly<Record<number, Signer>> = { 0: 'vcek', 1: 'vlek', 7: 'none' }
   return signers[(keyInfo >>> 2) & 7] ?? null

@@ -1,6 +1,6 @@
-// The host's certificate table beside an extended report: GUID, offset and length of each entry, then their bytes.
-// Pure; throws Malformed. AMD 56421 (guest-hypervisor communication block), section 4.1.8.1. Nothing signs the table:
-// its certificates are judged elsewhere.
+// The host's certificate table with an extended report: GUID, offset and length of each entry, then their bytes. Pure;
+// throws Malformed. AMD 56421 (guest-hypervisor communication block), section 4.1.8.1. The table is not signed: its
+// certificates are judged elsewhere.
 
 import { guidText } from '../encoding/guid.ts'
 import { isZero, type Layout, layoutBytes, readFields } from '../encoding/layout.ts'
@@ -12,12 +12,12 @@ export const certificateTableBytesMax = 256 * 1024
 const entriesMax = 64
 
 export type CertificateEntry = {
-  /** In its usual form, lower case. */
+  /** GUID in its usual form, lower case. */
   readonly guid: string
   readonly bytes: Uint8Array
 }
 
-/** The entries before the one of zeros that ends the table. A GUID stands in it once. */
+/** Reads the entries before the terminating entry of zeros. Throws Malformed for a duplicate GUID. */
 export function readCertificateTable(bytes: Uint8Array): CertificateEntry[] {
   const what = 'certificate table'
   wellFormed(bytes.length <= certificateTableBytesMax, `${what}: ${bytes.length} bytes`)

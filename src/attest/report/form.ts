@@ -1,7 +1,7 @@
-// Forms in which an SNP report is sent: as it is, or inside the attestation report of Azure's paravisor (HCL). Pure.
-// Layout: microsoft/openvmm, openhcl_attestation_protocol, igvm_attest/get.rs: header, hardware report, request data,
-// claims (JSON). Only the report is signed; its REPORT_DATA holds a hash of the claims, and nothing vouches for the
-// wrapper around the two.
+// Formats of an SNP report: plain, or inside the attestation report of Azure's paravisor (HCL). Pure. Layout:
+// microsoft/openvmm, openhcl_attestation_protocol, igvm_attest/get.rs: header, hardware report, request data, claims
+// (JSON). Only the report is signed. Its REPORT_DATA contains a hash of the claims; nothing authenticates the wrapper
+// around the two.
 
 import { concat, equalConstantTime } from '../../base/bytes.ts'
 import { isZero, type Layout, layoutBytes, readFields } from '../encoding/layout.ts'
@@ -10,7 +10,7 @@ import { wellFormed } from '../malformed.ts'
 import { type Check, check, notChecked } from '../verdict.ts'
 import { FIELDS, reportSizeBytes } from './report.ts'
 
-/** [offset, size], little-endian. Claims follow, behind an extension if the request data have version 2. */
+/** [offset, size], little-endian. Claims follow, after an extension if the request data have version 2. */
 export const HCL_FIELDS = {
   magic: [0x000, 4],
   version: [0x004, 4],
@@ -26,9 +26,9 @@ export const HCL_FIELDS = {
   claimsSize: [0x4d0, 4],
 } as const satisfies Layout
 
-/** Without claims. */
+/** Smallest HCL report: one without claims. */
 const hclSizeBytesMin = layoutBytes(HCL_FIELDS)
-/** The report lies in one TPM NV index, which is far smaller. */
+/** Largest HCL report. It is stored in one TPM NV index, which is far smaller. */
 export const hclSizeBytesMax = 65_536
 
 /** `HCLA`, little-endian. */
@@ -36,14 +36,14 @@ const hclMagic = 0x414c_4348
 /** SNP_VM_REPORT. TDX_VM_REPORT is 4. */
 const hclReportTypeSnp = 2
 
-/** Versions of the header: Azure's first paravisor wrote 1, OpenHCL writes 2, with the same layout. */
+/** Header versions: Azure's first paravisor wrote 1, OpenHCL writes 2, with the same layout. */
 const headerVersions = [1, 2]
-/** Bytes of the request data's extension by version: a bitmap of what the host may answer. */
+/** Bytes of the request data's extension, by version: a bitmap of the host's capabilities. */
 const EXTENSION_BYTES: Readonly<Record<number, number>> = { 1: 0, 2: 4 }
-/** The fields of the request data, which `dataSize` counts with the extension and the claims. */
+/** Bytes of the request data's fields. `dataSize` counts them together with the extension and the claims. */
 const dataHeaderBytes = 20
 
-/** IgvmAttestHashType. */
+/** Hashes by IgvmAttestHashType. */
 const HASHES: Readonly<Record<number, Hash>> = { 1: sha256, 2: sha384, 3: sha512 }
 export const hclHashTypeSha256 = 1
 
@@ -51,21 +51,24 @@ type HclReport = {
   readonly form: 'azure-hcl'
   /** The SNP report alone, for decodeReport and verifyReportSignature. */
   readonly report: Uint8Array
-  /** JSON, the exact bytes that were hashed; empty when there are none. To be believed only after `hclClaimsCheck`. */
+  /** JSON, the exact hashed bytes; empty if there are no claims. Trust them only after `hclClaimsCheck`. */
   readonly claims: Uint8Array
-  /** Which hash of the claims REPORT_DATA is said to hold. */
+  /** The hash function that REPORT_DATA claims to use. */
   readonly hashType: number
 }
 
 export type FoundReport = { readonly form: 'plain'; readonly report: Uint8Array } | HclReport
 
-/** Throws Malformed for anything but 1184 bytes or an HCL report with an SNP report inside, which is not read here. */
+/**
+ * Finds the report. Throws Malformed unless the bytes are 1184 long or an HCL report with an SNP report, which is not
+ * parsed here.
+ */
 export function findReport(bytes: Uint8Array): FoundReport {
   if (bytes.length === reportSizeBytes) return { form: 'plain', report: Uint8Array.from(bytes) }
   return readHclReport(bytes)
 }
 
-/** Throws Malformed for anything but an HCL report with an SNP report in it. After the claims only zeros may follow. */
+/** Reads an HCL report with an SNP report in it. Only zeros may follow the claims. Throws Malformed. */
 export function readHclReport(bytes: Uint8Array): HclReport {
   const fields = bytes.length < hclSizeBytesMin ? null : readFields('HCL report', bytes, HCL_FIELDS)
   wellFormed(
@@ -94,8 +97,8 @@ export function readHclReport(bytes: Uint8Array): HclReport {
 }
 
 /**
- * One check, `hcl-claims`: REPORT_DATA is the hash of the claims, then zeros. Not checked without claims, and, with a
- * verdict that is then not good, when the wrapper names a hash that is not known.
+ * Returns the check `hcl-claims`: REPORT_DATA is the hash of the claims, then zeros. Not checked without claims. If the
+ * wrapper names an unknown hash, not checked either, and the verdict is not good.
  */
 export function hclClaimsCheck({ claims, hashType }: HclReport, reportData: Uint8Array | null): Check {
   const name = 'hcl-claims'

@@ -1,11 +1,11 @@
-// Which product made a report: its CPUID says so, and in version 2, which has none, the caller. Pure.
+// Identifies the product that made a report, by its CPUID, or in version 2, which has none, by the caller's word. Pure.
 
 import { cpuidText, type Product, productOfCpuid } from '../amd/product.ts'
 import type { SnpReport } from './report.ts'
 
 declare const identified: unique symbol
 
-/** A report with its product. Only `identifyReport` makes one, so the two are known to agree. */
+/** A report with its product. Only `identifyReport` creates one, so the two agree. */
 export type IdentifiedReport = {
   readonly kind: 'known'
   readonly report: SnpReport
@@ -15,7 +15,9 @@ export type IdentifiedReport = {
 
 export type ReportIdentity = IdentifiedReport | { readonly kind: 'unknown'; readonly reason: string }
 
-/** Unknown when the CPUID is, when the caller names another product, or for version 2 without a named product. */
+/**
+ * Identifies a report. Unknown if the CPUID is, if the caller names another product, or for version 2 without a name.
+ */
 export function identifyReport(report: SnpReport, named: Product | null): ReportIdentity {
   if (report.cpuid === null) {
     if (named !== null) return known(report, named)
@@ -31,7 +33,7 @@ export function identifyReport(report: SnpReport, named: Product | null): Report
   return known(report, product)
 }
 
-/** The mark of the type exists for the compiler only. */
+/** The type's brand exists for the compiler only. */
 function known(report: SnpReport, product: Product): IdentifiedReport {
   return { kind: 'known', report, product } as IdentifiedReport
 }

@@ -1,5 +1,5 @@
-// ATTESTATION_REPORT of SEV-SNP, versions 2 to 5, to values and back. Pure. Whether to trust them is decided in
-// verify/. AMD 56860 rev 1.58, table 23; the signature's form is that of section 10.
+// Decodes and encodes ATTESTATION_REPORT of SEV-SNP, versions 2 to 5. Pure. verify/ decides whether to trust it. AMD
+// 56860 rev 1.58, table 23; the form of the signature is in section 10.
 
 import { concat } from '../../base/bytes.ts'
 import type { Cpuid } from '../amd/product.ts'
@@ -9,7 +9,7 @@ import { wellFormed } from '../malformed.ts'
 import { type Signer, signerOfKeyInfo } from './bits.ts'
 
 export const reportSizeBytes = 1184
-/** Bytes 0x000 to 0x29F. */
+/** Length of the signed part: bytes 0x000 to 0x29F. */
 export const reportSignedSizeBytes = 0x2a0
 export const reportVersions = [2, 3, 4, 5] as const
 
@@ -61,7 +61,7 @@ export const FIELDS = {
 
 export type FieldName = keyof typeof FIELDS
 
-/** Fields that came with a later version: reserved in the ones before. */
+/** Fields by the version that introduced them; reserved in earlier versions. */
 const SINCE: Partial<Record<FieldName, ReportVersion>> = {
   cpuidFamily: 3,
   cpuidModel: 3,
@@ -79,11 +79,11 @@ export type SnpReport = {
   readonly policy: bigint
   readonly familyId: Uint8Array
   readonly imageId: Uint8Array
-  /** 0 to 3; 0xFFFFFFFF when the host asked for the report. */
+  /** 0 to 3; 0xFFFFFFFF if the host requested the report. */
   readonly vmpl: number
   /** 1: ECDSA P-384 with SHA-384. */
   readonly signatureAlgo: number
-  /** To be decoded with the product: decodeTcb. `reported` is what the VEK is certified for. */
+  /** Decode with the product (decodeTcb). `reported` is the TCB for which the VEK is certified. */
   readonly rawTcb: {
     readonly current: RawTcb
     readonly reported: RawTcb
@@ -94,11 +94,11 @@ export type SnpReport = {
   readonly keyInfo: number
   /** The signing key, from key_info. */
   readonly signer: Signer
-  /** 64 bytes that the guest chose. */
+  /** 64 bytes chosen by the guest. */
   readonly reportData: Uint8Array
   /** SHA-384 launch digest. */
   readonly measurement: Uint8Array
-  /** 32 bytes that the host chose at launch. */
+  /** 32 bytes chosen by the host at launch. */
   readonly hostData: Uint8Array
   readonly idKeyDigest: Uint8Array
   readonly authorKeyDigest: Uint8Array
@@ -107,7 +107,7 @@ export type SnpReport = {
   readonly reportIdMa: Uint8Array
   /** Null in version 2. */
   readonly cpuid: Cpuid | null
-  /** 64 bytes; all zero when the platform masks it. */
+  /** 64 bytes; all zero if the platform masks it. */
   readonly chipId: Uint8Array
   readonly current: FirmwareVersion
   readonly committed: FirmwareVersion
@@ -115,11 +115,14 @@ export type SnpReport = {
   readonly mitigation: { readonly launch: bigint; readonly current: bigint } | null
   /** 72 bytes each, little-endian. */
   readonly signature: { readonly r: Uint8Array; readonly s: Uint8Array }
-  /** The version's reserved bytes, range by range; kept so that encodeReport gives the same bytes back. */
+  /** The version's reserved bytes, range by range, so that encodeReport restores the same bytes. */
   readonly reserved: Uint8Array
 }
 
-/** Throws Malformed: length, version, or a signing key that the specification reserves. Copies what it keeps. */
+/**
+ * Decodes a report. Throws Malformed for a wrong length, an unknown version, or a reserved signing key. Copies the
+ * fields.
+ */
 export function decodeReport(bytes: Uint8Array): SnpReport {
   const fields = readRecord('SNP report', bytes, FIELDS)
   const { version, keyInfo } = fields
@@ -162,7 +165,7 @@ export function decodeReport(bytes: Uint8Array): SnpReport {
   }
 }
 
-/** The exact inverse of decodeReport. Throws Malformed for a value that does not fit its field or the version. */
+/** Exactly reverses decodeReport. Throws Malformed if a value does not fit its field or the version. */
 export function encodeReport(report: SnpReport): Uint8Array {
   wellFormed(isReportVersion(report.version), `SNP report: version ${report.version} is not 2 to 5`)
   wellFormed(signerOf(report.keyInfo) === report.signer, 'SNP report: signer differs from keyInfo')
@@ -177,18 +180,18 @@ export function encodeReport(report: SnpReport): Uint8Array {
   return bytes
 }
 
-/** The bytes that AMD's signature covers. Throws Malformed on a wrong length. */
+/** Returns the bytes that AMD's signature covers. Throws Malformed for a wrong length. */
 export function reportSignedBytes(bytes: Uint8Array): Uint8Array {
   wellFormed(bytes.length === reportSizeBytes, `SNP report: ${bytes.length} bytes instead of ${reportSizeBytes}`)
   return bytes.slice(0, reportSignedSizeBytes)
 }
 
-/** True when all bytes that this version reserves are zero, as firmware writes them; AMD signs only some of them. */
+/** Reports whether all reserved bytes of the version are zero, as firmware writes them. AMD signs only some of them. */
 export function isReservedZero(report: SnpReport): boolean {
   return isZero(report.reserved)
 }
 
-/** Ranges that the version reserves, in order. */
+/** Returns the ranges that the version reserves, in order. */
 export function reservedRanges(version: ReportVersion): readonly Range[] {
   return RESERVED[version]
 }
@@ -222,7 +225,7 @@ function signerOf(keyInfo: number): Signer {
   return signer
 }
 
-/** Everything but what the version reserves. */
+/** Returns all fields except the reserved ones of the version. */
 function fieldsOf(report: SnpReport): Partial<Values<typeof FIELDS>> {
   const { rawTcb, cpuid, current, committed, mitigation, signature } = report
   return {

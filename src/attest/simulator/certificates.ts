@@ -1,7 +1,7 @@
 // Simulated authorities in the form of AMD's: ARK, ASK, ASVK, VCEK, VLEK and CRLs with AMD's extensions and algorithms,
-// under names that say SIMULATED. Callers pass keys and times; WebCrypto makes only the salts and nonces of signatures.
-// No default root accepts these certificates. @peculiar/x509 makes them, and the verifier reads them with its own DER
-// reader: neither can hide a mistake of the other.
+// under names that contain SIMULATED. Callers pass keys and times; WebCrypto creates only salts and nonces of
+// signatures. No default root accepts these certificates. @peculiar/x509 creates them, and the verifier reads them with
+// its own DER reader, so neither can hide a mistake of the other.
 
 import type { Product } from '../amd/product.ts'
 import type { TrustedRoot } from '../amd/roots.ts'
@@ -16,10 +16,13 @@ import type { SimulatedKeys } from './keys.ts'
 
 type Validity = { readonly notBefore: Date; readonly notAfter: Date }
 
-/** Keep certificates and keys together: signatures are salted, so the same keys give other certificates next time. */
+/**
+ * Store certificates and keys together: signatures are salted, so the same keys produce different certificates each
+ * time.
+ */
 export type SimulatedAuthority = {
   readonly product: Product
-  /** For a relying party that explicitly trusts the simulation. DER. */
+  /** Root in DER, for a relying party that explicitly trusts the simulation. */
   readonly root: SimulatedRoot
   readonly keys: SimulatedKeys
 }
@@ -33,19 +36,19 @@ export type SimulatedRoot = TrustedRoot & {
 /** Prefix of every simulated name. */
 export const SIMULATED = 'SIMULATED'
 
-/** A subject that cannot be mistaken for AMD's: other organization, other common name. */
+/** Returns a subject that cannot be mistaken for AMD's: another organization, another common name. */
 export function simulatedName(role: string): string {
   return `OU=${SIMULATED} - no hardware,O=Strongroom simulator,CN=${SIMULATED}-${role}`
 }
 
-/** Serial numbers, hexadecimal. AMD's are 01xxxx to 03xxxx. */
+/** Serial numbers in hexadecimal. AMD's are 01xxxx to 03xxxx. */
 const SERIALS = {
   milan: { ark: '530100', ask: '530101', asvk: '530102' },
   genoa: { ark: '530200', ask: '530201', asvk: '530202' },
   turin: { ark: '530300', ask: '530301', asvk: '530302' },
 } as const satisfies Record<Product, Record<'ark' | 'ask' | 'asvk', string>>
 
-/** ARK, ASK and ASVK of one product. */
+/** Creates ARK, ASK and ASVK of one product. */
 export async function createSimulatedAuthority(
   product: Product,
   keys: SimulatedKeys,
@@ -66,7 +69,9 @@ export async function createSimulatedAuthority(
   return { product, root: { product, ark, ask, asvk }, keys }
 }
 
-/** DER. `hwId` is chip_id; Turin certifies its first 8 bytes. `publicKey`: that of another chip. */
+/**
+ * Returns a VCEK in DER. `hwId` is chip_id; Turin certifies its first 8 bytes. `publicKey`: the key of another chip.
+ */
 export async function issueSimulatedVcek(
   { product, keys }: SimulatedAuthority,
   vcek: { readonly tcb: Tcb; readonly chipId: Uint8Array; readonly validity: Validity; readonly publicKey?: CryptoKey },
@@ -84,7 +89,7 @@ export async function issueSimulatedVcek(
   })
 }
 
-/** DER. Real ones live for a year. */
+/** Returns a VLEK in DER. Real ones are valid for a year. */
 export async function issueSimulatedVlek(
   { product, keys }: SimulatedAuthority,
   vlek: { readonly tcb: Tcb; readonly cspId: string; readonly validity: Validity },
@@ -100,7 +105,7 @@ export async function issueSimulatedVlek(
   })
 }
 
-/** DER. Signed by the ARK; `revoked` are serial numbers in hexadecimal, as certificates of this library give them. */
+/** Returns a CRL in DER, signed by the ARK. `revoked`: serial numbers in hexadecimal, as decoded by this library. */
 export async function issueSimulatedCrl(
   { product, keys }: SimulatedAuthority,
   crl: {
@@ -118,7 +123,7 @@ export async function issueSimulatedCrl(
       entries: crl.revoked.map(({ serial, at }) => ({
         serialNumber: serial,
         revocationDate: at,
-        // Without a reason the library writes an empty list of extensions, which RFC 5280 does not allow.
+        // Without a reason, the library writes an empty list of extensions, which RFC 5280 forbids.
         reason: x509.X509CrlReason.cACompromise,
       })),
       signingAlgorithm,
@@ -173,7 +178,10 @@ function namesOf(product: Product): Record<'ark' | 'ask' | 'asvk', string> {
   }
 }
 
-/** DER values as in AMD's own: CA (intermediates: path length 0), certificate signing, and for the ARK CRL signing. */
+/**
+ * Returns DER values as in AMD's own: CA (intermediates: path length 0), certificate signing, and CRL signing for the
+ * ARK.
+ */
 function authorityExtensions(isRoot: boolean): RawExtension[] {
   const constraints = isRoot ? [0x30, 3, 1, 1, 0xff] : [0x30, 6, 1, 1, 0xff, 2, 1, 0]
   const usage = isRoot ? [3, 2, 1, 0x06] : [3, 2, 2, 0x04]
@@ -204,13 +212,13 @@ function vekExtensions(product: Product, tcb: Tcb, holder: readonly [oid: string
   return values.map(([oid, value]) => ({ oid, critical: false, value }))
 }
 
-/** DER INTEGER of one unsigned byte. */
+/** Encodes a DER INTEGER of one unsigned byte. */
 function integer(value: number): Uint8Array {
   wellFormed(Number.isInteger(value) && value >= 0 && value <= 255, `simulated VEK: ${value} is not 0 to 255`)
   return Uint8Array.from(value < 0x80 ? [2, 1, value] : [2, 2, 0, value])
 }
 
-/** DER IA5String of at most 127 characters. */
+/** Encodes a DER IA5String of at most 127 characters. */
 function ia5(text: string): Uint8Array {
   wellFormed(text.length < 0x80 && /^[\x20-\x7e]*$/.test(text), 'simulated VEK: not a short ASCII text')
   return Uint8Array.from([0x16, text.length, ...Array.from(text, char => char.charCodeAt(0))])

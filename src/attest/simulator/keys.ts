@@ -1,9 +1,10 @@
-// Keys of the simulated platform: how callers make and store them. Pure: no key is made here.
+// Keys of the simulated platform: how callers create and store them. Pure: this module creates no key.
 //
-// AMD's authorities have RSA keys of 4096 bits. Making one takes seconds, so the appliance makes its own once and keeps
-// them; tests use 2048 bits, which the verifier accepts too. The text of certificates does not depend on it.
+// AMD's authorities have RSA keys of 4096 bits. Generating one takes seconds, so the appliance generates its own once
+// and stores them. Tests use 2048 bits, which the verifier accepts too. The certificates' text does not depend on the
+// size.
 
-/** For WebCrypto: `subtle`'s key maker, extractable, for ['sign', 'verify']. */
+/** Parameters for `generateKey` of WebCrypto, extractable, for ['sign', 'verify']. */
 export const SIMULATED_AUTHORITY_ALGORITHM = {
   name: 'RSA-PSS',
   hash: 'SHA-384',
@@ -24,7 +25,7 @@ export type StoredSimulatedKeys = Readonly<
   Record<SimulatedKeyName, { readonly pkcs8: Uint8Array; readonly spki: Uint8Array }>
 >
 
-/** Throws what WebCrypto throws for keys that were made not to leave it. */
+/** Exports the keys. Throws WebCrypto's error if a key is not extractable. */
 export async function exportSimulatedKeys(keys: SimulatedKeys): Promise<StoredSimulatedKeys> {
   return await forEachKey(async name => ({
     pkcs8: new Uint8Array(await crypto.subtle.exportKey('pkcs8', keys[name].privateKey)),
@@ -32,7 +33,7 @@ export async function exportSimulatedKeys(keys: SimulatedKeys): Promise<StoredSi
   }))
 }
 
-/** Throws what WebCrypto throws for bytes that are no such keys. */
+/** Imports the keys. Throws WebCrypto's error if the bytes are not such keys. */
 export async function importSimulatedKeys(stored: StoredSimulatedKeys): Promise<SimulatedKeys> {
   return await forEachKey(async name => {
     const algorithm =

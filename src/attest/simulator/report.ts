@@ -16,14 +16,14 @@ import {
 export type SimulatedReport = {
   readonly product: Product
   readonly version: ReportVersion
-  /** Reported, current, committed and launch alike, unless `report` says otherwise. */
+  /** Reported, current, committed and launch TCB, unless `report` overrides them. */
   readonly tcb: Tcb
   readonly signer: 'vcek' | 'vlek'
   readonly chipId: Uint8Array
   readonly reportData: Uint8Array
   readonly measurement: Uint8Array
   readonly hostData?: Uint8Array
-  /** Fields beyond these, as the codec names them. */
+  /** Further fields, named as in the codec. */
   readonly report?: Partial<
     Omit<SnpReport, 'version' | 'signer' | 'keyInfo' | 'cpuid' | 'mitigation' | 'signature' | 'reserved'>
   >
@@ -39,12 +39,12 @@ const SIMULATED_CPUIDS = {
 /** SMT allowed, the bit that must be one, ABI version 0. */
 const plainPolicy = 0x30000n
 
-/** 1184 bytes. Throws Malformed for values that do not fit. */
+/** Returns a signed report of 1184 bytes. Throws Malformed if a value does not fit. */
 export async function simulateReport(wanted: SimulatedReport, vekKey: CryptoKey): Promise<Uint8Array> {
   return await signSimulatedReport(unsignedReport(wanted), vekKey)
 }
 
-/** The values of a report without a signature, for callers who change some before they sign. */
+/** Returns the values of a report without a signature, for callers that change some before signing. */
 export function unsignedReport({
   product,
   version,
@@ -87,7 +87,7 @@ export function unsignedReport({
   }
 }
 
-/** Signs with ECDSA P-384 and SHA-384 as the firmware does: R and S little-endian in 72 bytes each. */
+/** Signs with ECDSA P-384 and SHA-384, as firmware does: R and S little-endian in 72 bytes each. */
 export async function signSimulatedReport(report: SnpReport, vekKey: CryptoKey): Promise<Uint8Array> {
   const unsigned = encodeReport({ ...report, signature: noSignature() })
   const signedBytes = new Uint8Array(reportSignedBytes(unsigned))

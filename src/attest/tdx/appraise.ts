@@ -1,5 +1,5 @@
-// Whether a TDX quote and the collateral that judges it meet a relying party's policy. Pure. Checks no signature: a
-// forged quote can pass.
+// Checks whether a TDX quote and its collateral meet a relying party's policy. Pure. Checks no signature: a forged
+// quote can pass.
 
 import { toHex } from '../../base/bytes.ts'
 import { dayMs } from '../../base/time.ts'
@@ -12,20 +12,20 @@ import type { TdxQuote } from './quote.ts'
 import type { TcbLevel } from './tcb-level.ts'
 import { TD_BITS } from './td-attributes.ts'
 
-/** Facts from beside the quote. Null if they could not be read, and fields about them fail to be checked. */
+/** Facts from outside of the quote. Null if unreadable; checks that need them then fail. */
 export type TdxCollateralFacts = {
   readonly pck: PckExtension | null
   readonly level: TcbLevel | null
   readonly collateral: {
     readonly asOfMs: number
-    /** The oldest of all parts. */
+    /** Issue time of the oldest part. */
     readonly issuedMs: number
-    /** The lower one of TCB info and QE identity. */
+    /** The lower number of TCB info and QE identity. */
     readonly evaluationDataNumber: number
   } | null
 }
 
-/** One check for each field of a policy, and for each attribute; in a fixed order. Never throws. */
+/** Returns one check for each field of a policy and for each attribute, in a fixed order. Never throws. */
 export function appraiseTdx(quote: TdxQuote, policy: TdxPolicy, facts: TdxCollateralFacts): Check[] {
   const { header, report } = quote
   return [

@@ -19,7 +19,7 @@ import { INTEL_SGX_ROOT } from './roots.ts'
 
 export type TdxRoot = {
   readonly certificate: PemOrDer
-  /** The beginning of every common name below it. */
+  /** Prefix of every common name below the root. */
   readonly names: string
   readonly simulated?: true
 }
@@ -35,14 +35,14 @@ const ROLES = {
 export type Anchor = TdxRoot & { readonly decoded: Certificate }
 export type PckChain = { readonly pck: Certificate; readonly authority: Certificate }
 
-/** Throws Malformed. */
+/** Decodes a trusted root. Throws Malformed. */
 export function decodeAnchor(root: TdxRoot): Anchor {
   const [der, ...more] = derBlocks(root.certificate, 'CERTIFICATE', 'root')
   if (der === undefined || more.length > 0) throw new Malformed('root: not exactly one certificate')
   return { ...root, decoded: decodeCertificate(der) }
 }
 
-/** The PCK certificate, its CA, and possibly the root, in this order. Throws Malformed. */
+/** Decodes the PCK certificate, its CA, and possibly the root, in this order. Throws Malformed. */
 export function decodePckChain(pem: PemOrDer, { decoded: root }: Anchor): PckChain {
   const [pck, authority, ...more] = certificatesOf(pem, 'PCK chain')
   wellFormed(pck !== undefined && authority !== undefined, 'PCK chain: not a certificate and its CA')
@@ -51,7 +51,7 @@ export function decodePckChain(pem: PemOrDer, { decoded: root }: Anchor): PckCha
   return { pck, authority }
 }
 
-/** The TCB signing certificate, and possibly the root. Throws Malformed. */
+/** Decodes the TCB signing certificate, and possibly the root. Throws Malformed. */
 export function decodeSigner(pem: PemOrDer, { decoded: root }: Anchor, what: string): Certificate {
   const [signer, ...more] = certificatesOf(pem, what)
   wellFormed(signer !== undefined, `${what}: no certificate in it`)
@@ -59,14 +59,14 @@ export function decodeSigner(pem: PemOrDer, { decoded: root }: Anchor, what: str
   return signer
 }
 
-/** Throws Malformed. */
+/** Decodes the only CRL in the input. Throws Malformed. */
 export function decodeOnlyCrl(der: Uint8Array, what: string): Crl {
   const [only, ...more] = derBlocks(der, 'X509 CRL', what)
   wellFormed(only !== undefined && more.length === 0, `${what}: not exactly one`)
   return decodeCrl(only)
 }
 
-/** All that is wrong with the chain of a PCK certificate at this time. */
+/** Returns all faults of a PCK certificate's chain at this time. */
 export async function pckFaults({ pck, authority }: PckChain, anchor: Anchor, asOfMs: number): Promise<string[]> {
   return await faultsOf([
     { role: 'pck', certificate: pck, issuer: authority, anchor, asOfMs },
@@ -74,12 +74,12 @@ export async function pckFaults({ pck, authority }: PckChain, anchor: Anchor, as
   ])
 }
 
-/** The same of a TCB signing certificate. */
+/** Returns all faults of a TCB signing certificate at this time. */
 export async function signerFaults(signer: Certificate, anchor: Anchor, asOfMs: number): Promise<string[]> {
   return await faultsOf([{ role: 'tcbSigner', certificate: signer, issuer: anchor.decoded, anchor, asOfMs }])
 }
 
-/** All that is wrong with a revocation list of this authority at this time. */
+/** Returns all faults of this authority's revocation list at this time. */
 export async function crlFaults(crl: Crl, authority: Certificate, asOfMs: number): Promise<string[]> {
   const unknown = [...crl.extensions].find(([oid, extension]) => extension.critical && oid !== OID.crlNumber)
   const { thisUpdateMs, nextUpdateMs } = crl

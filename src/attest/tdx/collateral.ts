@@ -1,8 +1,9 @@
-// Collateral: all that Intel signs about a platform beside its quote, as one JSON document. Pure; throws Malformed.
+// Collateral: everything about a platform that Intel signs besides its quote, as one JSON document. Pure; throws
+// Malformed.
 //
-// The document is the one that quote verifiers exchange: signed JSON as text, its signature in hexadecimal, chains in
-// PEM, revocation lists as DER in hexadecimal. Intel PCS API version 4 serves the parts: signed JSON and signature in
-// one body, which is taken whole where no signature stands beside it, and chains in headers, percent-encoded.
+// The document has the form that quote verifiers exchange: signed JSON as text, its signature in hexadecimal, chains in
+// PEM, revocation lists as DER in hexadecimal. Intel PCS API version 4 serves the parts: signed JSON and its signature
+// in one body, which is accepted whole if no separate signature is given, and chains in headers, percent-encoded.
 
 import { fromHex } from '../../base/bytes.ts'
 import { resultOr } from '../../base/result-or.ts'
@@ -10,7 +11,7 @@ import { parsedJson } from '../encoding/json.ts'
 import { wellFormed } from '../malformed.ts'
 import { optional, type ReadBy, type Reader, record, text } from '../provenance/fields.ts'
 
-/** Two revocation lists of some hundred entries, two signed documents, three chains of certificates. */
+/** Limit for two revocation lists of a few hundred entries, two signed documents and three chains of certificates. */
 export const collateralBytesMax = 512 * 1024
 const signedBytesMax = 128 * 1024
 const chainCharsMax = 16 * 1024
@@ -36,7 +37,7 @@ const readCollateral = record({
   qe_identity: signed,
   qe_identity_signature: optional(signature),
   qe_identity_issuer_chain: chain,
-  // Both are in the quote's own chain, which is the one that is judged.
+  // Ignored: both are in the quote's own chain, which is the one that is judged.
   pck_crl_issuer_chain: optional(chain),
   pck_certificate_chain: optional(chain),
 })
@@ -62,7 +63,7 @@ export function parseCollateral(bytes: Uint8Array): Collateral {
   }
 }
 
-/** The signed text, and its signature: given apart, or in the body as the PCS serves it. */
+/** Returns the signed text and its signature, given separately or in the body as the PCS serves it. */
 function signedPart(given: GivenCollateral, name: 'tcb_info' | 'qe_identity', member: string): [string, Uint8Array] {
   const beside = given[`${name}_signature`]
   if (beside !== undefined) return [given[name], beside]

@@ -4,8 +4,8 @@ import { jsonOf } from '../policy/encode.ts'
 import { parseTdxPolicy, TDX_POLICY_FIELDS, type TdxPolicy } from './policy.ts'
 
 /**
- * No debug, profiling or migration, no unknown attribute, no service TD, page faults that the guest sees, and a TCB
- * that is up to date. All else is 'any', measurements included.
+ * Returns the default: no debug, profiling or migration, no unknown attribute, no service TD, page faults visible to
+ * the guest, and a TCB that is up to date. All other fields are 'any', including measurements.
  */
 export function strictTdxPolicy(): TdxPolicy {
   return parseTdxPolicy(
@@ -13,7 +13,7 @@ export function strictTdxPolicy(): TdxPolicy {
   )
 }
 
-/** The JSON form, for JSON.stringify. parseTdxPolicy gives the same policy back. */
+/** Returns the JSON form, for JSON.stringify. parseTdxPolicy restores the policy. */
 export function encodeTdxPolicy(policy: TdxPolicy): { readonly [field: string]: unknown } {
   return Object.fromEntries(Object.entries(policy).map(([name, value]) => [name, jsonOf(value)]))
 }

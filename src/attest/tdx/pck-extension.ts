@@ -1,5 +1,5 @@
-// The SGX extension of a PCK certificate: which platform it is for, at which TCB. Pure; throws Malformed. Intel SGX PCK
-// Certificate and CRL Profile Specification, section 1.3.5.
+// The SGX extension of a PCK certificate: its platform and TCB. Pure; throws Malformed. Intel SGX PCK Certificate and
+// CRL Profile Specification, section 1.3.5.
 
 import { type Der, DerFields, dottedOid, integerHex, readAll, readOne, readSequence, TAG } from '../encoding/der.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
@@ -14,12 +14,12 @@ export const SGX_OID = {
   fmspc: '1.2.840.113741.1.13.1.4',
 } as const satisfies Record<string, string>
 
-/** Under `tcb`: .1 to .16 are the components, then these two. */
+/** OIDs under `tcb`: .1 to .16 are the components, followed by these two. */
 const tcbMembers = { pceSvn: '.17', cpuSvn: '.18' } as const
 export const sgxComponentCount = 16
 
 export type PckExtension = {
-  /** 16 bytes; zeros for a certificate that hides the platform. */
+  /** 16 bytes; zeros if the certificate hides the platform. */
   readonly ppid: Uint8Array
   /** 16 SVNs. */
   readonly components: readonly number[]
@@ -50,7 +50,7 @@ export function decodePckExtension(extensions: Extensions): PckExtension {
   }
 }
 
-/** A sequence of pairs of OID and value. Unknown ones stay unread. */
+/** Reads a sequence of pairs of OID and value. Does not parse values of unknown OIDs. */
 function membersOf(pairs: readonly Der[], what: string): ReadonlyMap<string, Der> {
   const members = new Map<string, Der>()
   for (const pair of pairs) {

@@ -28,18 +28,18 @@ const digests = orAny(listOf(hex(48)))
 const digest = orAny(hex(48))
 const zeros48 = '00'.repeat(48)
 
-/** 'any' skips a check. A revoked TCB, and a signature that does not hold, no policy accepts. */
+/** 'any' skips a check. No policy accepts a revoked TCB or an invalid signature. */
 export const TDX_POLICY_FIELDS = {
   format: { ...oneOf([format]), schema: { const: format }, remedy: `write "${format}"`, strict: format },
   quoteVersions: field(orAny(listOf(integer(5, 4)))),
-  /** Four bytes of the header, which formats 4 and 5 do not use. */
+  /** Four bytes of the header that formats 4 and 5 do not use. */
   headerReserved: field(oneOf(['zero', 'any']), 'zero'),
-  /** 20 bytes that the quoting enclave fills in: its id, then zeros. */
+  /** 20 bytes from the quoting enclave: its id, then zeros. */
   userData: field(orAny(hex(20))),
   reportVersions: field(orAny(listOf(oneOf(['1.0', '1.5'])))),
-  /** SVNs of the TDX module: 16 bytes, as the report has them. */
+  /** SVNs of the TDX module: 16 bytes, as in the report. */
   teeTcbSvns: field(orAny(listOf(hex(16)))),
-  /** Each of the 16 at least this. */
+  /** Minimum for each of the 16 SVNs. */
   minimumTeeTcbSvn: field(orAny(hex(16))),
   /** SVNs of a module that was updated while the TD ran. A report of TDX 1.0 has none and fails. */
   teeTcbSvn2s: field(orAny(listOf(hex(16)))),
@@ -70,20 +70,20 @@ export const TDX_POLICY_FIELDS = {
   rtmr1: field(digests),
   rtmr2: field(digests),
   rtmr3: field(digests),
-  /** Zeros where no service TD is bound, and in a report of TDX 1.0, which knows none. */
+  /** Zeros if no service TD is bound, and in reports of TDX 1.0, which does not support them. */
   mrServiceTd: field(digest, zeros48),
   reportData: field(orAny(hex(64))),
   /** Family, model and platform of the processor, from the PCK certificate. */
   fmspcs: field(orAny(listOf(hex(6)))),
-  /** The platform itself. */
+  /** Ids of individual platforms. */
   ppids: field(orAny(listOf(hex(16)))),
-  /** The status of the platform, its TDX module and its quoting enclave together. */
+  /** Combined status of the platform, its TDX module and its quoting enclave. */
   tcbStatuses: field(orAny(listOf(oneOf(TCB_STATUSES.slice(0, -1)))), ['UpToDate']),
-  /** Advisories that the platform must not be exposed to, whatever its status. */
+  /** Advisories that must not affect the platform, whatever its status. */
   refusedAdvisories: field(orAny(listOf(text('[A-Z0-9-]{1,64}', 'an id like INTEL-SA-00837')))),
-  /** For the TCB info and the QE identity: an older number is an older judgement of the same platform. */
+  /** Minimum for the TCB info and the QE identity. A lower number is an older judgement of the same platform. */
   minimumTcbEvaluationDataNumber: field(orAny(integer(1_000_000))),
-  /** Days since the TCB info, the QE identity and the revocation lists were issued. */
+  /** Maximum days since the TCB info, the QE identity and the revocation lists were issued. */
   maxCollateralAgeDays: field(orAny(integer(3650))),
 } as const satisfies Readonly<Record<string, PolicyField<unknown>>>
 
@@ -97,13 +97,16 @@ export const tdxPolicySchema: { readonly [keyword: string]: unknown } = {
   ...policyKind.schema,
 }
 
-/** Takes the text, in which no name may stand twice, or what a strict reader made of it. Throws Malformed. */
+/**
+ * Parses a policy given as text, in which a duplicate name is an error, or as the result of a strict reader. Throws
+ * Malformed.
+ */
 export function parseTdxPolicy(json: unknown): TdxPolicy {
   const text = typeof json === 'string' ? utf8(json) : json
   return policyKind.parse(text instanceof Uint8Array ? parsedJson('policy', text) : json, 'policy')
 }
 
-/** Registers that measure what the firmware starts, and that the policy leaves open. */
+/** Returns the registers that measure what the firmware starts and that the policy does not restrict. */
 export function openRtmrs(policy: TdxPolicy): readonly ('rtmr1' | 'rtmr2')[] {
   return (['rtmr1', 'rtmr2'] as const).filter(name => policy[name] === 'any')
 }

@@ -1,15 +1,14 @@
-// TDX quotes of versions 4 and 5, with the TD reports 1.0 and 1.5 in them. Pure; throws Malformed. Whether to trust
-// them is decided in verify.ts. Intel TDX DCAP Quoting Library API, appendix A (quote formats 4 and 5); integers are
-// little-endian.
+// TDX quotes of versions 4 and 5, with TD reports 1.0 and 1.5. Pure; throws Malformed. verify.ts decides whether to
+// trust them. Intel TDX DCAP Quoting Library API, appendix A (quote formats 4 and 5); integers are little-endian.
 
 import { isZero, type Layout, layoutBytes, readFields, readRecord, type Values } from '../encoding/layout.ts'
 import { reader } from '../encoding/reader.ts'
 import { wellFormed } from '../malformed.ts'
 
-/** Quotes come in buffers of fixed sizes, filled up with zeros. */
+/** Limit in bytes. Quotes arrive in buffers of fixed sizes, padded with zeros. */
 export const quoteBytesMax = 16 * 1024
 
-/** [offset, size]. Formats before 4 had the SVNs of QE and PCE in `reserved`. */
+/** [offset, size]. Earlier formats had the SVNs of QE and PCE in `reserved`. */
 export const HEADER = {
   version: [0, 2],
   attestationKeyType: [2, 2],
@@ -19,7 +18,7 @@ export const HEADER = {
   userData: [28, 20],
 } as const satisfies Layout
 
-/** The TD quote body of TDX 1.0, which is also the beginning of the one of TDX 1.5. */
+/** The TD quote body of TDX 1.0, with which that of TDX 1.5 begins. */
 export const TD_REPORT = {
   teeTcbSvn: [0, 16],
   mrSeam: [16, 48],
@@ -38,14 +37,14 @@ export const TD_REPORT = {
   reportData: [520, 64],
 } as const satisfies Layout
 
-/** TDX 1.5 appends the SVNs of a module that was updated while TDs ran, and a measurement of service TDs. */
+/** TDX 1.5 adds the SVNs of a module updated while TDs ran, and a measurement of service TDs. */
 export const TD_REPORT_15 = {
   ...TD_REPORT,
   teeTcbSvn2: [584, 16],
   mrServiceTd: [600, 48],
 } as const satisfies Layout
 
-/** REPORT_BODY of an SGX enclave: the quoting enclave's own. Intel SDM volume 3D, table 36-21. */
+/** REPORT_BODY of an SGX enclave, here of the quoting enclave. Intel SDM volume 3D, table 36-21. */
 export const ENCLAVE_REPORT = {
   cpuSvn: [0, 16],
   miscSelect: [16, 4],
@@ -70,14 +69,14 @@ export type TdReport = Values<typeof TD_REPORT> & {
 }
 
 export type QuoteSignature = {
-  /** R and S, big-endian, 32 bytes each; the key X and Y likewise. */
+  /** R and S, big-endian, 32 bytes each. The key consists of X and Y in the same form. */
   readonly signature: Uint8Array
   readonly attestationKey: Uint8Array
   readonly qeReportBytes: Uint8Array
   readonly qeReport: EnclaveReport
   readonly qeReportSignature: Uint8Array
   readonly qeAuthData: Uint8Array
-  /** PEM: the PCK certificate and those above it. */
+  /** PEM: the PCK certificate and the certificates above it. */
   readonly pckChain: Uint8Array
 }
 
@@ -85,7 +84,7 @@ export type TdxQuote = QuoteSignature & {
   readonly version: 4 | 5
   readonly header: QuoteHeader
   readonly report: TdReport
-  /** Header, in version 5 the body's type and size, and the body: what the attestation key signs. */
+  /** The bytes that the attestation key signs: header, in version 5 the body's type and size, and the body. */
   readonly signedBytes: Uint8Array
 }
 
@@ -101,7 +100,7 @@ const headerBytes = layoutBytes(HEADER)
 const qeAuthDataBytesMax = 1024
 const pckChainBytesMax = 12 * 1024
 
-/** Throws Malformed, which names the field. Copies what it keeps. */
+/** Decodes a quote. Throws Malformed that names the field. Copies the fields. */
 export function decodeQuote(bytes: Uint8Array): TdxQuote {
   wellFormed(bytes.length <= quoteBytesMax, `TDX quote: ${bytes.length} bytes, at most ${quoteBytesMax}`)
   const header = readFields('TDX quote header', bytes, HEADER)
@@ -141,7 +140,7 @@ function decodeReport(version: '1.0' | '1.5', body: Uint8Array): TdReport {
   return { ...fields, version, added: { teeTcbSvn2, mrServiceTd } }
 }
 
-/** Signature data of ECDSA-256: its certification data is of type 6, and the one within that of type 5. */
+/** Decodes signature data of ECDSA-256: certification data of type 6 that contains certification data of type 5. */
 function decodeSignature(bytes: Uint8Array): QuoteSignature {
   const what = 'TDX quote signature'
   const outer = reader(bytes, what, 'little')
@@ -165,7 +164,7 @@ function decodeSignature(bytes: Uint8Array): QuoteSignature {
   return { signature, attestationKey, qeReportBytes, qeReport, qeReportSignature, qeAuthData, pckChain }
 }
 
-/** Intel's provider ends the text with a NUL. */
+/** Removes the NUL with which Intel's provider ends the text. */
 function withoutNul(text: Uint8Array): Uint8Array {
   return text.at(-1) === 0 ? text.subarray(0, -1) : text
 }

@@ -1,5 +1,5 @@
-// TCB info and QE identity: the signed JSON of Intel's PCS, API version 4. Pure; throws Malformed. Whether a platform
-// meets them is decided in tcb-level.ts. Members that are not named here are ignored: Intel adds some.
+// TCB info and QE identity: the signed JSON of Intel's PCS, API version 4. Pure; throws Malformed. tcb-level.ts decides
+// whether a platform meets them. Unknown members are ignored, because Intel adds some.
 
 import { fromHex, utf8 } from '../../base/bytes.ts'
 import { parsedJson } from '../encoding/json.ts'
@@ -7,7 +7,7 @@ import { wellFormed } from '../malformed.ts'
 import { count, exactly, listOf, optional, partly, type ReadBy, type Reader, text } from '../provenance/fields.ts'
 import { sgxComponentCount } from './pck-extension.ts'
 
-/** Best first. */
+/** Statuses, best first. */
 export const TCB_STATUSES = [
   'UpToDate',
   'SWHardeningNeeded',
@@ -108,7 +108,7 @@ const readQeIdentity = partly({
 
 export type TcbInfo = ReadBy<typeof readTcbInfo>
 export type QeIdentity = ReadBy<typeof readQeIdentity>
-/** Level of a module or of the quoting enclave. */
+/** Level of a TDX module or of the quoting enclave. */
 export type SvnLevel = ReadBy<typeof svnLevel>
 
 export function parseTcbInfo(json: string): TcbInfo {

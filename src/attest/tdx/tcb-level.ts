@@ -1,5 +1,5 @@
-// The TCB level of a platform, of its TDX module and of its quoting enclave, and the three combined. Pure. Intel PCS
-// API version 4, "Get TDX TCB Info" and "Get TDX QE Identity"; Intel TDX DCAP, "Verification of TDX quotes".
+// The TCB level of a platform, its TDX module and its quoting enclave, and their combination. Pure. Intel PCS API
+// version 4, "Get TDX TCB Info" and "Get TDX QE Identity"; Intel TDX DCAP, "Verification of TDX quotes".
 
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
 import type { PckExtension } from './pck-extension.ts'
@@ -16,9 +16,9 @@ export type LevelLookup =
   | { readonly ok: true; readonly level: TcbLevel }
   | { readonly ok: false; readonly reason: string }
 
-/** The first level that the platform reaches in every component: Intel lists the newest first. */
+/** Returns the first level that the platform reaches in every component: Intel lists the newest first. */
 export function platformLevel(info: TcbInfo, pck: PckExtension, report: TdReport): LevelLookup {
-  // With a module that has identities of its own, components 0 and 1 are that module's, judged by moduleLevel.
+  // If the module has its own identities, components 0 and 1 belong to it, and moduleLevel judges them.
   const first = moduleVersion(report) === 0 ? 0 : 2
   const found = info.tcbLevels.find(({ tcb }) => {
     const sgx = tcb.sgxtcbcomponents.every(({ svn }, at) => (pck.components[at] ?? -1) >= svn)
@@ -28,7 +28,9 @@ export function platformLevel(info: TcbInfo, pck: PckExtension, report: TdReport
   return found === undefined ? none('the platform is below every TCB level') : some(found)
 }
 
-/** Signer and attributes of the TDX module, and its level; no level of its own before module version 1. */
+/**
+ * Checks signer and attributes of the TDX module and returns its level. Before module version 1 it has no own level.
+ */
 export function moduleLevel(info: TcbInfo, report: TdReport): LevelLookup {
   const version = moduleVersion(report)
   const id = `TDX_${toHex(Uint8Array.of(version))}`
@@ -45,7 +47,7 @@ export function moduleLevel(info: TcbInfo, report: TdReport): LevelLookup {
   return levelOf(identity.tcbLevels, svn, `module ${id} at SVN ${svn}`)
 }
 
-/** Whether the quoting enclave is the one that Intel describes. Null, or what is not so. */
+/** Compares the quoting enclave with Intel's description. Returns the first difference; null if it matches. */
 export function qeFault(identity: QeIdentity, qe: EnclaveReport): string | null {
   if (!equalConstantTime(qe.mrSigner, identity.mrsigner)) return `MRSIGNER ${toHex(qe.mrSigner)} is not Intel's`
   if (qe.isvProdId !== identity.isvprodid) return `ISVPRODID ${qe.isvProdId} is not ${identity.isvprodid}`
@@ -61,7 +63,7 @@ export function qeLevel(identity: QeIdentity, qe: EnclaveReport): LevelLookup {
   return levelOf(identity.tcbLevels, qe.isvSvn, `the quoting enclave at SVN ${qe.isvSvn}`)
 }
 
-/** Statuses that become others when the module or the quoting enclave is out of date. */
+/** Statuses that change if the module or the quoting enclave is out of date. */
 const WHEN_OUT_OF_DATE = {
   UpToDate: 'OutOfDate',
   SWHardeningNeeded: 'OutOfDate',
@@ -72,7 +74,7 @@ const WHEN_OUT_OF_DATE = {
   Revoked: 'Revoked',
 } as const satisfies Record<TcbStatus, TcbStatus>
 
-/** The platform's status, made worse by the others. An enclave or module has no statuses but these three. */
+/** Returns the platform's status, lowered by the others. Enclave and module have only the three statuses here. */
 export function combined(platform: TcbLevel, others: readonly TcbLevel[]): TcbLevel {
   return others.reduce<TcbLevel>((sum, { status, advisories, dateMs }) => {
     const worse = status === 'Revoked' ? 'Revoked' : status === 'UpToDate' ? sum.status : WHEN_OUT_OF_DATE[sum.status]

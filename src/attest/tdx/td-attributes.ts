@@ -1,4 +1,4 @@
-// TD attributes by name. Pure. Unnamed bits are reported, never dropped.
+// Names of TD attributes. Pure. Unnamed bits are reported, never dropped.
 
 /** ATTRIBUTES of a TD, Intel TDX Module 1.5 ABI specification, section 3.4.1. Bits 7:0 make a TD untrusted. */
 export const TD_BITS = {

@@ -1,5 +1,5 @@
-// How an upstream in a TD shows its evidence to a gateway: one JSON document for one nonce, whose quote names the TLS
-// key of the connection that it came over. Pure; throws Malformed.
+// The document with which an upstream in a TD attests itself to a gateway: JSON for one nonce. Its quote binds the TLS
+// key of the connection. Pure; throws Malformed.
 
 import { concat, fromBase64, utf8 } from '../../base/bytes.ts'
 import { parsedJson } from '../encoding/json.ts'
@@ -11,16 +11,18 @@ import { quoteBytesMax } from './quote.ts'
 
 const format = 'strongroom/tdx-upstream/v1'
 
-/** Base64 of a quote, and collateral as JSON. */
+/** Limit for the base64 of a quote and collateral as JSON. */
 export const upstreamEvidenceBytesMax = collateralBytesMax + 2 * quoteBytesMax + 1024
 
 export type UpstreamEvidence = {
   readonly quote: Uint8Array
-  /** JSON of the collateral; null if the gateway has its own. */
+  /** Collateral as JSON; null if the gateway uses its own. */
   readonly collateral: Uint8Array | null
 }
 
-/** REPORTDATA of the quote: SHA-512 of the format, a NUL, the nonce of 32 bytes, and SHA-256 of the TLS key's SPKI. */
+/**
+ * Returns the quote's REPORTDATA: SHA-512 of the format, a NUL, the 32-byte nonce, and SHA-256 of the TLS key's SPKI.
+ */
 export function upstreamReportData(nonce: Uint8Array, spkiDigest: Uint8Array): Uint8Array {
   return sha512(concat(utf8(`${format}\0`), nonce, spkiDigest))
 }

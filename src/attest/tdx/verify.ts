@@ -1,5 +1,5 @@
-// Whether a TDX quote is genuine, what its platform's TCB is worth, and whether it meets a policy; from the quote, its
-// collateral and a time alone. Pure. Intel TDX DCAP Quoting Library API, "Quote verification"; Intel PCS API version 4.
+// Verifies that a TDX quote is genuine, judges its platform's TCB, and applies a policy, using only the quote, its
+// collateral and a time. Pure. Intel TDX DCAP Quoting Library API, "Quote verification"; Intel PCS API version 4.
 
 import { concat, equalConstantTime, toHex, utf8 } from '../../base/bytes.ts'
 import { isZero } from '../encoding/layout.ts'
@@ -31,7 +31,7 @@ import { decodeQuote, INTEL_QE_VENDOR, type TdxQuote } from './quote.ts'
 import { parseQeIdentity, parseTcbInfo, type QeIdentity, type TcbInfo } from './tcb-info.ts'
 import { combined, moduleLevel, platformLevel, qeFault, qeLevel, type TcbLevel } from './tcb-level.ts'
 
-/** Made of every quote, in this order, before the checks of the policy. */
+/** Checks made for every quote, in this order, before the checks of the policy. */
 export const TDX_CHECKS = [
   'quote-form',
   'collateral-form',
@@ -61,21 +61,21 @@ type Name = (typeof TDX_CHECKS)[number]
 export type TdxQuestion = {
   readonly asOfMs: number
   readonly policy: TdxPolicy
-  /** Intel's unless the relying party says otherwise. */
+  /** Default: Intel's. */
   readonly root?: TdxRoot | undefined
 }
 
 export type TdxVerdict = Verdict & {
-  /** Null where it could not be read. */
+  /** Null if unreadable. */
   readonly quote: TdxQuote | null
   readonly pck: PckExtension | null
-  /** The platform, the TDX module and the quoting enclave together; null where one of them has none. */
+  /** Combined level of the platform, the TDX module and the quoting enclave; null if any of them has none. */
   readonly level: TcbLevel | null
-  /** Until when this collateral holds; null where it could not be read. */
+  /** Time until which this collateral is valid; null if it is unreadable. */
   readonly untilMs: number | null
 }
 
-/** Never throws: bytes that are no quote and no collateral fail their checks. */
+/** Verifies a quote. Never throws: bytes that are not a quote or collateral fail their checks. */
 export async function verifyTdxQuote(
   quoteBytes: Uint8Array,
   collateralBytes: Uint8Array,
@@ -135,7 +135,7 @@ function pckOf({ pckChain }: TdxQuote, anchor: Anchor): Pck {
   return { chain, pck: decodePckExtension(chain.pck.extensions) }
 }
 
-/** The two signed documents, and the root's revocation list. */
+/** Checks the two signed documents, and the root's revocation list. */
 async function collateralChecks(parts: Parts, anchor: Anchor, asOfMs: number): Promise<Check[]> {
   const { collateral, info, identity, infoSigner, identitySigner } = parts
   const [infoChain, identityChain, infoSigned, identitySigned, rootCrl] = await Promise.all([
@@ -171,7 +171,9 @@ async function chainChecks({ chain }: Pck, parts: Parts, anchor: Anchor, asOfMs:
   ]
 }
 
-/** From the PCK key over the quoting enclave's report and the attestation key to the TD report. */
+/**
+ * Checks the signatures from the PCK key, over the quoting enclave's report and the attestation key, to the TD report.
+ */
 async function quoteChecks(quote: TdxQuote, pck: Certificate, identity: QeIdentity): Promise<Check[]> {
   const { header, qeReport, attestationKey } = quote
   const vendor = toHex(header.qeVendorId)
@@ -237,7 +239,9 @@ function without(name: Name, faults: readonly string[], success = ''): Check {
   return check(name, faults.length === 0, faults.join('; '), success)
 }
 
-/** Checks that an earlier one left without input are not made, and the verdict is bad. */
+/**
+ * Puts checks in order. A check whose input is missing after an earlier failure is not made, and the verdict is bad.
+ */
 function inOrder(made: readonly Check[]): Check[] {
   return TDX_CHECKS.map(
     name => made.find(check => check.name === name) ?? notChecked(name, 'an earlier check left nothing to judge', true),

@@ -1,5 +1,5 @@
-// Algorithm identifiers of TPM 2.0 that this library knows. Pure.
-// TCG TPM 2.0 Library, Part 2, section 6.3 (TPM_ALG_ID) and section 6.4 (TPM_ECC_CURVE).
+// Algorithm identifiers of TPM 2.0 that this library supports. Pure. TCG TPM 2.0 Library, Part 2, section 6.3
+// (TPM_ALG_ID) and section 6.4 (TPM_ECC_CURVE).
 
 import { sha1 } from '@noble/hashes/legacy.js'
 import { type Hash, type HashName, sha256, sha384, sha512 } from '../hash.ts'
@@ -17,7 +17,7 @@ export const ALGORITHM = {
   cfb: 0x0043,
 } as const satisfies Record<string, number>
 
-/** Banks of PCRs, and hashes in signatures. SHA-1 is in the table so that a refusal can name it. */
+/** PCR banks, and hashes of signatures. SHA-1 is in the table only so that a rejection can name it. */
 export const BANKS = {
   'SHA-1': { id: 0x0004, sizeBytes: 20, hash: sha1 },
   'SHA-256': { id: 0x000b, sizeBytes: 32, hash: sha256 },
@@ -27,14 +27,14 @@ export const BANKS = {
 
 export type StrongHash = Exclude<HashName, 'SHA-1'>
 
-/** Null for an algorithm that is not in the table. */
+/** Returns the bank of an algorithm; null if it is not in the table. */
 export function bankOf(id: number): HashName | null {
   return bankNames.find(name => BANKS[name].id === id) ?? null
 }
 
 export const bankNames = ['SHA-1', 'SHA-256', 'SHA-384', 'SHA-512'] as const satisfies HashName[]
 
-/** Curves by their WebCrypto names, with the size of a coordinate. */
+/** Curves by their WebCrypto names, with the coordinate size in bytes. */
 export const CURVES = {
   'P-256': { id: 0x0003, sizeBytes: 32 },
   'P-384': { id: 0x0004, sizeBytes: 48 },

@@ -9,7 +9,7 @@ import { BANKS, type StrongHash } from './algorithm.ts'
 import { decodeEventLog, type EventLog, type LogEvent, noAction } from './event-log.ts'
 import type { PcrValues } from './quote.ts'
 
-/** The PCRs that the log extends, in one of its banks. Throws Malformed when the log has no such bank. */
+/** Returns the PCRs that the log extends, in one of its banks. Throws Malformed if the log lacks the bank. */
 export function replayEventLog(log: EventLog, bank: HashName): ReadonlyMap<number, Uint8Array> {
   if (!log.banks.includes(bank)) throw new Malformed(`event log: no ${bank} bank`)
   const { hash, sizeBytes } = BANKS[bank]
@@ -29,16 +29,16 @@ export type EventLogInput = {
   readonly bank: StrongHash
   readonly pcrs: PcrValues
   /**
-   * The PCRs that the log has to explain, each of which has to be quoted; 'all' for every quoted one. Others extend
-   * further PCRs after the firmware's log has ended: IMA, in the running kernel, PCR 10.
+   * The PCRs that the log must explain, all of which must be quoted; 'all' for every quoted one. Later software extends
+   * other PCRs after the firmware's log has ended: IMA in the running kernel extends PCR 10.
    */
   readonly answersFor: readonly number[] | 'all'
 }
 
 /**
- * One check, `tpm-event-log`: every quoted PCR that the log answers for has the value that replaying it gives; a PCR
- * that it never extends has its first value. The reason names the quoted PCRs that are not covered, and PCRs of the log
- * that were not quoted, since they prove nothing. Never throws.
+ * Returns the check `tpm-event-log`: every quoted PCR in `answersFor` has the value that results from replaying the
+ * log; a PCR that the log never extends has its initial value. The reason names quoted PCRs that are not covered, and
+ * PCRs of the log that were not quoted, which prove nothing. Never throws.
  */
 export function verifyEventLog(input: EventLogInput): Check {
   const name = 'tpm-event-log'
@@ -74,13 +74,16 @@ export function verifyEventLog(input: EventLogInput): Check {
 /** The last PCR (PC Client Platform TPM Profile, section 4.6). */
 const pcrMax = 23
 
-/** True when the event's data hash to its digest: then the log vouches for the data too. */
+/** Reports whether the event's data hash to its digest. Only then does the log authenticate the data. */
 export function isDataMeasured(event: LogEvent, bank: StrongHash): boolean {
   const digest = event.digests.get(bank)
   return event.type !== noAction && digest !== undefined && equalConstantTime(BANKS[bank].hash(event.data), digest)
 }
 
-/** Zeros; PCR 0 ends with the startup locality; the dynamic PCRs 17 to 22 are all ones until a dynamic launch. */
+/**
+ * Returns a PCR's initial value: zeros; PCR 0 ends with the startup locality; the dynamic PCRs 17 to 22 are all ones
+ * until a dynamic launch.
+ */
 function firstValue(pcr: number, sizeBytes: number, startupLocality: number): Uint8Array {
   const value = new Uint8Array(sizeBytes).fill(pcr >= 17 && pcr <= 22 ? 0xff : 0)
   if (pcr === 0) value[sizeBytes - 1] = startupLocality

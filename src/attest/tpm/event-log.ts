@@ -10,26 +10,26 @@ import { BANKS, bankOf } from './algorithm.ts'
 export type LogEvent = {
   readonly pcr: number
   readonly type: number
-  /** One for each of the log's banks. */
+  /** One digest for each of the log's banks. */
   readonly digests: ReadonlyMap<HashName, Uint8Array>
-  /** As the firmware wrote it. Proves nothing unless `isDataMeasured` of event-log-verify.ts holds. */
+  /** Data as written by the firmware. It proves nothing unless `isDataMeasured` of event-log-verify.ts holds. */
   readonly data: Uint8Array
 }
 
 export type EventLog = {
   readonly banks: readonly HashName[]
-  /** The locality that started the TPM, 0 when the log does not name it. PCR 0 begins with it. */
+  /** The locality that started the TPM; 0 if the log does not name it. PCR 0 starts with it. */
   readonly startupLocality: number
-  /** Without the Spec ID event. */
+  /** Events without the Spec ID event. */
   readonly events: readonly LogEvent[]
 }
 
 const EVENT_LOG_LIMITS = { sizeBytesMax: 4 * 1024 * 1024, eventCountMax: 16_384, pcrCount: 24 } as const
 
-/** EV_NO_ACTION: for information only, never extended into a PCR. */
+/** EV_NO_ACTION: informational, never extended into a PCR. */
 export const noAction = 0x00000003
 
-/** Throws Malformed; a log of the old SHA-1 format says so. */
+/** Decodes a log. Throws Malformed; for the old SHA-1 format, the message identifies it. */
 export function decodeEventLog(bytes: Uint8Array): EventLog {
   wellFormed(bytes.length <= EVENT_LOG_LIMITS.sizeBytesMax, 'event log: too long')
   const read = reader(bytes, 'event log', 'little')
@@ -54,12 +54,12 @@ const headerDigestBytes = 20
 const signatureBytes = 16
 const specIdSignature = 'Spec ID Event03\0'
 const localitySignature = 'StartupLocality\0'
-/** Section 10.4.5.3: the localities that can start a TPM; 4 stands for a hardware root of trust for measurement. */
+/** Localities that can start a TPM (section 10.4.5.3); 4 means a hardware root of trust for measurement. */
 const localities: readonly number[] = [0, 3, 4]
-/** EV_NO_ACTION events may name this instead of a PCR. */
+/** Used by EV_NO_ACTION events in place of a PCR. */
 const noPcr = 0xffffffff
 
-/** The first event has the old format and names the banks of all others. */
+/** Reads the first event, which has the old format and lists the banks of all others. */
 function readSpecId(read: Reader): HashName[] {
   wellFormed(read.u32() === 0 && read.u32() === noAction, oldFormat)
   wellFormed(
@@ -88,7 +88,7 @@ function readSpecId(read: Reader): HashName[] {
 
 const oldFormat = 'event log: not crypto-agile (an old log holds SHA-1 alone, which is refused)'
 
-/** TCG_PCR_EVENT2. */
+/** Reads a TCG_PCR_EVENT2. */
 function readEvent(read: Reader, banks: readonly HashName[]): LogEvent {
   const pcr = read.u32()
   const type = read.u32()
@@ -103,7 +103,7 @@ function readEvent(read: Reader, banks: readonly HashName[]): LogEvent {
   return { pcr, type, digests, data: read.bytes(read.u32()) }
 }
 
-/** Null for an event that is no StartupLocality. */
+/** Returns the locality; null if the event is not a StartupLocality. */
 function localityOf(event: LogEvent): number | null {
   if (event.type !== noAction || event.pcr !== 0) return null
   if (asciiOf(event.data.subarray(0, signatureBytes)) !== localitySignature) return null

@@ -1,7 +1,7 @@
-// A guest's TPM evidence: the quote, its key, the values and the log behind it; and whether they agree. Pure.
+// A guest's TPM evidence: the quote, its key, the PCR values and the log, and whether they agree. Pure.
 //
-// Deterministic CBOR, in `evidence.tpm` of a receipt and in the answer to the VM's owner. vtpm.ts says what each kind
-// of TPM is worth.
+// Deterministic CBOR, in `evidence.tpm` of a receipt and in the response to the VM's owner. vtpm.ts explains how
+// trustworthy each kind of TPM is.
 
 import { type CborValue, decodeCbor, encodeCbor } from '../encoding/cbor.ts'
 import { sha512 } from '../hash.ts'
@@ -23,10 +23,10 @@ import {
 
 const tpmEvidenceFormat = 'strongroom/tpm/v1'
 const TPM_EVIDENCE_BYTES_MAX = 16 * 1024
-/** Values and log are of this bank alone. */
+/** The only bank of values and log. */
 const tpmEvidenceBank = 'SHA-256'
 
-/** PCRs that firmware and kernel leave alone on the way to the guest's agent, which extends them once a boot. */
+/** PCRs that firmware and kernel do not extend before the guest's agent extends them, once per boot. */
 export const GUEST_PCRS = { commandLine: 8, image: 9 } as const
 
 export type TpmEvidence = {
@@ -37,7 +37,7 @@ export type TpmEvidence = {
   /** TPMT_SIGNATURE. */
   readonly signature: Uint8Array
   readonly pcrs: ReadonlyMap<number, Uint8Array>
-  /** TCG2 event log of what the agent has extended. */
+  /** TCG2 event log of the agent's own extensions. */
   readonly log: Uint8Array
   /** The SVSM's report about its TPM, over `svsmNonceOf`; null if there is no SVSM and the host runs the TPM. */
   readonly svsm: { readonly report: Uint8Array; readonly manifest: Uint8Array } | null
@@ -59,7 +59,7 @@ export function encodeTpmEvidence(evidence: TpmEvidence): Uint8Array {
   )
 }
 
-/** Throws Malformed. */
+/** Decodes evidence. Throws Malformed. */
 export function decodeTpmEvidence(bytes: Uint8Array): TpmEvidence {
   const map = mapOf(decodeCbor(bytes, { sizeBytesMax: TPM_EVIDENCE_BYTES_MAX, depthMax: 3 }), [
     ...['format', 'key', 'quote', 'signature', 'pcrs', 'log', 'svsm'],
@@ -87,7 +87,7 @@ export function decodeTpmEvidence(bytes: Uint8Array): TpmEvidence {
   }
 }
 
-/** The 64 bytes that the SVSM covers, for a quote over `nonce`. */
+/** Returns the 64 bytes that the SVSM's report covers, for a quote over `nonce`. */
 export function svsmNonceOf(nonce: Uint8Array): Uint8Array {
   return sha512(nonce)
 }
@@ -95,14 +95,14 @@ export function svsmNonceOf(nonce: Uint8Array): Uint8Array {
 export type TpmEvidenceQuestion = {
   /** Expected extraData of the quote. */
   readonly nonce: Uint8Array
-  /** Measurements that the log must have in these PCRs, each extended once; 'any' skips the check. */
+  /** Measurements that the log must contain in these PCRs, each extended once; 'any' skips the check. */
   readonly measured: 'any' | { readonly commandLine: Uint8Array; readonly image: Uint8Array }
-  /** The verified report of the SVSM, and the measurement that it must have. Asked for only when there is one. */
+  /** Verifies the SVSM's report, and gives the measurement that it must have. Called only if there is such a report. */
   readonly binding: (report: Uint8Array) => Promise<{ evidence: BindingEvidence; measurement: Uint8Array | 'any' }>
   /**
-   * Has the TPM activate a credential for the endorsement key (null: the one that the TPM itself names, as no SVSM
-   * does) and the key of this Name. 'offline': the TPM cannot be reached, as with evidence in a receipt; the check is
-   * not made, and the verdict is not good.
+   * Makes the TPM activate a credential for its endorsement key and the key of this Name. A null endorsement key means
+   * the one that the TPM itself names, which no SVSM does. 'offline': the TPM is unreachable, as for evidence in a
+   * receipt; the check is skipped, and the verdict is not good.
    */
   readonly activate: 'offline' | ActivateCredential
 }
@@ -112,7 +112,7 @@ export type ActivateCredential = (
   attestationKeyName: Uint8Array,
 ) => Promise<Activation | FailedActivation>
 
-/** The verdict on the TPM, of the kind that the evidence is of. Never throws. */
+/** Returns the verdict for the kind of TPM in the evidence. Never throws. */
 export async function verifyTpmEvidence(
   evidence: TpmEvidence,
   { nonce, measured, binding, activate }: TpmEvidenceQuestion,
@@ -149,7 +149,7 @@ function joined(kind: VtpmKind, checks: readonly Check[]): VtpmVerdict {
   return { ...verdict(checks), kind }
 }
 
-/** The log could replay and yet tell of another command line. */
+/** Checks the measurements themselves, because a log could replay and yet contain another command line. */
 function measuredCheck({ pcrs }: TpmEvidence, measured: { commandLine: Uint8Array; image: Uint8Array }): Check {
   const { hash, sizeBytes } = BANKS[tpmEvidenceBank]
   const once = (data: Uint8Array) => {

@@ -1,4 +1,4 @@
-// The report that a paravisor keeps for its guest ("HCL report") and the vTPM's key in the runtime data that its
+// The report that a paravisor stores for its guest ("HCL report"), and the vTPM's key in the runtime data that its
 // REPORT_DATA covers. Pure. report/form.ts reads the report itself.
 
 import { parsedJson } from '../encoding/json.ts'
@@ -10,13 +10,15 @@ import { decodeJwk } from './key-decode.ts'
 export type HclReport = {
   /** 1184 bytes. */
   readonly report: Uint8Array
-  /** JSON, the exact bytes that were hashed. */
+  /** JSON, the exact hashed bytes. */
   readonly runtimeData: Uint8Array
 }
 
 const runtimeDataBytesMax = 16 * 1024
 
-/** Throws Malformed on anything but an SNP report with SHA-256 over its runtime data, followed by zeros only. */
+/**
+ * Decodes an HCL report. Throws Malformed unless it is an SNP report with SHA-256 over its runtime data, then zeros.
+ */
 export function decodeHclReport(bytes: Uint8Array): HclReport {
   const { report, claims, hashType } = readHclReport(bytes)
   wellFormed(hashType === hclHashTypeSha256, 'HCL report: runtime data are not hashed with SHA-256')
@@ -24,7 +26,9 @@ export function decodeHclReport(bytes: Uint8Array): HclReport {
   return { report, runtimeData: claims }
 }
 
-/** The vTPM's attestation key, `HCLAkPub` in the runtime data. Throws Malformed unless it is named exactly once. */
+/**
+ * Returns the vTPM's attestation key, `HCLAkPub` in the runtime data. Throws Malformed unless it occurs exactly once.
+ */
 export function runtimeAttestationKey(runtimeData: Uint8Array): TpmKey {
   wellFormed(runtimeData.length <= runtimeDataBytesMax, 'hcl runtime data: too long')
   const parsed = parsedJson('hcl runtime data', runtimeData)

@@ -21,7 +21,7 @@ const what = 'tpm key'
 const spkiBytesMax = 1024
 const pemLengthMax = 4096
 
-/** Throws Malformed on anything that `encodeSpki` would not have written. */
+/** Decodes SPKI. Throws Malformed for anything that `encodeSpki` would not have written. */
 export function decodeSpki(bytes: Uint8Array): TpmKey {
   wellFormed(bytes.length <= spkiBytesMax, 'tpm key: SPKI too long')
   const fields = new DerFields(readSequence(bytes, what), what)
@@ -33,7 +33,7 @@ export function decodeSpki(bytes: Uint8Array): TpmKey {
   return key
 }
 
-/** One `PUBLIC KEY` block of PEM (RFC 7468 section 13). */
+/** Decodes one `PUBLIC KEY` block of PEM (RFC 7468 section 13). */
 export function decodePemKey(text: string): TpmKey {
   wellFormed(text.length <= pemLengthMax, 'tpm key: PEM too long')
   const body = /^\s*-----BEGIN PUBLIC KEY-----\r?\n([A-Za-z0-9+/=\r\n]+)-----END PUBLIC KEY-----\s*$/.exec(text)?.[1]
@@ -42,7 +42,7 @@ export function decodePemKey(text: string): TpmKey {
   return decodeSpki(bytes)
 }
 
-/** An RSA or EC public key as JWK, already parsed from JSON. Other members are ignored (RFC 7517 section 4). */
+/** Decodes an RSA or EC public key from a parsed JWK. Ignores other members (RFC 7517 section 4). */
 export function decodeJwk(jwk: unknown): TpmKey {
   wellFormed(typeof jwk === 'object' && jwk !== null, 'tpm key: not a JWK')
   const member = (name: string): unknown => Reflect.get(jwk, name)
@@ -60,7 +60,7 @@ export function decodeJwk(jwk: unknown): TpmKey {
   const curve = curveNames.find(name => name === member('crv'))
   wellFormed(curve !== undefined, 'tpm key: unknown curve')
   const [x, y] = [bytesOf('x'), bytesOf('y')]
-  // RFC 7518 section 6.2.1.2: coordinates have the curve's full size.
+  // Coordinates have the curve's full size (RFC 7518 section 6.2.1.2).
   wellFormed(x.length === CURVES[curve].sizeBytes && y.length === x.length, 'tpm key: coordinate size')
   return eccKey(curve, x, y)
 }

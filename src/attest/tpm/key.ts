@@ -6,7 +6,7 @@ import { TAG } from '../encoding/der.ts'
 import { wellFormed } from '../malformed.ts'
 import { CURVES, type CurveName } from './algorithm.ts'
 
-/** Public exponent 65537, and a modulus of 2048 to 4096 bits without leading zeros. */
+/** An RSA key has the public exponent 65537, and a modulus of 2048 to 4096 bits without leading zeros. */
 export type TpmKey =
   | { readonly type: 'rsa'; readonly modulus: Uint8Array }
   | { readonly type: 'ecc'; readonly curve: CurveName; readonly x: Uint8Array; readonly y: Uint8Array }
@@ -14,7 +14,7 @@ const modulusBitsMin = 2048
 const modulusBitsMax = 4096
 export const exponent = Uint8Array.from([0x01, 0x00, 0x01])
 
-/** Throws Malformed on moduli that are too short, too long, even, or padded. */
+/** Makes an RSA key. Throws Malformed if the modulus is too short, too long, even, or padded. */
 export function rsaKey(modulus: Uint8Array): TpmKey {
   const first = modulus[0] ?? 0
   const bits = modulus.length * 8 - Math.clz32(first) + 24
@@ -23,18 +23,18 @@ export function rsaKey(modulus: Uint8Array): TpmKey {
   return { type: 'rsa', modulus }
 }
 
-/** Coordinates are left-padded to the curve's size. WebCrypto checks whether the point is on the curve. */
+/** Makes an EC key, padding coordinates to the curve's size. WebCrypto checks that the point is on the curve. */
 export function eccKey(curve: CurveName, x: Uint8Array, y: Uint8Array): TpmKey {
   return { type: 'ecc', curve, x: leftPad(x, CURVES[curve].sizeBytes), y: leftPad(y, CURVES[curve].sizeBytes) }
 }
 
-/** Padded with leading zeros to `sizeBytes`. Throws Malformed when empty or longer, even by leading zeros. */
+/** Pads with leading zeros to `sizeBytes`. Throws Malformed if the bytes are empty or longer, even by leading zeros. */
 export function leftPad(bytes: Uint8Array, sizeBytes: number): Uint8Array {
   wellFormed(bytes.length > 0 && bytes.length <= sizeBytes, 'tpm key: integer size')
   return concat(new Uint8Array(sizeBytes - bytes.length), bytes)
 }
 
-/** The DER form of the key. There is one only, so that keys can be compared by it. */
+/** Returns the DER form of the key. It is unique, so keys can be compared by it. */
 export function encodeSpki(key: TpmKey): Uint8Array {
   if (key.type === 'rsa') {
     const parameters = der(TAG.sequence, rsaEncryption, der(TAG.null))
@@ -47,7 +47,7 @@ export function encodeSpki(key: TpmKey): Uint8Array {
 
 export const pointUncompressed = 0x04
 
-/** Object identifiers, already in DER: RFC 3279 section 2.3.1, RFC 5480 section 2.1.1. */
+/** Object identifiers in DER: RFC 3279 section 2.3.1, RFC 5480 section 2.1.1. */
 export const rsaEncryption = Uint8Array.from([0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01])
 export const ecPublicKey = Uint8Array.from([0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01])
 export const curveIdentifiers = {

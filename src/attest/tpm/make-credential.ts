@@ -1,8 +1,8 @@
-// A secret that a TPM gives out only if it holds both of two keys: TPM2_MakeCredential, in software. Pure.
+// A secret that a TPM releases only if it holds both of two keys: TPM2_MakeCredential, in software. Pure.
 //
 // TCG TPM 2.0 Library, Part 1: section 24 (credential protection), section 11.4.10.2 (KDFa), annex B.4 (OAEP with a
-// label). Endorsement keys are RSA of 2048 bits with AES-128-CFB and SHA-256 (EK Credential Profile 2.5, template L-1),
-// which an SVSM makes; others are refused.
+// label). Supports only endorsement keys like those of an SVSM: RSA of 2048 bits with AES-128-CFB and SHA-256 (EK
+// Credential Profile 2.5, template L-1).
 
 import { hmac } from '@noble/hashes/hmac.js'
 import { sha256 as nobleSha256 } from '@noble/hashes/sha2.js'
@@ -16,7 +16,7 @@ import { decodePublicArea, isEndorsementKey, type TpmPublic } from './public-are
 export const credentialSecretBytes = 32
 const seedBytes = 32
 const hashBytes = 32
-/** TPM2B_ID_OBJECT and TPM2B_ENCRYPTED_SECRET, one after the other, as TPM2_ActivateCredential takes them. */
+/** TPM2B_ID_OBJECT, then TPM2B_ENCRYPTED_SECRET, as TPM2_ActivateCredential takes them. */
 export const CREDENTIAL_BYTES = { idObject: 2 + 2 + hashBytes + 2 + credentialSecretBytes, secret: 2 + 256 } as const
 
 export type CredentialParts = {
@@ -25,11 +25,11 @@ export type CredentialParts = {
   /** Name of the key that must be in the same TPM. */
   readonly name: Uint8Array
   readonly secret: Uint8Array
-  /** As many random bytes as the secret has, used once. */
+  /** Random bytes, as long as the secret and used once. */
   readonly seed: Uint8Array
 }
 
-/** CREDENTIAL_BYTES of both parts. Throws Malformed on an endorsement key that it is not for. */
+/** Returns both parts, of CREDENTIAL_BYTES. Throws Malformed if the endorsement key is not supported. */
 export async function makeCredential({ endorsementKey, name, secret, seed }: CredentialParts): Promise<Uint8Array> {
   wellFormed(secret.length === credentialSecretBytes && seed.length === seedBytes, 'tpm credential: secret and seed')
   const area = decodePublicArea(endorsementKey)
@@ -39,7 +39,7 @@ export async function makeCredential({ endorsementKey, name, secret, seed }: Cre
   return concat(sized(concat(sized(mac), identity)), sized(await encryptedSeed(area, seed)))
 }
 
-/** Proves knowledge of a secret without revealing it: the asker learns nothing about credentials of others. */
+/** Proves knowledge of a secret without revealing it, so a verifier learns nothing about credentials of others. */
 export function activationProof(secret: Uint8Array): Uint8Array {
   return hmac(nobleSha256, secret, utf8('strongroom/tpm-activation/v1'))
 }
@@ -58,7 +58,7 @@ async function encryptedSeed(area: TpmPublic, seed: Uint8Array): Promise<Uint8Ar
   return new Uint8Array(await crypto.subtle.encrypt(labelled, imported, webBytes(seed)))
 }
 
-/** With SHA-256, for at most its length: one round. */
+/** Derives key bits with SHA-256, at most its length, so one round suffices. */
 function kdfa(key: Uint8Array, label: string, context: Uint8Array, bits: number): Uint8Array {
   const counted = concat(Uint8Array.of(0, 0, 0, 1), utf8(`${label}\0`), context, Uint8Array.of(0, 0, bits >> 8, bits))
   return hmac(nobleSha256, key, counted).slice(0, bits / 8)
@@ -66,7 +66,9 @@ function kdfa(key: Uint8Array, label: string, context: Uint8Array, bits: number)
 
 const blockBytes = 16
 
-/** From an IV of zeros. WebCrypto has CBC alone: its first block over zeros, with X as IV, is the cipher of X. */
+/**
+ * Encrypts with an IV of zeros. WebCrypto has only CBC: its first block over zeros, with X as IV, is the cipher of X.
+ */
 async function aesCfb(key: Uint8Array, plain: Uint8Array): Promise<Uint8Array> {
   const imported = await crypto.subtle.importKey('raw', webBytes(key), 'AES-CBC', false, ['encrypt'])
   const out = new Uint8Array(plain.length)

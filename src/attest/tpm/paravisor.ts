@@ -9,7 +9,7 @@ import { type BindingEvidence, bindingSteps, finish, type VtpmQuote, type VtpmVe
 
 export type ParavisorInput = VtpmQuote & {
   readonly evidence: BindingEvidence
-  /** From `decodeHclReport`, whose report is the one that `evidence` is about. */
+  /** From `decodeHclReport`. `evidence` must be about the report of the same result. */
   readonly runtimeData: Uint8Array
   readonly measurement: Uint8Array | 'any'
 }

@@ -1,4 +1,4 @@
-// A TPM object's public area: what the bytes say, and its Name. Pure. TCG TPM 2.0 Library, Part 2: section 12.2.4
+// Decodes a TPM object's public area, and computes its Name. Pure. TCG TPM 2.0 Library, Part 2: section 12.2.4
 // (TPMT_PUBLIC), 12.2.3 (parameters), 8.3 (TPMA_OBJECT); Part 1, section 16 (Names).
 
 import { concat } from '../../base/bytes.ts'
@@ -15,11 +15,11 @@ export type TpmPublic = {
   readonly key: TpmKey
   /** Cipher with which a storage key protects its children; null for other keys. */
   readonly symmetric: { readonly algorithm: number; readonly keyBits: number; readonly mode: number } | null
-  /** TPM2B_NAME's content: the name hash's identifier, then the digest of the whole area. */
+  /** Content of TPM2B_NAME: the name hash's identifier, then the digest of the whole area. */
   readonly name: Uint8Array
 }
 
-/** TPMA_OBJECT, Part 2 section 8.3.2: bit numbers. */
+/** Bit numbers of TPMA_OBJECT (Part 2 section 8.3.2). */
 export const ATTRIBUTES = {
   fixedTPM: 1,
   stClear: 2,
@@ -37,17 +37,20 @@ export const ATTRIBUTES = {
 
 export type TpmAttribute = keyof typeof ATTRIBUTES
 
-/** A key that never leaves its TPM, was made by it, and signs only the TPM's own structures. */
+/** Reports whether the key never leaves its TPM, was made by it, and signs only the TPM's own structures. */
 export function isAttestationKey(area: TpmPublic): boolean {
   return isBoundToTpm(area) && area.attributes.has('sign') && !area.attributes.has('decrypt')
 }
 
-/** A storage key that never leaves its TPM and was made by it (TCG EK Credential Profile 2.5, section 2.1.5). */
+/**
+ * Reports whether this is a storage key that never leaves its TPM and was made by it (TCG EK Credential Profile 2.5,
+ * section 2.1.5).
+ */
 export function isEndorsementKey(area: TpmPublic): boolean {
   return isBoundToTpm(area) && area.attributes.has('decrypt') && !area.attributes.has('sign')
 }
 
-/** TPMT_PUBLIC of an RSA or ECC key. Throws Malformed on anything else. */
+/** Decodes TPMT_PUBLIC of an RSA or ECC key. Throws Malformed for anything else. */
 export function decodePublicArea(bytes: Uint8Array): TpmPublic {
   const read = reader(bytes, 'tpm public area')
   const type = read.u16()
@@ -74,7 +77,7 @@ export function decodePublicArea(bytes: Uint8Array): TpmPublic {
   }
 }
 
-/** TPM2B_PUBLIC: the area after its length. */
+/** Decodes TPM2B_PUBLIC: the area after its length. */
 export function decodeSizedPublic(bytes: Uint8Array): TpmPublic {
   const read = reader(bytes, 'tpm public area')
   const area = read.sized(areaBytesMax)
@@ -89,13 +92,15 @@ function isBoundToTpm({ attributes }: TpmPublic): boolean {
   return (['fixedTPM', 'fixedParent', 'sensitiveDataOrigin', 'restricted'] as const).every(kind => attributes.has(kind))
 }
 
-/** TPMT_SYM_DEF_OBJECT: nothing after TPM_ALG_NULL, else key size and mode. */
+/** Reads TPMT_SYM_DEF_OBJECT: key size and mode follow, except after TPM_ALG_NULL. */
 function readSymmetric(read: Reader): TpmPublic['symmetric'] {
   const algorithm = read.u16()
   return algorithm === ALGORITHM.null ? null : { algorithm, keyBits: read.u16(), mode: read.u16() }
 }
 
-/** TPMT_RSA_SCHEME or TPMT_ECC_SCHEME: no details after NULL and RSAES, else a hash. Others are refused. */
+/**
+ * Skips TPMT_RSA_SCHEME or TPMT_ECC_SCHEME: a hash follows, except after NULL and RSAES. Throws Malformed for others.
+ */
 function skipScheme(read: Reader): void {
   const scheme = read.u16()
   if (scheme === ALGORITHM.null || scheme === ALGORITHM.rsaes) return
@@ -104,7 +109,7 @@ function skipScheme(read: Reader): void {
   strongHashOf(read.u16())
 }
 
-/** keyBits, exponent (0 stands for 65537), modulus. */
+/** Reads keyBits, exponent (0 means 65537) and modulus. */
 function readRsa(read: Reader): TpmKey {
   const keyBits = read.u16()
   const exponent = read.u32()
@@ -114,7 +119,7 @@ function readRsa(read: Reader): TpmKey {
   return rsaKey(modulus)
 }
 
-/** curve, key derivation scheme, point. */
+/** Reads curve, key derivation scheme and point. */
 function readEcc(read: Reader): TpmKey {
   const id = read.u16()
   const curve = curveNames.find(name => CURVES[name].id === id)

@@ -1,4 +1,4 @@
-// Whether a TPM quote is signed by a key, for a nonce, over PCR values. Pure. vtpm.ts decides whose key it is. TCG TPM
+// Checks that a key signed a TPM quote, for a nonce, over PCR values. Pure. vtpm.ts decides who owns the key. TCG TPM
 // 2.0 Library, Part 3, TPM2_Quote: pcrDigest is hashed with the signing scheme's hash, over the selected PCRs in order.
 
 import { concat, equalConstantTime } from '../../base/bytes.ts'
@@ -13,20 +13,20 @@ import { decodeQuote, decodeSignature, type Quote, type TpmSignature } from './s
 export type PcrValues = { readonly [Bank in HashName]?: ReadonlyMap<number, Uint8Array> }
 
 export type QuoteInput = {
-  /** TPMS_ATTEST, the exact bytes that were signed. */
+  /** TPMS_ATTEST, the exact signed bytes. */
   readonly quote: Uint8Array
-  /** TPMT_SIGNATURE, or its parts when the signature was sent without its structure. */
+  /** TPMT_SIGNATURE, or its parts if the signature was sent without its structure. */
   readonly signature: Uint8Array | TpmSignature
   readonly ak: TpmKey
   /** Expected extraData. */
   readonly nonce: Uint8Array
-  /** Exactly the PCRs that the quote selects: a value that it does not cover is a failure. */
+  /** Exactly the PCRs that the quote selects: a value that it does not cover fails the check. */
   readonly pcrs: PcrValues
 }
 
 export const QUOTE_CHECKS = ['tpm-quote-signature', 'tpm-quote-format', 'tpm-quote-nonce', 'tpm-quote-pcrs'] as const
 
-/** The checks of QUOTE_CHECKS, in that order. Never throws. */
+/** Returns the checks of QUOTE_CHECKS, in that order. Never throws. */
 export async function verifyQuote(input: QuoteInput): Promise<readonly Check[]> {
   const [signatureName, formatName, nonceName, pcrsName] = QUOTE_CHECKS
   const signature = parsed(() =>
@@ -50,7 +50,7 @@ export async function verifyQuote(input: QuoteInput): Promise<readonly Check[]> 
   ]
 }
 
-/** Null when the values are exactly those that were quoted. */
+/** Compares the values with those that were quoted. Null if they are exactly the same. */
 function pcrFaultOf(quote: Quote, pcrs: PcrValues, hash: TpmSignature['hash']): string | null {
   if (quote.selections.every(selection => selection.pcrs.length === 0)) return 'the quote selects no PCR'
   const values: Uint8Array[] = []
@@ -86,13 +86,13 @@ async function isSignedBy(key: TpmKey, signature: TpmSignature, message: Uint8Ar
     if (signature.scheme === 'RSASSA') {
       return await verifyByWebCrypto(key, { name: 'RSASSA-PKCS1-v1_5', hash }, signature.signature, message)
     }
-    // Part 1, annex B.7: the salt is as long as the key allows, or in FIPS mode as long as the hash.
+    // The salt is as long as the key allows, or in FIPS mode as long as the hash (Part 1, annex B.7).
     for (const saltLength of [key.modulus.length - BANKS[hash].sizeBytes - 2, BANKS[hash].sizeBytes]) {
       if (await verifyByWebCrypto(key, { name: 'RSA-PSS', hash, saltLength }, signature.signature, message)) return true
     }
     return false
   } catch {
-    // A point that is not on its curve, an integer too long: WebCrypto and leftPad refuse them.
+    // WebCrypto and leftPad reject a point that is not on its curve, and an integer that is too long.
     return false
   }
 }

@@ -8,7 +8,7 @@ import { ALGORITHM, BANKS, bankOf, type StrongHash } from './algorithm.ts'
 
 type PcrSelection = {
   readonly bank: HashName
-  /** Ascending. */
+  /** PCR numbers in ascending order. */
   readonly pcrs: readonly number[]
 }
 
@@ -28,22 +28,22 @@ export type TpmSignature =
   | { readonly scheme: 'RSASSA' | 'RSAPSS'; readonly hash: StrongHash; readonly signature: Uint8Array }
   | { readonly scheme: 'ECDSA'; readonly hash: StrongHash; readonly r: Uint8Array; readonly s: Uint8Array }
 
-/** TPM_GENERATED_VALUE, Part 2 section 6.2: a restricted key signs none of its callers' bytes that begin with it. */
+/** TPM_GENERATED_VALUE (Part 2 section 6.2). A restricted key never signs caller data that begin with it. */
 const magic = 0xff544347
 /** TPM_ST_ATTEST_QUOTE, Part 2 section 6.9. */
 const quoteType = 0x8018
 
-/** Part 2: the longest TPM2B_NAME and TPM2B_DATA are a TPMT_HA (an identifier and a SHA-512 digest). */
+/** The longest TPM2B_NAME and TPM2B_DATA hold a TPMT_HA: an identifier and a SHA-512 digest (Part 2). */
 const hashedBytesMax = 2 + 64
 const digestBytesMax = 64
 const selectionCountMax = 16
-/** Bitmap of 32 PCRs at most; PC clients have 24 (three bytes). */
+/** Bitmap of at most 32 PCRs; PC clients have 24 (three bytes). */
 const selectBytesMax = 4
-/** RSA-4096. */
+/** Length of an RSA-4096 signature. */
 const rsaBytesMax = 512
 const coordinateBytesMax = 66
 
-/** A TPMS_ATTEST that is a quote. Throws Malformed on anything else. */
+/** Decodes a TPMS_ATTEST that is a quote. Throws Malformed for anything else. */
 export function decodeQuote(bytes: Uint8Array): Quote {
   const read = reader(bytes, 'tpm quote')
   wellFormed(read.u32() === magic, 'tpm quote: not made by a TPM (magic)')
@@ -72,7 +72,7 @@ export function decodeQuote(bytes: Uint8Array): Quote {
   }
 }
 
-/** A TPMT_SIGNATURE. Throws Malformed on schemes other than RSASSA, RSAPSS and ECDSA, and on SHA-1. */
+/** Decodes a TPMT_SIGNATURE. Throws Malformed for schemes other than RSASSA, RSAPSS and ECDSA, and for SHA-1. */
 export function decodeSignature(bytes: Uint8Array): TpmSignature {
   const read = reader(bytes, 'tpm signature')
   const scheme = read.u16()
@@ -89,7 +89,7 @@ export function decodeSignature(bytes: Uint8Array): TpmSignature {
   return { scheme: scheme === ALGORITHM.rsassa ? 'RSASSA' : 'RSAPSS', hash, signature }
 }
 
-/** TPML_PCR_SELECTION. */
+/** Reads a TPML_PCR_SELECTION. */
 function readSelections(read: Reader): PcrSelection[] {
   const count = read.u32()
   wellFormed(count <= selectionCountMax, 'tpm quote: too many PCR selections')

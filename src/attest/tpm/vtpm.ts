@@ -1,11 +1,11 @@
-// Three kinds of virtual TPM, and the link of each one's quote to an SNP report. Pure.
+// Three kinds of virtual TPM, and how each one's quote is bound to an SNP report. Pure.
 //
 // vtpm:svsm-vmpl0       The TPM runs at VMPL 0 beside the guest. REPORT_DATA = SHA-512(nonce[64] ‖ manifest); manifest
 //                       version 0 is the endorsement key's TPMT_PUBLIC (AMD 58019, section 7: attestation protocol;
 //                       Coconut-SVSM, vTPM service manifest).
 // vtpm:paravisor-bound  The TPM runs in a paravisor at VMPL 0. REPORT_DATA begins with the SHA-256 of runtime data that
 //                       name the attestation key.
-// vtpm:host-untrusted   The host runs the TPM and decides what it says; its verdict is never good.
+// vtpm:host-untrusted   The host runs the TPM and controls its output; its verdict is never good.
 
 import { concat, equalConstantTime } from '../../base/bytes.ts'
 import { sha512 } from '../hash.ts'
@@ -20,7 +20,7 @@ export type VtpmKind = 'vtpm:svsm-vmpl0' | 'vtpm:paravisor-bound' | 'vtpm:host-u
 
 export type VtpmVerdict = Verdict & { readonly kind: VtpmKind }
 
-/** The verdict of `verifyEvidence` on the report that binds the TPM: if it is bad, the TPM's verdict is bad. */
+/** The verdict of `verifyEvidence` on the report that binds the TPM. If it is bad, the TPM's verdict is bad too. */
 export type BindingEvidence = Verdict & {
   readonly report: {
     readonly vmpl: number
@@ -38,30 +38,30 @@ export type VtpmQuote = {
 }
 
 /**
- * Proof that the TPM of the endorsement key holds the attestation key: the secret that a relying party wrapped for
- * both with TPM2_MakeCredential, and what TPM2_ActivateCredential returned (TPM 2.0 Library, Part 1, section 24).
- * Both secrets may be a function of theirs that shows nothing else (make-credential.ts, activationProof).
+ * Proof that the TPM of the endorsement key holds the attestation key: the secret that a relying party wrapped for both
+ * with TPM2_MakeCredential, and the result of TPM2_ActivateCredential (TPM 2.0 Library, Part 1, section 24). Both may
+ * be replaced by a function of the secret that reveals nothing else (activationProof of make-credential.ts).
  */
 export type Activation = {
-  /** The TPMT_PUBLIC and the Name that the credential was made for. */
+  /** The TPMT_PUBLIC and the Name for which the credential was made. */
   readonly endorsementKey: Uint8Array
   readonly attestationKeyName: Uint8Array
   readonly secret: Uint8Array
   readonly activated: Uint8Array
 }
 
-/** It was tried, and why there is nothing to compare. */
+/** Why an attempted activation returned nothing to compare. */
 export type FailedActivation = { readonly failed: string }
 
 export type SvsmInput = VtpmQuote & {
   readonly evidence: BindingEvidence
-  /** 64 bytes, given to the SVSM with the request for its report. */
+  /** 64 bytes, passed to the SVSM with the request for its report. */
   readonly reportNonce: Uint8Array
   readonly manifest: Uint8Array
   readonly measurement: Uint8Array | 'any'
   /** TPMT_PUBLIC. */
   readonly attestationKey: Uint8Array
-  /** Null if nothing ties the attestation key to the endorsement key, and the verdict is not good. */
+  /** Null if nothing binds the attestation key to the endorsement key; the verdict is then not good. */
   readonly activation: Activation | FailedActivation | null
 }
 
@@ -83,19 +83,19 @@ export async function verifySvsmVtpm(input: SvsmInput): Promise<VtpmVerdict> {
   return finish('vtpm:svsm-vmpl0', steps, ak?.key ?? null, input)
 }
 
-/** For development machines: checks the quote alone. The verdict is never good, whatever the quote says. */
+/** Checks only the quote, for development machines. The verdict is never good, whatever the quote contains. */
 export async function verifyHostVtpm(input: VtpmQuote & { readonly ak: TpmKey }): Promise<VtpmVerdict> {
   const binding = fail('vtpm-binding', 'vtpm:host-untrusted: the host runs this TPM, and no hardware attests its key')
   return { ...verdict([binding, ...(await verifyQuote(input))]), kind: 'vtpm:host-untrusted' }
 }
 
-/** The steps that both bound kinds begin with, in order. */
+/** Returns the steps with which both bound kinds begin, in order. */
 export function bindingSteps(kind: VtpmKind, evidence: BindingEvidence, measurement: Uint8Array | 'any'): Check[] {
   const { report } = evidence
   const isMeasured = measurement !== 'any' && report !== null && equalConstantTime(report.measurement, measurement)
   return [
     check('vtpm-evidence', evidence.ok && report !== null, `${kind}: the SNP report is not good`),
-    // Above VMPL 0 the guest itself can ask for a report with any REPORT_DATA.
+    // Above VMPL 0 the guest itself can request a report with any REPORT_DATA.
     check('vtpm-vmpl', report?.vmpl === 0, `VMPL is ${report?.vmpl ?? 'unknown'}, not 0`, 'VMPL is 0'),
     measurement === 'any'
       ? notChecked('vtpm-measurement', "skipped by the caller ('any')", false)
@@ -103,7 +103,7 @@ export function bindingSteps(kind: VtpmKind, evidence: BindingEvidence, measurem
   ]
 }
 
-/** Whether the key signs structures of its TPM alone, and is in the TPM of this endorsement key. */
+/** Checks that the key signs only structures of its TPM, and is in the TPM of this endorsement key. */
 export function attestationKeyStep(
   ak: TpmPublic | null,
   { activation, endorsementKey }: Pick<SvsmInput, 'activation'> & { readonly endorsementKey: Uint8Array },
@@ -124,7 +124,7 @@ export function attestationKeyStep(
   return check(name, isActivated, 'the credential was not activated', 'the TPM of the endorsement key holds the key')
 }
 
-/** The steps up to the first that is not good, then `not-checked`. When all are good, the quote is verified too. */
+/** Returns the steps up to the first that fails, then `not-checked`. If all pass, verifies the quote too. */
 export async function finish(
   kind: VtpmKind,
   steps: readonly Check[],

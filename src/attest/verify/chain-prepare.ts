@@ -12,7 +12,7 @@ import { algorithmFault, isSignedBy } from '../x509/signature.ts'
 import { type Chain, poolOf, selectChain } from './chain-select.ts'
 import { type PreparedCrl, prepareCrl } from './revocation.ts'
 
-/** In this order. When `vek-certificate` or `chain-certificates` fails, there is no chain to judge. */
+/** Checks, in this order. If `vek-certificate` or `chain-certificates` fails, there is no chain to judge. */
 export const PREPARED_CHECKS = [
   'vek-certificate',
   'chain-certificates',
@@ -26,9 +26,9 @@ export const PREPARED_CHECKS = [
 type PreparedCheck = (typeof PREPARED_CHECKS)[number]
 
 export type PreparedChain = {
-  /** One for each of PREPARED_CHECKS, in order. */
+  /** One check for each of PREPARED_CHECKS, in order. */
   readonly checks: readonly Check[]
-  /** Null when there is no chain to judge; then one of the first two checks says why. */
+  /** Null if there is no chain to judge; one of the first two checks then gives the reason. */
   readonly found: FoundChain | null
 }
 
@@ -37,23 +37,26 @@ export type FoundChain = {
   readonly extensions: VekExtensions
   readonly intermediate: Certificate
   readonly ark: Certificate
-  /** The trusted root with this ARK; null when there is none. */
+  /** The trusted root with this ARK; null if there is none. */
   readonly root: DecodedRoot | null
   readonly given: Chain['given']
   readonly crl: PreparedCrl
 }
 
 export type ChainInput = {
-  /** VCEK or VLEK. A bundle may hold the rest of its chain too. */
+  /** VCEK or VLEK, possibly a bundle with the rest of its chain. */
   readonly vek: PemOrDer
-  /** ASK or ASVK, with or without the ARK, in any order. If empty, the intermediates of the trusted roots are used. */
+  /** ASK or ASVK, with or without the ARK, in any order. Default: the intermediates of the trusted roots. */
   readonly chain?: PemOrDer | readonly PemOrDer[] | undefined
   readonly crl?: PemOrDer | undefined
-  /** AMD's unless the relying party says otherwise. */
+  /** Default: AMD's. */
   readonly roots?: readonly TrustedRoot[] | undefined
 }
 
-/** Parses certificates and verifies their signatures. Keep the result: it makes verifyChain cheap. Never throws. */
+/**
+ * Parses certificates and verifies their signatures. Cache the result, because it makes verifyChain cheap. Never
+ * throws.
+ */
 export async function prepareChain(input: ChainInput): Promise<PreparedChain> {
   const pool = parsed(() => poolOf(input.vek, input.chain))
   if (!pool.ok) return noChain('vek-certificate', pool.reason)
@@ -92,7 +95,7 @@ function algorithmCheck({ vek, intermediate, ark }: FoundChain): Check {
   return check('chain-algorithms', faults.length === 0, faults.join('; '), 'RSASSA-PSS with SHA-384')
 }
 
-/** Each is issued by the next; and a VCEK by the root's ASK, a VLEK by its ASVK, by name. */
+/** Checks that each certificate names the next as issuer, and that the root's ASK issued a VCEK or its ASVK a VLEK. */
 function nameCheck({ vek, extensions, intermediate, ark, root }: FoundChain): Check {
   const refuse = (reason: string) => fail('chain-names', reason)
   if (!isSame(vek.issuer, intermediate.subject)) return refuse("the VEK's issuer is not the intermediate")
@@ -111,7 +114,10 @@ function nameCheck({ vek, extensions, intermediate, ark, root }: FoundChain): Ch
   )
 }
 
-/** Each authority may sign what it signed (RFC 5280 4.2.1.3 and 4.2.1.9), and no critical extension is unknown. */
+/**
+ * Checks that each authority may sign what it signed (RFC 5280 4.2.1.3 and 4.2.1.9), and that no critical extension is
+ * unknown.
+ */
 function authorityCheck({ vek, intermediate, ark }: FoundChain): Check {
   try {
     const faults = [
@@ -161,7 +167,7 @@ const BUILT_IN = {
   none: "; both are the trusted root's own, none was given",
 } as const satisfies Record<Chain['given'], string>
 
-/** No chain could be built: the named check fails, and those after it are not made. */
+/** Returns the checks if no chain could be built: the named check fails, and later ones are not made. */
 function noChain(name: PreparedCheck, reason: string): PreparedChain {
   const at = PREPARED_CHECKS.indexOf(name)
   const checks = PREPARED_CHECKS.map((kind, i) => {

@@ -1,9 +1,9 @@
-// Selects the chain among the given certificates. Pure; throws Malformed.
+// Selects the chain from the given certificates. Pure; throws Malformed.
 //
-// AMD's extensions tell VCEKs and VLEKs from other certificates. Candidates are sorted by their bytes, so the order
-// of a bundle does not matter. Certificates outside the chain are ignored, with two exceptions: an unreadable
-// certificate and a foreign one at the position of the ARK are refused, so that a built-in certificate never silently
-// replaces a given one.
+// AMD's extensions distinguish VCEKs and VLEKs from other certificates. Candidates are sorted by their bytes, so the
+// order of a bundle does not matter. Certificates outside of the chain are ignored, with two exceptions: an unreadable
+// certificate, and a foreign one in the position of the ARK, are rejected. A built-in certificate therefore never
+// silently replaces a given one.
 
 import type { DecodedRoot } from '../amd/trusted-roots.ts'
 import { decodeVekExtensions, hasVekExtensions, type VekExtensions } from '../amd/vek-extensions.ts'
@@ -15,9 +15,9 @@ import { isSignedBy } from '../x509/signature.ts'
 type Pool = {
   readonly vek: Certificate
   readonly extensions: VekExtensions
-  /** Every other certificate. When there is none, the intermediates of the trusted roots are used. */
+  /** All other certificates. If empty, the intermediates of the trusted roots are used. */
   readonly others: readonly Certificate[]
-  /** Why one of the others could not be read; null when all could. */
+  /** Why one of the others is unreadable; null if all are readable. */
   readonly unreadable: string | null
 }
 
@@ -25,13 +25,15 @@ export type Chain = {
   readonly intermediate: Certificate
   readonly ark: Certificate
   readonly root: DecodedRoot | null
-  /** Which of the two came with the evidence; the trusted root supplies the rest. */
+  /** Which of the two came with the evidence; the trusted root supplies the others. */
   readonly given: 'both' | 'intermediate' | 'none'
 }
 
 const certificatesMax = 24
 
-/** The VEK, and what else came with it. In a bundle the first certificate with AMD's extensions is the VEK. */
+/**
+ * Separates the VEK from the other certificates. In a bundle, the first certificate with AMD's extensions is the VEK.
+ */
 export function poolOf(vek: PemOrDer, chain: PemOrDer | readonly PemOrDer[] | undefined): Pool {
   const given = derBlocks(vek, 'CERTIFICATE', 'VEK').map(der => decodeCertificate(der))
   const first = given.find(certificate => hasVekExtensions(certificate.extensions))
@@ -51,7 +53,9 @@ export function poolOf(vek: PemOrDer, chain: PemOrDer | readonly PemOrDer[] | un
   return { vek: first, extensions, others: inOrderOfBytes(others), unreadable }
 }
 
-/** The intermediate that the VEK names, the ARK that the intermediate names, and the trusted root with this ARK. */
+/**
+ * Finds the intermediate that the VEK names, the ARK that the intermediate names, and the trusted root with this ARK.
+ */
 export async function selectChain(
   { vek, extensions, others, unreadable }: Pool,
   roots: readonly DecodedRoot[],
@@ -60,7 +64,8 @@ export async function selectChain(
   const intermediate = others.length === 0 ? await builtIn(vek, extensions, roots) : await issuerOf(vek, others)
   const arks = others.filter(other => isSame(other.subject, intermediate.issuer) && isSame(other.subject, other.issuer))
   const isTrusted = (ark: Certificate) => roots.find(root => isSame(root.arkDer, ark.der)) ?? null
-  // Other certificates may bear the ARK's name: trusted ones are preferred, first the one that signed the intermediate.
+  // Several certificates may have the ARK's name. Prefer trusted ones, and among them the one that signed the
+  // intermediate.
   const trusted = arks.filter(ark => isTrusted(ark) !== null)
   const supplied = (await signerOf(intermediate, trusted, ark => ark)) ?? arks[0]
   if (supplied !== undefined) return { intermediate, ark: supplied, root: isTrusted(supplied), given: 'both' }
@@ -91,7 +96,7 @@ async function builtIn(
   throw new Malformed(`chain: none was given, and no trusted root has an intermediate ${commonNameOf(vek.issuer)}`)
 }
 
-/** Several certificates may bear the issuer's name, since AMD has renewed intermediates. */
+/** Several certificates may have the issuer's name, because AMD has renewed intermediates. */
 async function issuerOf(vek: Certificate, others: readonly Certificate[]): Promise<Certificate> {
   const bearers = others.filter(other => isSame(other.subject, vek.issuer))
   const found = await signerOf(vek, bearers, certificate => certificate)
@@ -99,7 +104,7 @@ async function issuerOf(vek: Certificate, others: readonly Certificate[]): Promi
   return found
 }
 
-/** The signer among certificates with the issuer's name; else the first, whose signature check then fails. */
+/** Returns the signer among certificates with the issuer's name, or the first, whose signature check then fails. */
 async function signerOf<One>(
   signed: Certificate,
   bearers: readonly One[],

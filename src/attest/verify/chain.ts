@@ -1,5 +1,5 @@
-// Whether a chain vouches for a report at a given time: ARK → ASK → VCEK or ARK → ASVK → VLEK. Pure.
-// AMD 57230. report-signature.ts verifies the report's own signature.
+// Checks that a chain certifies a report's key at a given time: ARK → ASK → VCEK or ARK → ASVK → VLEK. Pure. AMD 57230.
+// report-signature.ts verifies the report's own signature.
 
 import type { Product } from '../amd/product.ts'
 import { decodeTcb, TCB_COMPONENTS, tcbText } from '../amd/tcb.ts'
@@ -12,7 +12,7 @@ import type { Certificate } from '../x509/certificate.ts'
 import type { FoundChain, PreparedChain } from './chain-prepare.ts'
 import { checkRevocation, REVOCATION_CHECK } from './revocation.ts'
 
-/** After PREPARED_CHECKS, in this order. */
+/** Checks after PREPARED_CHECKS, in this order. */
 export const CHAIN_CHECKS = [
   'chain-validity',
   REVOCATION_CHECK,
@@ -24,17 +24,17 @@ export const CHAIN_CHECKS = [
 
 export type ChainQuestion = {
   readonly asOf: Date | number
-  /** Without a CRL revocation is not checked. If true, a missing CRL makes the verdict bad. */
+  /** If true, a missing CRL makes the verdict bad. If false, revocation is not checked without a CRL. */
   readonly requireCrl: boolean
-  /** The report's product; null when it is not known. */
+  /** The report's product; null if unknown. */
   readonly product: Product | null
-  /** Null when it could not be read. */
+  /** Null if unreadable. */
   readonly report: SnpReport | null
-  /** A platform may hide its chip: a VCEK then cannot be tied to the report's chip_id. 'any' accepts that. */
+  /** A platform may hide its chip, and a VCEK then cannot be matched with the report's chip_id. 'any' accepts that. */
   readonly maskedChipId: 'refuse' | 'any'
 }
 
-/** Every check of a chain, by name, in a fixed order. Never throws. */
+/** Returns every check of a chain, by name, in a fixed order. Never throws. */
 export function verifyChain(prepared: PreparedChain, question: ChainQuestion): Check[] {
   const { found } = prepared
   if (found === null) {
@@ -51,7 +51,7 @@ export function verifyChain(prepared: PreparedChain, question: ChainQuestion): C
   ]
 }
 
-/** Every certificate, at the caller's time. */
+/** Checks that every certificate is valid at the caller's time. */
 function checkValidity({ vek, intermediate, ark }: FoundChain, asOfMs: number): Check {
   if (!Number.isFinite(asOfMs)) return fail('chain-validity', 'the time to verify for is not a time')
   const faults = [
@@ -69,7 +69,7 @@ function outside(role: string, { notBeforeMs, notAfterMs }: Certificate, asOfMs:
   return `${role} ${word} as of ${iso(asOfMs)}: valid from ${iso(notBeforeMs)} to ${iso(notAfterMs)}`
 }
 
-/** The VEK's extension, the root and the report must name the same product. */
+/** Checks that the VEK's extension, the root and the report name the same product. */
 function checkProduct({ extensions, root }: FoundChain, product: Product | null): Check {
   const named = productOfName(extensions.productName)
   if (root === null)
@@ -102,7 +102,10 @@ function checkSigner({ extensions }: FoundChain, { signer }: SnpReport): Check {
   )
 }
 
-/** hwID is all 64 bytes of chip_id; on Turin the first 8, and zeros. A VLEK is for a cloud provider, not a chip. */
+/**
+ * Compares hwID with all 64 bytes of chip_id; on Turin with the first 8, and the others must be zeros. A VLEK is for a
+ * cloud provider, not a chip.
+ */
 function checkChipId(
   { extensions: { holder } }: FoundChain,
   { chipId }: SnpReport,
@@ -124,7 +127,7 @@ function checkChipId(
   return check(name, isEqual && isRestZero, "the VCEK's hwID is not the report's chip_id")
 }
 
-/** REPORTED_TCB, component by component: the VEK is derived from it. CURRENT_TCB may be newer. */
+/** Compares REPORTED_TCB component by component, because the VEK is derived from it. CURRENT_TCB may be newer. */
 function checkTcb({ extensions: { spl } }: FoundChain, report: SnpReport, product: Product | null): Check {
   const name = 'vek-tcb'
   if (product === null)

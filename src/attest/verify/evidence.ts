@@ -1,4 +1,4 @@
-// The one entry for verifying SNP evidence: report, chain, revocation, signature and policy as one verdict. Pure.
+// Verifies SNP evidence as a whole: report, chain, revocation, signature and policy, with one verdict. Pure.
 //
 // Nothing is thrown: malformed evidence is a failed check. The order of the checks is fixed: report, chain, signature,
 // policy.
@@ -21,31 +21,35 @@ export type Evidence = EvidenceQuestion & (ChainInput | { readonly prepared: Pre
 export type EvidenceQuestion = {
   /** 1184 bytes. */
   readonly report: Uint8Array
-  /** Required for reports of version 2, which carry no CPUID. For others it must agree with the CPUID. */
+  /** Required for reports of version 2, which have no CPUID. For others it must match the CPUID. */
   readonly product?: Product | undefined
-  /** The time to verify for. No clock is read here. */
+  /** The time for which to verify. This module reads no clock. */
   readonly asOf: Date | number
   /** If true, a missing CRL makes the verdict bad. A given CRL is always checked. */
   readonly requireCrl: boolean
-  /** 'any' skips the policy. Without one the verdict is bad: a signature does not exclude, say, a debug guest. */
+  /** 'any' skips the policy. If absent, the verdict is bad: a signature does not exclude, say, a debug guest. */
   readonly policy?: Policy | 'any' | undefined
-  /** The 64 bytes that the guest was to put in, where the caller can compute them. */
+  /** The 64 bytes that the report must contain, if the caller can compute them. */
   readonly reportData?: Uint8Array | undefined
-  /** 'any' accepts a platform that hides its chip_id; refused by default. */
+  /** 'any' accepts a platform that hides its chip_id; rejected by default. */
   readonly maskedChipId?: ChainQuestion['maskedChipId'] | undefined
-  /** GUIDs in the host's certificate table, for a policy that asks for some; its certificates are `vek` and `chain`. */
+  /**
+   * GUIDs in the host's certificate table, for a policy that requires some. Pass its certificates as `vek` and `chain`.
+   */
   readonly certificateEntries?: readonly string[] | undefined
 }
 
 export type EvidenceVerdict = Verdict & {
-  /** Null when it could not be read. Trust it only in a good verdict. */
+  /** Null if unreadable. Trust it only in a good verdict. */
   readonly report: SnpReport | null
   readonly product: Product | null
-  /** True when the chain ends at a trusted root that is not AMD's: no hardware attests the report. */
+  /** True if the chain ends at a trusted root that is not AMD's: no hardware attests the report. */
   readonly simulated: boolean
 }
 
-/** Verifies evidence offline. With `prepared` (from prepareChain) the chain costs only comparisons. Never throws. */
+/**
+ * Verifies evidence offline. With `prepared` (from prepareChain) only comparisons remain for the chain. Never throws.
+ */
 export async function verifyEvidence(evidence: Evidence): Promise<EvidenceVerdict> {
   const read = readReport(evidence.report)
   const { report } = read

@@ -1,4 +1,4 @@
-// Whether an SNP report is signed by a VEK. Pure. chain.ts checks whose key that is, appraise.ts what the report says.
+// Checks that a VEK signed an SNP report. Pure. chain.ts checks who owns the key, appraise.ts what the report contains.
 // AMD 56860 rev 1.58, section 7.3 and table 23: ECDSA on P-384 with SHA-384 over bytes 0x000 to 0x29F; R and S
 // little-endian.
 
@@ -17,9 +17,9 @@ const scalarSizeBytes = 48
 const ecdsaP384Sha384 = 1
 
 /**
- * One check, `report-signature`, for callers who have nothing but these bytes; others use verifyEvidence.
- * `vekPublicKey` is the SubjectPublicKeyInfo (DER) of the VCEK or VLEK.
- * Never throws: bytes that are no report, an unsigned report and a key of another kind fail it.
+ * Returns the check `report-signature`, for callers that have only these bytes; others use verifyEvidence.
+ * `vekPublicKey` is the SubjectPublicKeyInfo (DER) of the VCEK or VLEK. Never throws: bytes that are not a report, an
+ * unsigned report, and a key of another kind fail the check.
  */
 export async function verifyReportSignature(reportBytes: Uint8Array, vekPublicKey: Uint8Array): Promise<Check> {
   const report = parsed(() => decodeReport(reportBytes))
@@ -27,7 +27,7 @@ export async function verifyReportSignature(reportBytes: Uint8Array, vekPublicKe
   return await checkReportSignature(report.value, vekPublicKey)
 }
 
-/** Verifies a decoded report by encoding it again, so a value that was changed since decoding fails. */
+/** Verifies a decoded report by re-encoding it, so a value changed since decoding fails. */
 export async function checkReportSignature(report: SnpReport, vekPublicKey: Uint8Array): Promise<Check> {
   const reject = (reason: string) => fail(reportSignatureCheck, reason)
   try {
@@ -37,7 +37,7 @@ export async function checkReportSignature(report: SnpReport, vekPublicKey: Uint
     const s = scalarOf(report.signature.s)
     if (r === null || s === null) return reject('R or S is not between 0 and the order of P-384')
     const bytes = encodeReport(report)
-    // The signature does not cover the bytes after S; only if they are fixed has a report one form.
+    // The signature does not cover the bytes after S. Unless they are fixed, a report would have several forms.
     if (!isZero(bytes.subarray(FIELDS.reserved330[0]))) return reject('the bytes after the signature are not zero')
     const key = await importVek(vekPublicKey)
     if (key === null) return reject('the VEK is not a P-384 public key')
@@ -62,7 +62,7 @@ async function importVek(spki: Uint8Array): Promise<CryptoKey | null> {
   }
 }
 
-/** 48 bytes, big-endian, of a 72-byte little-endian field; null unless 0 < value < order. */
+/** Reads 48 bytes, big-endian, from a 72-byte little-endian field; null unless 0 < value < order. */
 function scalarOf(field: Uint8Array): Uint8Array | null {
   const big = Uint8Array.from(field).reverse()
   const value = big.reduce((sum, byte) => (sum << 8n) | BigInt(byte), 0n)

@@ -1,6 +1,6 @@
-// Whether a CRL is the ARK's, whether it is in force, and whether it lists an intermediate. Pure.
+// Checks that the ARK signed a CRL, that it is in force, and whether it lists an intermediate. Pure.
 //
-// prepareCrl does what does not depend on time, once, so that a kept chain costs only two comparisons.
+// prepareCrl does once what does not depend on time, so that a cached chain costs only two comparisons.
 
 import { derBlocks, type PemOrDer } from '../encoding/pem.ts'
 import { parsed, wellFormed } from '../malformed.ts'
@@ -25,7 +25,7 @@ export async function prepareCrl(input: PemOrDer | undefined, ark: Certificate):
   if (!isSame(crl.issuer, ark.subject)) return { kind: 'bad', reason: 'the CRL is issued by another name than the ARK' }
   const fault = algorithmFault(crl, ark)
   if (fault !== null) return { kind: 'bad', reason: `CRL: ${fault}` }
-  // Delta and partial lists carry critical extensions; they must not be taken for whole ones.
+  // Delta and partial lists have critical extensions, and must not pass for complete ones.
   const unknown = [...crl.extensions].find(([oid, extension]) => extension.critical && oid !== OID.crlNumber)
   if (unknown !== undefined) return { kind: 'bad', reason: `CRL: critical extension ${unknown[0]} is unknown` }
   if (!(await isSignedBy(crl, ark))) return { kind: 'bad', reason: "the CRL's signature is not the ARK's" }
@@ -38,7 +38,7 @@ function onlyCrl(input: PemOrDer): Crl {
   return decodeCrl(der)
 }
 
-/** One check. A CRL that is given must be good, required or not. */
+/** Returns one check. A given CRL must be good, required or not. */
 export function checkRevocation(
   prepared: PreparedCrl,
   { authorities, asOfMs, requireCrl }: { authorities: readonly Certificate[]; asOfMs: number; requireCrl: boolean },

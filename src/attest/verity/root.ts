@@ -10,10 +10,10 @@ import {
 } from './superblock.ts'
 import { type OnHashBlock, VerityTree } from './tree.ts'
 
-/** Gives `length` bytes from `offset` in an array of its own, fewer only at the end. Reads may overlap in time. */
+/** Returns `length` bytes from `offset` in an array of its own, fewer only at the end. Reads may be concurrent. */
 export type ByteSource = { read(offset: number, length: number): Promise<Uint8Array> }
 
-/** Large enough that the overhead of a read does not matter; a multiple of every block size. */
+/** Large enough to make the overhead of a read negligible; a multiple of every block size. */
 const verityReadBytes = 4 * 1024 * 1024
 
 export type VerityOptions = {
@@ -24,7 +24,7 @@ export type VerityOptions = {
 
 export type VerityRoot = { readonly rootHash: Uint8Array; readonly parameters: VerityParameters }
 
-/** The root hash of data, with parameters from the caller. Throws Malformed when the data are too short. */
+/** Returns the root hash of data, with parameters from the caller. Throws Malformed if there is too little data. */
 export async function verityRootOf(
   data: ByteSource | AsyncIterable<Uint8Array>,
   parameters: VerityParameters,
@@ -36,7 +36,9 @@ export async function verityRootOf(
   return { rootHash: tree.finish(), parameters }
 }
 
-/** The root hash of data with a superblock, `hashOffset` bytes into `hashes`, or into the data without `hashes`. */
+/**
+ * Returns the root hash of data with a superblock at `hashOffset` of `hashes`, or of the data if `hashes` is absent.
+ */
 export async function verityRoot(
   image: { readonly data: ByteSource; readonly hashes?: ByteSource; readonly hashOffset: number },
   options: VerityOptions = {},
@@ -51,24 +53,24 @@ export async function readSuperblockAt(hashes: ByteSource, hashOffset: number): 
   return readVeritySuperblock(await readExactly(hashes, hashOffset, veritySuperblockBytes))
 }
 
-/** Data and hashes of one file must not overlap. */
+/** Throws Malformed if data and hashes of one file overlap. */
 export function checkApart({ dataBlocks, dataBlockBytes }: VerityParameters, hashOffset: number): void {
   wellFormed(dataBlocks * dataBlockBytes <= hashOffset, 'verity: the data reach into the hashes')
 }
 
-/** Where the tree begins: the hash block after the superblock. */
+/** Returns the offset of the tree: the first hash block after the superblock. */
 export function verityTreeOffset({ hashBlockBytes }: VerityParameters, hashOffset: number): number {
   return Math.ceil((hashOffset + veritySuperblockBytes) / hashBlockBytes) * hashBlockBytes
 }
 
-/** Throws Malformed when the source ends early. */
+/** Reads exactly `length` bytes. Throws Malformed if the source ends early. */
 export async function readExactly(source: ByteSource, offset: number, length: number): Promise<Uint8Array> {
   const bytes = await source.read(offset, length)
   if (bytes.length !== length) throw new Malformed(`verity: ${bytes.length} of ${length} bytes at ${offset}`)
   return bytes
 }
 
-/** The data in large pieces. Reads ahead by one, so that the source works while we hash. */
+/** Yields the data in large pieces. Reads one piece ahead, so that reading and hashing overlap. */
 export async function* verityChunks(
   source: ByteSource,
   { dataBlocks, dataBlockBytes }: VerityParameters,
@@ -80,7 +82,7 @@ export async function* verityChunks(
     const chunk = await next
     offset += chunk.length
     next = offset < totalBytes ? start(offset) : null
-    // A failed read is reported where it is awaited, not as an unhandled rejection.
+    // Errors are reported by `await`, not as unhandled rejections.
     next?.catch(() => {})
     yield chunk
   }

@@ -22,21 +22,21 @@ export const VERITY_SUPERBLOCK = {
 
 export const veritySuperblockBytes = layoutBytes(VERITY_SUPERBLOCK)
 
-/** "verity" and two NULs, read as a little-endian number. */
+/** "verity" and two NULs, as a little-endian number. */
 const signature = 0x0000_7974_6972_6576n
 const version = 1
-/** The salt is hashed before the block. 0 is the form of Chrome OS. */
+/** Hash type with the salt before the block. 0 is Chrome OS's format. */
 const hashTypeNormal = 1
 const algorithm = 'sha256'
 export const veritySaltBytesMax = 256
 const blockBytesMin = 512
 const blockBytesMax = 64 * 1024
-/** 4 PiB of 4 KiB blocks, and exact as a number. */
+/** 4 PiB of 4 KiB blocks, and still exact as a number. */
 const dataBlocksMax = 2 ** 40
 
-/** The tree depends on these; the hash is SHA-256. */
+/** Parameters that determine the tree; the hash is SHA-256. */
 export type VerityParameters = {
-  /** Powers of two from 512 to 65536. */
+  /** Block sizes: powers of two from 512 to 65536. */
   readonly dataBlockBytes: number
   readonly hashBlockBytes: number
   readonly dataBlocks: number
@@ -63,7 +63,7 @@ export function checkVerityParameters({ dataBlockBytes, hashBlockBytes, dataBloc
   wellFormed(salt.length <= veritySaltBytesMax, `verity: salt of ${salt.length} bytes`)
 }
 
-/** Reads the 512 bytes at the hash offset. */
+/** Reads the superblock: 512 bytes at the hash offset. */
 export function readVeritySuperblock(bytes: Uint8Array): VeritySuperblock {
   const fields = readRecord('verity superblock', bytes, VERITY_SUPERBLOCK)
   const { dataBlockBytes, hashBlockBytes, saltBytes } = fields
@@ -82,7 +82,10 @@ export function readVeritySuperblock(bytes: Uint8Array): VeritySuperblock {
   return { ...parameters, uuid: uuidText(fields.uuid) }
 }
 
-/** The 512 bytes at the hash offset. Throws Malformed for parameters that no tree has, or a UUID not of 16 bytes. */
+/**
+ * Returns the 512 bytes for the hash offset. Throws Malformed for parameters that no tree can have, or a UUID not of 16
+ * bytes.
+ */
 export function writeVeritySuperblock(parameters: VerityParameters, uuid: Uint8Array): Uint8Array {
   checkVerityParameters(parameters)
   const { dataBlockBytes, hashBlockBytes, dataBlocks } = parameters
@@ -114,7 +117,7 @@ function nameOf(field: Uint8Array): string {
   return resultOr(() => JSON.stringify(fromUtf8(field).replace(/\0+$/, '')), 'unreadable')
 }
 
-/** Unlike a GUID, all its groups are in the order of their bytes. */
+/** Formats a UUID. Unlike in a GUID, all groups are in byte order. */
 function uuidText(bytes: Uint8Array): string {
   const at = (from: number, to: number) => toHex(bytes.subarray(from, to))
   return [at(0, 4), at(4, 6), at(6, 8), at(8, 10), at(10, 16)].join('-')

@@ -1,5 +1,5 @@
-// dm-verity's hash tree (Linux, admin-guide/device-mapper/verity.rst) from a stream, one block per level in memory.
-// Pure.
+// Computes dm-verity's hash tree (Linux, admin-guide/device-mapper/verity.rst) from a stream, with one block per level
+// in memory. Pure.
 
 import { assert } from '../../base/assert.ts'
 import { type Hash, sha256 } from '../hash.ts'
@@ -8,10 +8,12 @@ import { checkVerityParameters, type VerityParameters } from './superblock.ts'
 
 export const verityDigestBytes = 32
 
-/** One level of the tree on disk; level 0 is right above the data. In hash blocks, counted from the root's block. */
+/** One level of the tree on disk, in hash blocks counted from the root's block. Level 0 is directly above the data. */
 export type VerityLevel = { readonly firstBlock: number; readonly blockCount: number }
 
-/** Levels from 0 up; on disk the root comes first. Empty for a single block of data, whose hash is the root. */
+/**
+ * Returns the levels from 0 up; on disk the root comes first. Empty for a single block of data, whose hash is the root.
+ */
 export function verityLevels({ dataBlocks, hashBlockBytes }: VerityParameters): VerityLevel[] {
   const fanOut = hashBlockBytes / verityDigestBytes
   const counts: number[] = []
@@ -25,7 +27,7 @@ export function verityLevels({ dataBlocks, hashBlockBytes }: VerityParameters): 
   }))
 }
 
-/** Called for every finished hash block, before its buffer is used again. */
+/** Called for every finished hash block, before its buffer is reused. */
 export type OnHashBlock = (level: number, index: number, block: Uint8Array) => void
 
 type Level = { readonly block: Uint8Array; usedBytes: number; index: number }
@@ -36,7 +38,7 @@ export class VerityTree {
   readonly #hash: Hash
   readonly #onHashBlock: OnHashBlock
   readonly #levels: readonly Level[]
-  /** Salt and one block behind it: what is hashed. */
+  /** Hash input: the salt, then one block. */
   readonly #saltedData: Uint8Array
   readonly #saltedHashes: Uint8Array
   readonly #root = new Uint8Array(verityDigestBytes)
@@ -63,7 +65,7 @@ export class VerityTree {
     this.#saltedHashes.set(salt)
   }
 
-  /** Throws Malformed when there is more data than the parameters say. */
+  /** Adds data. Throws Malformed if there is more data than the parameters allow. */
   update(bytes: Uint8Array): void {
     const { dataBlockBytes } = this.#parameters
     const saltBytes = this.#parameters.salt.length
@@ -80,7 +82,7 @@ export class VerityTree {
     }
   }
 
-  /** The root hash. Throws Malformed when data is missing. */
+  /** Returns the root hash. Throws Malformed if data is missing. */
   finish(): Uint8Array {
     const isComplete = this.#blocksDone === this.#parameters.dataBlocks && this.#partialBytes === 0
     wellFormed(isComplete, `verity: ${this.#blocksDone} whole blocks of ${this.#parameters.dataBlocks}`)
@@ -90,7 +92,7 @@ export class VerityTree {
     return this.#root.slice()
   }
 
-  /** Puts a digest into a level's block; above the last level is the root. */
+  /** Adds a digest to a level's block; above the last level is the root. */
   #add(level: number, digest: Uint8Array): void {
     assert(digest.length === verityDigestBytes, 'verity hashes are SHA-256')
     const state = this.#levels[level]
@@ -103,7 +105,7 @@ export class VerityTree {
     if (state.usedBytes === state.block.length) this.#flush(level, state)
   }
 
-  /** The unused rest of a level's last block is zero. */
+  /** Fills the unused rest of a level's last block with zeros. */
   #flush(level: number, state: Level): void {
     state.block.fill(0, state.usedBytes)
     this.#saltedHashes.set(state.block, this.#parameters.salt.length)

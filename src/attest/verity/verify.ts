@@ -1,4 +1,4 @@
-// Whether stored data and their hash tree belong to a dm-verity root hash, which the caller trusts. Pure.
+// Checks that stored data and their hash tree match a trusted dm-verity root hash. Pure.
 
 import { present } from '../../base/assert.ts'
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
@@ -11,7 +11,7 @@ import { type VerityLevel, VerityTree, verityLevels } from './tree.ts'
 
 type VerityImage = {
   readonly data: ByteSource
-  /** Left out when the hashes lie in the same file, after the data. */
+  /** Absent if the hashes follow the data in the same file. */
   readonly hashes?: ByteSource
   readonly hashOffset: number
 }
@@ -19,13 +19,13 @@ type VerityImage = {
 type ExpectedVerity = {
   readonly rootHash: Uint8Array
   readonly uuid: string | 'any'
-  /** Where something else than the superblock says them, as a command line does: the superblock must say the same. */
+  /** Parameters known from elsewhere, such as a command line: the superblock must match them. */
   readonly parameters?: VerityParameters
 }
 
 /**
  * Recomputes the whole tree and compares it with the stored one, block by block, and with the root. Checks:
- * `verity-superblock`, `verity-tree`, `verity-root`. Never throws for bad bytes; what the source throws passes through.
+ * `verity-superblock`, `verity-tree`, `verity-root`. Never throws for bad bytes; errors of the source propagate.
  */
 export async function checkVerity(
   image: VerityImage,
@@ -81,7 +81,7 @@ function parametersText({ dataBlocks, dataBlockBytes, hashBlockBytes, salt }: Ve
 
 type Run = { readonly level: number; readonly firstIndex: number; readonly blocks: Uint8Array[] }
 
-/** The tree on disk. Computed blocks are kept here until they are compared, at most those of one piece of data. */
+/** The tree on disk. Buffers computed blocks until they are compared, at most those of one piece of data. */
 class StoredTree {
   difference: string | null = null
   #runs: Run[] = []
@@ -103,7 +103,7 @@ class StoredTree {
     else run.blocks.push(block.slice())
   }
 
-  /** Compares the kept blocks, with one read for each level, until the first difference. */
+  /** Compares the buffered blocks, with one read per level, until the first difference. */
   async compare(): Promise<void> {
     const runs = this.#runs
     this.#runs = []

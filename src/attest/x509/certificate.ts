@@ -1,7 +1,6 @@
-// X.509 certificates of the shapes that AMD, Intel and NVIDIA issue (RFC 5280 section 4; AMD 57230). Pure; throws
-// Malformed.
+// X.509 certificates as issued by AMD, Intel and NVIDIA (RFC 5280 section 4; AMD 57230). Pure; throws Malformed.
 //
-// Signatures, names, times and products are judged in verify/.
+// verify/ judges signatures, names, times and products.
 
 import {
   asciiOf,
@@ -26,7 +25,7 @@ export type Certificate = {
   readonly signedBytes: Uint8Array
   readonly serial: string
   readonly signatureAlgorithm: SignatureAlgorithm
-  /** Names as DER: AMD's are compared byte by byte. */
+  /** Names in DER. AMD's are compared byte by byte. */
   readonly issuer: Uint8Array
   readonly subject: Uint8Array
   readonly notBeforeMs: number
@@ -37,14 +36,14 @@ export type Certificate = {
 }
 
 /**
- * RSASSA-PSS with SHA-384, MGF1 with SHA-384 and a salt of 48 bytes is the only algorithm that AMD signs with; ECDSA on
- * P-256 with SHA-256 the only one of Intel's, on P-384 with SHA-384 the only one of NVIDIA's.
+ * AMD signs only with RSASSA-PSS, SHA-384, MGF1 with SHA-384 and a salt of 48 bytes. Intel signs only with ECDSA on
+ * P-256 and SHA-256, NVIDIA only with ECDSA on P-384 and SHA-384.
  */
 export type SignatureAlgorithm = 'rsa-pss-sha384' | 'ecdsa-sha256' | 'ecdsa-sha384' | 'unsupported'
 
 type PublicKey =
   | { readonly kind: 'rsa'; readonly spki: Uint8Array; readonly modulusBits: number; readonly exponentHex: string }
-  /** Uncompressed point: 0x04, x, y. */
+  /** The uncompressed point: 0x04, x, y. */
   | { readonly kind: 'p-384' | 'p-256'; readonly spki: Uint8Array; readonly point: Uint8Array }
   | { readonly kind: 'unsupported'; readonly spki: Uint8Array }
 
@@ -110,7 +109,7 @@ export function decodeCertificate(der: Uint8Array): Certificate {
   }
 }
 
-/** Extensions of a certificate or a CRL by OID. The same one twice is refused. */
+/** Reads the extensions of a certificate or a CRL by OID. Throws Malformed for a duplicate. */
 export function extensionsOf(wrapped: Uint8Array, what: string): Extensions {
   const list = readSequence(wrapped, `${what} extensions`)
   wellFormed(list.length > 0 && list.length <= extensionsMax, `${what}: ${list.length} extensions`)
@@ -120,7 +119,7 @@ export function extensionsOf(wrapped: Uint8Array, what: string): Extensions {
     const oid = dottedOid(fields.take(TAG.oid, 'OID').contents, `${what} extension`)
     const flag = fields.optional(TAG.boolean)
     const critical = flag !== null && booleanOf(flag.contents, `${what} extension ${oid}`)
-    // DER leaves out what is the default.
+    // DER omits default values.
     wellFormed(flag === null || critical, `${what} extension ${oid}: an explicit FALSE`)
     const value = fields.take(TAG.octetString, 'value').contents
     fields.end()
@@ -130,13 +129,16 @@ export function extensionsOf(wrapped: Uint8Array, what: string): Extensions {
   return extensions
 }
 
-/** AMD writes the PSS trailer field, which is the default, in ARK, ASK and older VCEKs, and omits it in newer ones. */
+/**
+ * Returns the algorithm. AMD writes the PSS trailer field, a default value, in ARK, ASK and older VCEKs, but not in
+ * newer ones.
+ */
 export function signatureAlgorithmOf(identifier: Der): SignatureAlgorithm {
   const what = 'signature algorithm'
   const fields = new DerFields(readAll(identifier.contents, what), what)
   const oid = dottedOid(fields.take(TAG.oid, 'OID').contents, what)
   if (oid === OID.ecdsaSha256 || oid === OID.ecdsaSha384) {
-    // RFC 5758 section 3.2: without parameters.
+    // No parameters (RFC 5758 section 3.2).
     fields.end()
     return oid === OID.ecdsaSha256 ? 'ecdsa-sha256' : 'ecdsa-sha384'
   }
@@ -148,7 +150,7 @@ export function signatureAlgorithmOf(identifier: Der): SignatureAlgorithm {
   const salt = parameters.optional(TAG.context2)
   const trailer = parameters.optional(TAG.context3)
   parameters.end()
-  // Absent ones mean SHA-1 and a salt of 20 bytes.
+  // Absent parameters mean SHA-1 and a salt of 20 bytes.
   if (hash === null || mask === null || salt === null) return 'unsupported'
   const isAllowed =
     isSha384(readOne(hash.contents, TAG.sequence, what)) &&
@@ -180,7 +182,7 @@ function isMgf1Sha384(identifier: Der): boolean {
   )
 }
 
-/** The point of a SubjectPublicKeyInfo on P-384; null for a key of another kind. */
+/** Returns the point of a SubjectPublicKeyInfo on P-384; null for a key of another kind. */
 export function spkiPoint(der: Uint8Array): Uint8Array | null {
   const key = publicKeyOf(readOne(der, TAG.sequence, 'public key'))
   return key.kind === 'p-384' ? key.point : null
@@ -223,7 +225,7 @@ const CURVES = new Map<string | null, 'p-256' | 'p-384'>([
 ])
 const POINT_BYTES = { 'p-256': 65, 'p-384': 97 } as const
 
-/** RFC 5280 section 4.2.1.9. Absent if it is not a certificate authority. */
+/** Reports whether the certificate is an authority's (RFC 5280 section 4.2.1.9). Others lack the extension. */
 export function isCertificateAuthority(extensions: Extensions): boolean {
   const extension = extensions.get(OID.basicConstraints)
   if (extension === undefined) return false
@@ -237,7 +239,7 @@ export function isCertificateAuthority(extensions: Extensions): boolean {
   return isAuthority
 }
 
-/** RFC 5280 section 4.2.1.3: bit 5 keyCertSign, bit 6 cRLSign. Null if the certificate does not contain it. */
+/** Reads key usage (RFC 5280 section 4.2.1.3): bit 5 keyCertSign, bit 6 cRLSign. Null if the extension is absent. */
 export function keyUsageOf(extensions: Extensions): { readonly certSign: boolean; readonly crlSign: boolean } | null {
   const extension = extensions.get(OID.keyUsage)
   if (extension === undefined) return null
@@ -247,7 +249,7 @@ export function keyUsageOf(extensions: Extensions): { readonly certSign: boolean
   return { certSign: (first & 0x04) !== 0, crlSign: (first & 0x02) !== 0 }
 }
 
-/** For people: the common name of a name, or a placeholder. No decision depends on it. */
+/** Returns the common name in a name, or a placeholder, for people. No decision depends on it. */
 export function commonNameOf(name: Uint8Array): string {
   for (const set of readSequence(name, 'name')) {
     for (const attribute of readAll(set.contents, 'name')) {
@@ -259,7 +261,7 @@ export function commonNameOf(name: Uint8Array): string {
   return '(no common name)'
 }
 
-/** Equal contents. Certificates are public: time does not matter. */
+/** Compares contents. Certificates are public, so timing does not matter. */
 export function isSame(a: Uint8Array, b: Uint8Array): boolean {
   return a.length === b.length && a.every((byte, at) => byte === b[at])
 }

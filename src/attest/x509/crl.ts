@@ -1,4 +1,4 @@
-// Certificate revocation lists as AMD and Intel serve them (RFC 5280, 5). Pure; throws Malformed.
+// Certificate revocation lists in the format of AMD and Intel (RFC 5280, 5). Pure; throws Malformed.
 
 import { type Der, DerFields, integerHex, readAll, readSequence, TAG, timeMs, wholeBits } from '../encoding/der.ts'
 import { wellFormed } from '../malformed.ts'
@@ -9,9 +9,9 @@ export type Crl = {
   readonly signatureAlgorithm: SignatureAlgorithm
   readonly issuer: Uint8Array
   readonly thisUpdateMs: number
-  /** RFC 5280 requires it; a list without one never expires and is refused by verify/revocation.ts. */
+  /** Null if absent, although RFC 5280 requires it: the list would never expire, so verify/revocation.ts rejects it. */
   readonly nextUpdateMs: number | null
-  /** Serial number, as in a certificate, to the time of revocation. */
+  /** Time of revocation by serial number, written as in a certificate. */
   readonly revoked: ReadonlyMap<string, number>
   readonly extensions: Extensions
   readonly signature: Uint8Array
@@ -68,7 +68,7 @@ function revokedOf(entries: Der | null): Map<string, number> {
     wellFormed(date !== null, `${what}: no date`)
     const extensions = fields.optional(TAG.sequence)
     fields.end()
-    // A critical entry extension would change whose serial number this is (RFC 5280 section 5.3.3).
+    // A critical entry extension would change which issuer the serial number belongs to (RFC 5280 section 5.3.3).
     const isPlain =
       extensions === null || ![...extensionsOf(extensions.whole, what).values()].some(extension => extension.critical)
     wellFormed(isPlain, `${what}: a critical extension`)

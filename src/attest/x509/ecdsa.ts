@@ -1,5 +1,5 @@
-// ECDSA on P-256 with SHA-256: signatures of certificates, CRLs and signed documents of Intel's, by WebCrypto; and the
-// DER form of signatures on any curve. Pure.
+// ECDSA on P-256 with SHA-256 for Intel's certificates, CRLs and signed documents, with WebCrypto; and the DER form of
+// signatures on any curve. Pure.
 
 import { concat, fromHex } from '../../base/bytes.ts'
 import { DerFields, integerHex, readSequence, TAG } from '../encoding/der.ts'
@@ -7,10 +7,10 @@ import { webBytes } from '../hash.ts'
 import { wellFormed } from '../malformed.ts'
 import type { Certificate, SignatureAlgorithm } from './certificate.ts'
 
-/** P-256's. */
+/** Bytes of a P-256 scalar. */
 const p256ScalarBytes = 32
 
-/** Whether R and S, 32 bytes each, big-endian, sign these bytes under X and Y, 32 bytes each. Never throws. */
+/** Reports whether R and S, 32 bytes each, big-endian, sign these bytes under X and Y, 32 bytes each. Never throws. */
 export async function isSignedByPoint(bytes: Uint8Array, signature: Uint8Array, xy: Uint8Array): Promise<boolean> {
   if (signature.length !== 2 * p256ScalarBytes || xy.length !== 2 * p256ScalarBytes) return false
   const { subtle } = crypto
@@ -19,12 +19,12 @@ export async function isSignedByPoint(bytes: Uint8Array, signature: Uint8Array, 
     const key = await subtle.importKey('raw', point, { name: 'ECDSA', namedCurve: 'P-256' }, false, ['verify'])
     return await subtle.verify({ name: 'ECDSA', hash: 'SHA-256' }, key, webBytes(signature), webBytes(bytes))
   } catch {
-    // The platform refuses the key: a point that is not on the curve.
+    // The platform rejects the key: the point is not on the curve.
     return false
   }
 }
 
-/** The same under the key of a certificate. */
+/** Reports whether R and S sign these bytes under the key of a certificate. Never throws. */
 export async function isSignedByKeyOf(issuer: Certificate, bytes: Uint8Array, signature: Uint8Array): Promise<boolean> {
   const key = issuer.publicKey
   return key.kind === 'p-256' && (await isSignedByPoint(bytes, signature, key.point.subarray(1)))
@@ -36,7 +36,7 @@ type Signed = {
   readonly signature: Uint8Array
 }
 
-/** Whether a certificate or CRL is signed by this issuer's key. Never throws. */
+/** Reports whether this issuer's key signed a certificate or CRL. Never throws. */
 export async function isIssuedWithP256(signed: Signed, issuer: Certificate): Promise<boolean> {
   if (signed.signatureAlgorithm !== 'ecdsa-sha256') return false
   const raw = rawSignature(signed.signature, p256ScalarBytes)
@@ -44,8 +44,8 @@ export async function isIssuedWithP256(signed: Signed, issuer: Certificate): Pro
 }
 
 /**
- * R and S, each in so many bytes, out of a SEQUENCE of two INTEGERs (RFC 3279 section 2.2.3), of any curve; null for
- * anything else.
+ * Extracts R and S, `scalarBytes` each, from a SEQUENCE of two INTEGERs (RFC 3279 section 2.2.3) of any curve; null for
+ * any other form.
  */
 export function rawSignature(der: Uint8Array, scalarBytes: number): Uint8Array | null {
   try {

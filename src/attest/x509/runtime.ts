@@ -1,15 +1,16 @@
-// @peculiar/x509 in browsers, Bun and Node, bundled or not. Effects: fills in `Reflect` before the library is loaded.
+// Loads @peculiar/x509 in browsers, Bun and Node, bundled or not. Effects: extends `Reflect` before loading the
+// library.
 //
-// The library registers its classes through a container that asks for three Reflect functions while it loads; plain
-// storage per target is all there is to it. It is loaded on first use by `import()`: a static import would run before
-// the functions are there, and a top-level `await` would keep bundlers from putting this into one script. Verification
-// does without the library; only makers of certificates load it.
+// While loading, the library registers its classes through a container that needs three Reflect functions, for which
+// plain storage per target suffices. It is loaded on first use by `import()`: a static import would run before the
+// functions exist, and a top-level `await` would keep bundlers from producing a single script. Verification does not
+// need the library; only creating certificates does.
 
 type X509 = typeof import('@peculiar/x509')
 
 let loading: Promise<X509> | null = null
 
-/** The library, loaded once. */
+/** Returns the library, loading it once. */
 export function loadX509(): Promise<X509> {
   loading ??= load()
   return loading

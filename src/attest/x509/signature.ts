@@ -1,4 +1,4 @@
-// Signatures of certificates and CRLs: RSASSA-PSS with SHA-384 only (AMD 57230). Pure, by WebCrypto.
+// Signatures of certificates and CRLs: RSASSA-PSS with SHA-384 only (AMD 57230). Pure, with WebCrypto.
 
 import { webBytes } from '../hash.ts'
 import type { Certificate, SignatureAlgorithm } from './certificate.ts'
@@ -10,13 +10,13 @@ type Signed = {
   readonly signature: Uint8Array
 }
 
-/** AMD's keys have 4096 bits; simulated ones may have 2048. */
+/** Key limits. AMD's keys have 4096 bits; simulated ones may have 2048. */
 const RSA_LIMITS = { modulusBitsMin: 2048, modulusBitsMax: 4096, exponentHex: '010001' } as const
 
-/** Length of the salt, in bytes, as in every certificate of AMD's. */
+/** Length of the salt in bytes, as in every AMD certificate. */
 export const pssSaltBytes = 48
 
-/** A fault in the algorithms, or null. */
+/** Returns a fault in the algorithms; null if there is none. */
 export function algorithmFault(signed: Signed, issuer: Certificate): string | null {
   if (signed.signatureAlgorithm !== 'rsa-pss-sha384')
     return 'not signed with RSASSA-PSS, SHA-384 and a salt of 48 bytes'
@@ -28,7 +28,7 @@ export function algorithmFault(signed: Signed, issuer: Certificate): string | nu
   return key.exponentHex === exponentHex ? null : 'an RSA exponent other than 65537'
 }
 
-/** False for a wrong signature, and for algorithms and keys that are not allowed. Never throws. */
+/** Reports whether the issuer signed it. False also for algorithms and keys that are not allowed. Never throws. */
 export async function isSignedBy(signed: Signed, issuer: Certificate): Promise<boolean> {
   if (algorithmFault(signed, issuer) !== null) return false
   const { subtle } = crypto
@@ -38,7 +38,7 @@ export async function isSignedBy(signed: Signed, issuer: Certificate): Promise<b
     const parameters = { name: 'RSA-PSS', saltLength: pssSaltBytes }
     return await subtle.verify(parameters, key, webBytes(signed.signature), webBytes(signed.signedBytes))
   } catch {
-    // The platform refuses the key.
+    // The platform rejects the key.
     return false
   }
 }

@@ -1,4 +1,4 @@
-// strongroom build: sends source to service C, follows the build, verifies the result. Effects: the network, files.
+// strongroom build: sends source to service C, follows the build, and verifies the result. Effects: the network, files.
 
 import { mkdirSync, renameSync } from 'node:fs'
 import { basename, join, resolve } from 'node:path'
@@ -52,7 +52,7 @@ type SubmitOptions = BuildOptions &
     logWait: number
   }
 
-/** An entry is shown once a witness has cosigned it: seconds after the build has ended. */
+/** How long to wait for the log to show an entry: only after a witness has cosigned it, seconds after the build. */
 const logWaitSeconds = 60
 
 const apiEnv = 'STRONGROOM_BUILDS_API'
@@ -121,7 +121,7 @@ type Ended =
 
 async function submitBuild(run: Run, source: string, options: SubmitOptions): Promise<void> {
   const { io } = run
-  // Before anything is sent: a mistake here needs no build.
+  // Read these before sending anything, so that a mistake costs no build.
   const log = await readLogOptions(run, options)
   const nonce = options.nonce ?? systemRandom(nonceBytesMax)
   const client = await clientOf(run, options)
@@ -152,7 +152,7 @@ async function submitBuild(run: Run, source: string, options: SubmitOptions): Pr
   await report(run, { source, jobId, nonce, ended, stages, options, log, asked, output })
 }
 
-/** Its address and key, from the options, the environment, or client.toml. */
+/** Returns a client with address and key from the options, the environment, or client.toml. */
 async function clientOf({ io }: Run, options: SubmitOptions): Promise<BuildClient> {
   const defaults = await loadClientDefaults(io.env)
   const text = io.env[apiEnv] || defaults.builds
@@ -171,7 +171,7 @@ async function clientOf({ io }: Run, options: SubmitOptions): Promise<BuildClien
 
 const lfsNamedMax = 8
 
-/** The body of the request, and what the result is held against. */
+/** The body of the request, and the request with which the result is compared. */
 type SubmitRequest = { readonly asked: AskedRequest; readonly body: object }
 
 async function requestOf(
@@ -207,7 +207,7 @@ async function requestOf(
   const packed = isDirectory(source)
     ? await packProject(source, options, { progress, run })
     : readSource(source, options.include ?? [])
-  // Over what is sent, not over the directory, which another program may change meanwhile.
+  // Inspect the archive that is sent, not the directory, which another program may change in the meantime.
   const { tree, fileCount, leftOut, lfsPointers } = await unpackPacked(packed.bytes, 'source', fields.projectDir)
   if (fields.lfsPointers === 'none' && lfsPointers.length > 0) {
     const named = lfsPointers.slice(0, lfsNamedMax).map(oneLine).join(', ')
@@ -226,10 +226,10 @@ async function requestOf(
   }
 }
 
-/** An archive to send, and what is not in it. */
+/** An archive to send, and the files left out of it. */
 type SourceArchive = { readonly bytes: Uint8Array; readonly sourceName: string; readonly leftOut: readonly string[] }
 
-/** Fault invalid_request: what is left out is what a build of it needs. */
+/** Packs a project. Fault invalid_request if a file that the build needs is left out. */
 async function packProject(
   directory: string,
   { include = [], projectDir, goProxy, output }: SubmitOptions,
@@ -248,7 +248,7 @@ async function packProject(
   return { bytes, leftOut, sourceName: `${basename(resolve(directory))}.tar.gz` }
 }
 
-/** An archive file, which is sent as it is. Fault invalid_request. */
+/** Reads an archive file, which is sent unchanged. Fault invalid_request. */
 function readSource(path: string, include: readonly string[]): SourceArchive {
   if (!isArchiveFile(path)) {
     throw new InputFault(`${path} is no directory, no archive file, and no address of a git repository`, {
@@ -260,7 +260,7 @@ function readSource(path: string, include: readonly string[]): SourceArchive {
   return { bytes: readArchive(path), leftOut: [], sourceName: basename(path) }
 }
 
-/** The commit. A branch or tag is none: its server decides where it leads. */
+/** Returns the requested commit. A branch or tag is not one, because its server decides where it points. */
 function askedCommit(url: string, { commit, ref, anySource }: SubmitOptions): AskedSource | 'any' {
   if (anySource === true && commit === undefined) return 'any'
   const known = commit ?? (ref !== undefined && isCommit(ref) ? ref.toLowerCase() : undefined)
@@ -353,7 +353,7 @@ async function report(run: Run, reported: BuildReport): Promise<void> {
   const asking = { ...options, nonce, logQuestion: log === null ? null : { ...log, waitMs: options.logWait * 1000 } }
   const judged = await judgeResult(run, ended.archive, asking, async () => asked)
   const { shown, logged, files } = judged
-  // Nothing that can be run is there before the verdict, and then only what the verdict is of.
+  // Write executable files only after the verdict, and only those that it covers.
   const kept = shown.ok ? await keepResult(ended.archive, { output, jobId, digests: files.digests }) : null
   const archive = kept?.archive ?? ended.archive
   const directory = kept?.directory ?? null

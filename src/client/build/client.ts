@@ -15,11 +15,11 @@ import { AdvisedFault } from '../../terminal/exit.ts'
 import { oneLine } from '../../terminal/render.ts'
 
 export type BuildClientOptions = {
-  /** https://HOST:PORT. */
+  /** Base address: https://HOST:PORT. */
   readonly api: URL
   /** Null if the service is open. */
   readonly key: string | null
-  /** PEM. */
+  /** Certificate authority in PEM. */
   readonly ca: string | undefined
   readonly clock: Clock
 }
@@ -28,13 +28,13 @@ export type SeenEvent = { readonly id: number; readonly data: BuildEvent }
 
 const answerTimeoutMs = 60_000
 const uploadTimeoutMs = 900_000
-/** Between two pieces of a stream; the service pings four times in this time. */
+/** Longest gap between two pieces of a stream; the service pings four times within it. */
 const silenceMs = 60_000
 const attemptsMax = 10
 const retryMs = 1_000
 const answerBytesMax = 1_048_576
 const eventBytesMax = 262_144
-/** Events of one build, repeated ones included. */
+/** Limit on the events of one build, including repeated ones. */
 const eventsBytesMax = 1_073_741_824
 
 export class BuildClient {
@@ -45,7 +45,10 @@ export class BuildClient {
     this.#options = options
   }
 
-  /** Faults: api.unreachable, invalid_request, unauthenticated, forbidden, conflict, rate_limited, internal. */
+  /**
+   * Submits a build and returns its id. Faults: api.unreachable, invalid_request, unauthenticated, forbidden, conflict,
+   * rate_limited, internal.
+   */
   async submit(body: object, signal: AbortSignal): Promise<string> {
     const response = await this.#send('/build', {
       method: 'POST',
@@ -58,12 +61,15 @@ export class BuildClient {
     return parsed.value.job_id
   }
 
-  /** Never waits long, because the user has pressed Ctrl-C. */
+  /** Cancels a build, with a short timeout because the user has pressed Ctrl-C. */
   async cancel(jobId: string): Promise<void> {
     await this.#send(`/build/${jobId}`, { method: 'DELETE', signal: AbortSignal.timeout(10_000) })
   }
 
-  /** Each event once, in order, up to `complete`; a broken stream resumes after the last event. Faults as above. */
+  /**
+   * Yields each event once, in order, up to `complete`. Resumes a broken stream after the last event. Faults: see
+   * `submit`.
+   */
   async *events(jobId: string, signal: AbortSignal): AsyncGenerator<SeenEvent> {
     let lastId = 0
     let failures = 0
@@ -87,7 +93,9 @@ export class BuildClient {
     }
   }
 
-  /** Into a new file of at most `bytesMax`; what broke off goes on where it stopped. SHA-256 in hexadecimal. */
+  /**
+   * Downloads into a new file of at most `bytesMax`, resuming after interruptions. Returns the SHA-256 in hexadecimal.
+   */
   async download(
     jobId: string,
     path: string,
@@ -178,7 +186,7 @@ export class BuildClient {
           ...(init.headers as Record<string, string>),
         },
         ...(ca === undefined ? {} : { tls: { ca } }),
-        // Bun's own limit of five minutes would cut off a build that says nothing.
+        // Bun's default limit of five minutes would abort a build that emits no events.
         timeout: false,
       } as BunFetchRequestInit)
     } catch (error) {
@@ -208,7 +216,7 @@ export class BuildClient {
   }
 }
 
-/** Its signal is aborted when nothing is heard for a while, and in the end. */
+/** Aborts its signal after a period without data, and when it is disposed. */
 class Silence implements Disposable {
   readonly #controller = new AbortController()
   #timer: ReturnType<typeof setTimeout> | undefined
@@ -232,7 +240,7 @@ class Silence implements Disposable {
   }
 }
 
-/** Null for a comment, or an event of an unknown kind. */
+/** Parses an event; null for a comment or an event of an unknown kind. */
 function eventOf(block: string): SeenEvent | null {
   const lines = block.split('\n')
   const field = (name: string) =>
@@ -248,7 +256,7 @@ function eventOf(block: string): SeenEvent | null {
 
 const jsonLimits = { depthMax: 16 } as const
 
-/** Null for what is no JSON, or more of it than an answer has. */
+/** Reads JSON; null if the body is not JSON, or larger than any response. */
 async function jsonOf(response: Response): Promise<unknown> {
   const pieces: Uint8Array[] = []
   let sizeBytes = 0

@@ -1,5 +1,5 @@
-// Files that the manifests of a source need and the client would not send: locks, vendored
-// packages and modules, packages of the same tree, submodules. Effects: reads files of the source.
+// Finds files that a source's manifests need but the client would not send: locks, vendored packages and modules,
+// packages of the same tree, submodules. Effects: reads files of the source.
 
 import { existsSync, lstatSync, readFileSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
@@ -10,12 +10,12 @@ import { InputFault } from '../../terminal/exit.ts'
 import { oneLine } from '../../terminal/render.ts'
 
 export type Lacking = {
-  /** Relative to the source. */
+  /** Path relative to the source. */
   readonly path: string
   readonly why: string
-  /** Whether a build cannot succeed without it. */
+  /** Whether the build fails without it. */
   readonly isNeeded: boolean
-  /** `include` sends it; `submodule` has no files here; `outside` is not below the source. */
+  /** `include`: --include would send it. `submodule`: it has no files here. `outside`: it is not below the source. */
   readonly remedy: 'include' | 'submodule' | 'outside'
 }
 
@@ -32,13 +32,16 @@ type Source = {
   readonly directory: string
   /** Files that the client sends. */
   readonly paths: ReadonlySet<string>
-  /** Directories of these files. */
+  /** Directories that contain these files. */
   readonly directories: ReadonlySet<string>
-  /** `.` is the source's root. */
+  /** Project directory; `.` is the source's root. */
   readonly projectDir: string
 }
 
-/** Finds what `paths` lacks; `projectDir` null is the source's root. `hasGoProxy`: modules of Go can be fetched. */
+/**
+ * Finds the files that `paths` lacks. A null `projectDir` is the source's root. `hasGoProxy`: Go modules can be
+ * fetched.
+ */
 export function findLacking(
   directory: string,
   paths: readonly string[],
@@ -63,7 +66,7 @@ export function findLacking(
   return [...new Map(all.map(lacking => [lacking.path, lacking])).values()]
 }
 
-/** Fault invalid_request if a build cannot succeed without one of them. */
+/** Throws Fault invalid_request if the build would fail without one of them. */
 export function refuseLacking(lacking: readonly Lacking[]): void {
   const needed = lacking.filter(({ isNeeded }) => isNeeded)
   if (needed.length === 0) return
@@ -89,15 +92,15 @@ function quoted(path: string): string {
   return /^[A-Za-z0-9_./@+-]+$/.test(path) ? path : `'${oneLine(path).replaceAll("'", "'\\''")}'`
 }
 
-/** Locks that are on disk, beside a manifest that is sent. */
+/** Finds locks on disk, beside a manifest that is sent. */
 function missingLocks({ directory, paths, projectDir }: Source): Lacking[] {
-  // cargo takes the lock of a workspace's root, which is above its members.
+  // cargo uses the lock at a workspace's root, which is above its members.
   const above: string[] = []
   for (let at = projectDir; ; at = dirname(at)) {
     above.push(at)
     if (at === '.') break
   }
-  // With a lock of another toolchain, the build takes that one.
+  // If another toolchain's lock is sent, the build uses that one.
   const locks = Object.values(LOCKS).flat()
   const hasLock = above.some(at => locks.some(lock => paths.has(normalize(`${at}/${lock}`))))
   return [...paths].flatMap(path => {
@@ -111,7 +114,7 @@ function missingLocks({ directory, paths, projectDir }: Source): Lacking[] {
   })
 }
 
-/** Directories of vendored packages that cargo's configuration names, of which a file on disk is not sent. */
+/** Finds directories of vendored packages in cargo's configuration that have an unsent file on disk. */
 function missingVendored(source: Source): Lacking[] {
   const { directory, paths } = source
   const configs = [...paths].filter(path => /(?:^|\/)\.cargo\/config(?:\.toml)?$/.test(path))
@@ -131,7 +134,7 @@ function missingVendored(source: Source): Lacking[] {
   })
 }
 
-/** Vendored modules of Go: all of them, or the packages that `vendor/modules.txt` lists. */
+/** Finds vendored Go modules: all of them, or the packages listed in `vendor/modules.txt`. */
 function missingModules({ directory, paths, directories, projectDir }: Source, hasGoProxy: boolean): Lacking[] {
   const manifests = [...paths].filter(path => path === 'go.mod' || path.endsWith('/go.mod'))
   return manifests.flatMap((manifest): Lacking[] => {
@@ -143,7 +146,7 @@ function missingModules({ directory, paths, directories, projectDir }: Source, h
       const why = `${manifest} has its modules there, and git ignores it`
       return [{ path: vendor, why, isNeeded: isProject && !hasGoProxy, remedy: 'include' }]
     }
-    // With the listing, go takes every package from there.
+    // If the list exists, go takes every package from `vendor`.
     const lines = readText(directory, listing).split('\n')
     const packages = lines
       .filter(line => line !== '' && !line.startsWith('#') && !line.includes('..'))
@@ -156,7 +159,10 @@ function missingModules({ directory, paths, directories, projectDir }: Source, h
   })
 }
 
-/** Returns the directory itself if nothing of it is sent, or a file that a package lists and that is not. */
+/**
+ * Returns the directory itself if none of it is sent, or an unsent file that a package lists. Null if nothing is
+ * missing.
+ */
 function unsentFile({ directory, paths, directories }: Source, path: string): string | null {
   if (!existsSync(join(directory, path))) return null
   if (!directories.has(path)) return path
@@ -169,7 +175,7 @@ function unsentFile({ directory, paths, directories }: Source, path: string): st
   return null
 }
 
-/** Packages of the same tree that a manifest names, and that are not sent. */
+/** Finds packages of the same tree that a manifest names and that are not sent. */
 function missingPackages(source: Source, submodules: readonly string[]): Lacking[] {
   const { directory, paths, projectDir } = source
   const manifests = [...paths].filter(path => path === 'Cargo.toml' || path.endsWith('/Cargo.toml'))
@@ -191,14 +197,14 @@ function missingPackages(source: Source, submodules: readonly string[]): Lacking
   })
 }
 
-/** Every `path` of a dependency, a patch or a replacement, and members of a workspace that are no patterns. */
+/** Returns every `path` of a dependency, patch or replacement, and the workspace members that are not patterns. */
 function packagePaths(manifest: object): string[] {
   const members: unknown = Reflect.get(Object(Reflect.get(manifest, 'workspace')), 'members')
   const names = Array.isArray(members) ? members.filter(member => typeof member === 'string') : []
   return [...names.filter(name => !/[*?[]/.test(name)), ...dependencyPaths(manifest, 0)]
 }
 
-/** `level`: 0 outside of such a table, 1 in it, where each key is a name, and from 2 on in a package's own. */
+/** `level`: 0 outside of such a table; 1 in it, where each key is a name; 2 and above in a package's own table. */
 function dependencyPaths(table: object, level: number): string[] {
   return Object.entries(table).flatMap(([key, value]) => {
     if (level > 1 && key === 'path' && typeof value === 'string') return [value]
@@ -208,7 +214,7 @@ function dependencyPaths(table: object, level: number): string[] {
   })
 }
 
-/** Returns the submodules without files here, at most 1000. */
+/** Returns submodules without files here, at most 1000. */
 function missingSubmodules({ directory, paths, directories }: Source): string[] {
   const lists = [...paths].filter(path => path === '.gitmodules' || path.endsWith('/.gitmodules'))
   const missing = lists.flatMap(list =>
@@ -227,12 +233,12 @@ function outsideText(manifest: string): string {
   return `${manifest} names it, and it is outside of the source`
 }
 
-/** An empty table for a file that is no TOML: the build itself reports that. */
+/** Parses TOML. Returns an empty table if the file is invalid, which the build itself reports. */
 function readToml(directory: string, path: string): object {
   return resultOr(() => parse(readText(directory, path)), {})
 }
 
-/** Returns '' for a file that is too large, or no file. */
+/** Returns the file's text; '' if it is too large or not a file. */
 function readText(directory: string, path: string, bytesMax = fileBytesMax): string {
   const stat = lstatSync(join(directory, path), { throwIfNoEntry: false })
   return stat?.isFile() === true && stat.size <= bytesMax ? readFileSync(join(directory, path), 'utf8') : ''

@@ -14,19 +14,22 @@ import { readResultTar, type TarFile } from '../verify/build/result-tar.ts'
 
 const filesMax = 20_000
 const depthMax = 20
-/** Errors of a name that another entry has taken. */
+/** Error codes for a name that another entry already uses. */
 const CLASHES: ReadonlySet<string> = new Set(['EEXIST', 'ENOTDIR', 'EISDIR'])
 
 export type UnpackOrder = {
   readonly output: string
   readonly jobId: string
-  /** SHA-256 of each verified file by its path below the top-level directory: the archive holds exactly these. */
+  /**
+   * SHA-256 of each verified file, by its path below the top-level directory. The archive must hold exactly these
+   * files.
+   */
   readonly digests: ReadonlyMap<string, string>
 }
 
 /**
- * The directory that is there afterwards, below `output`: the project's name, with the job's id behind it where that
- * name is taken. Fault invalid_request, after which nothing of it is there.
+ * Unpacks into a new directory below `output`, and returns it. It is named after the project, with the job's id
+ * appended if that name is taken. Throws Fault invalid_request and leaves no files if it fails.
  */
 export function unpackResult(archive: string, { output, jobId, digests }: UnpackOrder): Promise<string> {
   const temporary = join(output, `.${jobId}.unpacking`)
@@ -45,7 +48,7 @@ export function unpackResult(archive: string, { output, jobId, digests }: Unpack
   })
 }
 
-/** Name of the one top-level directory. Throws Malformed. */
+/** Writes all files, and returns the name of the only top-level directory. Throws Malformed. */
 async function writeAll(archive: string, root: string, digests: ReadonlyMap<string, string>): Promise<string> {
   const file = createReadStream(archive, { highWaterMark: MIB })
   const gunzip = createGunzip({ chunkSize: 256 * 1024 })
@@ -73,7 +76,7 @@ async function writeAll(archive: string, root: string, digests: ReadonlyMap<stri
       wellFormed(digests.get(inner) === sha256, `archive: ${JSON.stringify(inner)} is not the file that was verified`)
     }
   } catch (error) {
-    // zlib's own: damaged, cut short, or no gzip at all.
+    // zlib's error: the archive is damaged, truncated, or not gzip.
     wellFormed(systemErrorCode(error)?.startsWith('Z_') !== true, `archive: ${messageOf(error)}: it is damaged`)
     throw error
   } finally {
@@ -85,7 +88,7 @@ async function writeAll(archive: string, root: string, digests: ReadonlyMap<stri
   return top
 }
 
-/** SHA-256 of what was written. */
+/** Writes a file and returns the SHA-256 of what was written. */
 async function writeFile(path: string, { content, isExecutable }: TarFile): Promise<string> {
   mkdirSync(dirname(path), { recursive: true })
   const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = fsConstants

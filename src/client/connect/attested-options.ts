@@ -1,5 +1,5 @@
-// The relying party's expectations of the gateway, from the options that `verify gateway` has too. Effects: reads
-// files. Fault invalid_request.
+// The relying party's expectations of the gateway, from the options shared with `verify gateway`. Effects: reads files.
+// Fault invalid_request.
 
 import { BUNDLE_LIMITS } from '../../attest/encoding/pem.ts'
 import { encodePolicy } from '../../attest/policy/encode.ts'
@@ -34,7 +34,7 @@ export async function readAttestedOptions(url: URL, options: GatewayOptions): Pr
   }
 }
 
-/** As `verify gateway` words what is missing: the library's own words name its options. */
+/** Throws if a pin is missing, worded as in `verify gateway`: the library's own messages name its options. */
 function requirePins(trust: Trust): void {
   const checks = withFlags(pinChecks(PINS, trust.pins, { ...trust, workloadCount: 0 }))
   const missing = checks.filter(({ outcome }) => outcome === 'fail').map(({ reason }) => reason)
@@ -50,7 +50,7 @@ function decodeText(bytes: Uint8Array | undefined): string | undefined {
   return bytes === undefined ? undefined : new TextDecoder().decode(bytes)
 }
 
-/** The library's refusal of an option, as bad input to this command. */
+/** Converts the library's rejection of an option to an input error of this command. */
 export function asInputFault(error: unknown): unknown {
   if (!(error instanceof OptionError)) return error
   return new InputFault(error.message, { remedy: 'correct the option that the message names', cause: error })

@@ -4,10 +4,10 @@ import { harmless } from '../../base/harmless.ts'
 import { shellWord } from '../../base/shell-word.ts'
 
 export type ClientSetup = {
-  /** In the key `clients` of --json. */
+  /** Key under `clients` in the JSON document. */
   readonly id: string
   readonly name: string
-  /** Environment variables. Empty if there are none. */
+  /** Environment variables; empty if there are none. */
   readonly env: Readonly<Record<string, string>>
   /** A configuration file, and the text to put into it. */
   readonly file: { readonly path: string; readonly text: string } | null
@@ -15,15 +15,15 @@ export type ClientSetup = {
   readonly note: string | null
 }
 
-/** Stands for the client's gateway key, which the endpoint never has. */
+/** Placeholder for the client's gateway key, which the endpoint does not have. */
 export const keyPlaceholder = 'KEY'
-/** Stands for a model if the gateway's evidence names none. */
+/** Placeholder for a model, if the gateway's evidence names none. */
 export const modelPlaceholder = 'MODEL'
 
 const keyVariable = 'STRONGROOM_GATEWAY_KEY'
 const provider = 'strongroom'
 
-/** `origin`: the endpoint's, without a path. */
+/** Returns settings for every supported client. `origin`: the endpoint's origin, without a path. */
 export function clientSetups(origin: string, model: string): readonly ClientSetup[] {
   const baseUrl = `${origin}/v1`
   const ownKey = { [keyVariable]: keyPlaceholder }
@@ -78,7 +78,7 @@ export function clientSetups(origin: string, model: string): readonly ClientSetu
   ]
 }
 
-/** A JSON string is a basic string of TOML too. */
+/** Returns Codex's TOML. A JSON string is also a TOML basic string. */
 function codexText(baseUrl: string, model: string): string {
   return `model = ${JSON.stringify(model)}
 model_provider = "${provider}"
@@ -98,7 +98,7 @@ function opencodeText(baseUrl: string, model: string): string {
   return `${JSON.stringify({ model: chosen, small_model: chosen, provider: { [provider]: own } }, null, 2)}\n`
 }
 
-/** For people: a block for each client, with lines that a shell takes. */
+/** Formats a block for each client, with lines to paste into a shell. */
 export function setupText(setups: readonly ClientSetup[]): string {
   return harmless(setups.map(blockOf).join('\n'))
 }

@@ -1,5 +1,5 @@
 // strongroom connect: verifies a gateway, then serves OpenAI and Anthropic clients of this machine through it. Effects:
-// reads files, a port on loopback, the network, until a signal.
+// reads files, opens a loopback port, uses the network, and runs until a signal.
 
 import { useHashes } from '../../attest/hash.ts'
 import { type Check, isBroken } from '../../attest/verdict.ts'
@@ -31,7 +31,7 @@ import { proxyWarning } from './proxy-warning.ts'
 
 type ConnectOptions = GatewayOptions & { listen?: LoopbackAddress }
 
-/** After the first signal, the longest wait for responses under way. */
+/** Longest wait for running responses after the first signal. */
 const drainTimeoutMs = 30_000
 
 export function addConnect(program: Command): void {
@@ -102,7 +102,7 @@ async function connect(run: Run, url: URL, options: ConnectOptions): Promise<voi
   }
 }
 
-/** Aborted by the first and the second signal. */
+/** Aborted by the first and by the second signal. */
 type Signals = { readonly first: AbortSignal; readonly second: AbortSignal }
 
 function watchSignals({ io }: Run): Signals {
@@ -139,8 +139,8 @@ type Opening = {
 }
 
 /**
- * Null after a signal, with exit code 1, and if the gateway did not verify: the verdict is then printed, and the exit
- * code is that of `verify gateway`.
+ * Verifies the gateway. Null after a signal, with exit code 1. Null too if the gateway does not verify: the verdict is
+ * printed then, and the exit code is that of `verify gateway`.
  */
 async function firstEvidence(run: Run, { url, sender, options, signal }: Opening): Promise<Evidence | null> {
   try {
@@ -161,7 +161,7 @@ async function firstEvidence(run: Run, { url, sender, options, signal }: Opening
     const { details } = error
     const named = checksOfNamed(options)
     const shown = { ok: false, checks: flagged(error.checks) }
-    // Each failed check as a whole line: a summary would cut the flag that accepts it.
+    // Print each failed check as a whole line: a summary would cut off the flag that accepts it.
     const text = verdictText(
       options.verbose === true ? shown : { ...shown, checks: shown.checks.filter(isBroken) },
       run.paint,
@@ -178,7 +178,7 @@ function unreachable(error: EvidenceError, url: URL): AdvisedFault {
   return new AdvisedFault('api.unreachable', message, { remedy: remedy.replace('`ca`', '--ca'), cause: error })
 }
 
-/** The library's checks name its options; here they name flags. */
+/** Replaces the library's options by flags in the reasons of checks. */
 function flagged(checks: readonly Check[]): Check[] {
   return withFlags(checks).map(withOutsideFlag)
 }
@@ -199,7 +199,7 @@ type Watched = {
   readonly problem: ReturnType<typeof createProblemLog>
 }
 
-/** Says when another VM has taken the gateway's place, and words errors for the command line. */
+/** Reports when another VM has replaced the gateway, and words errors for the command line. */
 function watchedSender({ url, sender, evidence, problem }: Watched): Sender {
   let known = evidence
   return {

@@ -1,4 +1,4 @@
-// Facts that a verified gateway proved, in a line and as a document. Pure.
+// Facts that a verified gateway proved, as one line and as a document. Pure.
 
 import type { Verdict } from '../../attest/verdict.ts'
 import { toHex } from '../../base/bytes.ts'
@@ -11,7 +11,7 @@ import { modelPlaceholder } from './client-setup.ts'
 export type GatewayFacts = Pick<Verdict, 'ok'> & {
   readonly simulated: boolean
   readonly image: { readonly name: string; readonly measurement: string } | null
-  /** Null if no workload.json names the models. */
+  /** Null if there is no workload.json to name the models. */
   readonly models: { readonly inside: readonly string[]; readonly outside: readonly OutsideModels[] } | null
 }
 
@@ -29,20 +29,20 @@ function modelsOf({ worker, upstreams }: WorkloadDocument): NonNullable<GatewayF
   }
 }
 
-/** Ids of the models that clients can name. */
+/** Returns the ids that clients can use for models. */
 export function modelIds({ models }: GatewayFacts): readonly string[] {
   return models === null ? [] : [...new Set([...models.inside, ...models.outside.flatMap(({ models }) => models)])]
 }
 
 /**
- * Returns the first id of printable ASCII without quotes and backslashes, which every shell and file takes as it is;
+ * Returns the first id of printable ASCII without quotes and backslashes, which is safe in every shell and file;
  * otherwise a placeholder. The gateway's operator chooses the ids.
  */
 export function exampleModel(facts: GatewayFacts): string {
   return modelIds(facts).find(id => /^[!#-&(-[\]-_a-~]{1,256}$/.test(id)) ?? modelPlaceholder
 }
 
-/** One line: the verdict, what runs, where prompts go. */
+/** Returns one line: the verdict, what runs, and where prompts are sent. */
 export function factsLine(host: string, facts: GatewayFacts, paint: Paint): string {
   const { image } = facts
   const runs = image === null ? [] : [`runs image ${image.name} with measurement ${image.measurement}`]

@@ -1,14 +1,14 @@
-// `--listen`: an address that programs of this machine alone can reach. Pure.
+// `--listen`: an address that only programs of this machine can reach. Pure.
 
 import { InvalidArgumentError } from 'commander'
 import type { LoopbackAddress } from '../../verifier/fetch/endpoint/listen.ts'
 
-/** The port that the endpoint inside an instance has, too. */
+/** The same port as that of the endpoint inside an instance. */
 export const defaultListen: LoopbackAddress = { hostname: '127.0.0.1', port: 18_442 }
 
 const portMax = 65_535
 
-/** Reads `PORT`, or `HOST:PORT` with a loopback host. Port 0 takes a free one. Throws InvalidArgumentError. */
+/** Parses `PORT`, or `HOST:PORT` with a loopback host. Port 0 selects a free one. Throws InvalidArgumentError. */
 export function listenOption(text: string): LoopbackAddress {
   const [, host = '127.0.0.1', digits = ''] = /^(?:(\[[^\]]*\]|[^:]*):)?([0-9]{1,5})$/.exec(text) ?? []
   const port = Number(digits)
@@ -29,7 +29,7 @@ function loopbackOf(host: string): string | null {
   return parts?.every(part => Number(part) <= 255) === true ? host : null
 }
 
-/** `HOST:PORT`, as a URL has it. */
+/** Formats `HOST:PORT` as in a URL. */
 export function listenText({ hostname, port }: LoopbackAddress): string {
   return `${hostname.includes(':') ? `[${hostname}]` : hostname}:${port}`
 }

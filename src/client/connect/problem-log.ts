@@ -1,4 +1,4 @@
-// Lines about refused requests on standard error, of which strangers on the machine can cause only so many. Effects:
+// Logs rejected requests to standard error, with a limit, because any program of the machine can cause them. Effects:
 // through its deps.
 
 import type { Clock } from '../../base/clock.ts'
@@ -7,12 +7,12 @@ import { harmlessLine } from '../../base/harmless.ts'
 import type { LogFields } from '../../base/log.ts'
 
 const windowMs = 60_000
-/** Lines of one minute. No share: all programs of the machine cause the same lines. */
+/** Lines per minute. No share: all programs of the machine cause the same lines. */
 export const problemLinesMax = 60
 
 type ProblemLogDeps = { readonly write: (line: string) => void; readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'> }
 
-/** Writes a path and a reason; both hold neither prompts nor keys. */
+/** Creates a logger that writes a path and a reason, neither of which contains prompts or keys. */
 export function createProblemLog({ write, clock }: ProblemLogDeps): (what: string, fields?: LogFields) => void {
   let windowEndMs = Number.NEGATIVE_INFINITY
   let count = 0

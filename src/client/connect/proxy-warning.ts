@@ -1,8 +1,8 @@
-// A proxy in the environment would get what agents send to loopback, unencrypted. Pure.
+// Warns of a proxy in the environment, which would receive unencrypted what agents send to loopback. Pure.
 
 const PROXY_VARIABLES = ['HTTP_PROXY', 'http_proxy', 'ALL_PROXY', 'all_proxy'] as const
 
-/** Returns the sentence to show; null if no proxy is set, or `hostname` is excepted from it. */
+/** Returns the warning; null if no proxy is set, or `hostname` is exempt from it. */
 export function proxyWarning(env: Readonly<Record<string, string | undefined>>, hostname: string): string | null {
   const variable = PROXY_VARIABLES.find(name => (env[name] ?? '') !== '')
   if (variable === undefined) return null

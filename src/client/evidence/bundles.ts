@@ -1,5 +1,5 @@
-// JSON in which other projects keep SNP evidence. Pure; throws Malformed. Only the report and its certificates are
-// taken; names, digests and claims beside them are not looked at.
+// JSON formats of other projects for SNP evidence. Pure; throws Malformed. Reads only the report and its certificates,
+// and ignores names, digests and claims beside them.
 //
 // Tinfoil            {"format": "…/sev-snp-guest/v2", "body": base64 of gzip}, and its bundle with `vcek` beside it
 // attestation-rs     {"attestation_report": base64, "cert_chain": {"vcek", "ask", "ark"}}
@@ -20,7 +20,7 @@ type Inner = (content: Uint8Array) => ReportEvidence
 
 const depthMax = 16
 
-/** `inner` reads what stands in it as text. */
+/** Reads a bundle. `inner` reads evidence that the bundle contains as text. */
 export function bundleEvidence(bytes: Uint8Array, inner: Inner): ReportEvidence {
   const bundle = fieldsOf(jsonOf(bytes), 'evidence')
   const { attestation_report: report, enclaveAttestationReport: document } = bundle
@@ -43,7 +43,7 @@ function jsonOf(bytes: Uint8Array): unknown {
   }
 }
 
-/** As much of another format as a message repeats. */
+/** How much of an unsupported format's name an error message repeats. */
 const formatCharsMax = 80
 const tinfoilFormat = /^https:\/\/tinfoil\.sh\/predicate\/sev-snp-guest\/v[12]$/
 
@@ -87,7 +87,7 @@ function coco(report: Fields, chain: unknown): ReportEvidence {
 
 const certificatesMax = 16
 
-/** Fields of the crate's AttestationReport: numbers or lists of bytes, null where a version lacks them. */
+/** Fields of the crate's AttestationReport: numbers or lists of bytes; null if a version lacks them. */
 const COCO_FIELDS = {
   version: 'version',
   guestSvn: 'guest_svn',
@@ -120,7 +120,9 @@ const COCO_TCBS = {
   launchTcb: 'launch_tcb',
 } as const satisfies Partial<Record<FieldName, string>>
 
-/** Older releases of the crate have `_reserved` fields, too: zeros in every report that firmware signs. */
+/**
+ * Returns the report's fields. Ignores `_reserved` fields of older releases of the crate, which firmware sets to zero.
+ */
 function cocoFields(report: Fields): FieldValues {
   const values: FieldValues = {}
   for (const [field, name] of Object.entries(COCO_FIELDS)) values[field as FieldName] = fieldValue(report[name], name)
@@ -175,7 +177,7 @@ function isByte(value: unknown): boolean {
   return typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= 255
 }
 
-/** DER in base64 or hexadecimal, or PEM. */
+/** Decodes DER in base64 or hexadecimal, or PEM. */
 function certificateOf(text: string, name: string): Uint8Array {
   if (text.startsWith('-----BEGIN')) return utf8(text)
   const bytes = fromBase64(text) ?? fromBase64Url(text) ?? fromHex(text)

@@ -11,7 +11,7 @@ import { bundleEvidence } from './bundles.ts'
 import { bareReport, evidenceBytesMax, type ReportEvidence } from './evidence.ts'
 import { protobufEvidence } from './protobuf.ts'
 
-/** Layers around a report: JSON, base64 in it, gzip in that. */
+/** Limit on the layers around a report: JSON, base64 in it, gzip in that. */
 const layersMax = 4
 
 export function readEvidenceForm(bytes: Uint8Array, layer = 0): ReportEvidence {
@@ -27,13 +27,15 @@ export function readEvidenceForm(bytes: Uint8Array, layer = 0): ReportEvidence {
   return decoded === null ? bareReport(bytes) : inner(decoded)
 }
 
-/** A TDX quote as bytes, or as text of them: what it begins with, version 4 or 5, is no text. */
+/**
+ * Returns the bytes of a TDX quote given as bytes or as text. The first bytes of a quote, version 4 or 5, are not text.
+ */
 export function quoteBytes(bytes: Uint8Array): Uint8Array {
   const text = asciiText(bytes)
   return text === null ? bytes : (bytesOfText(text.replace(/^0x/, '')) ?? bytes)
 }
 
-/** Hexadecimal, base64 or base64url; null for anything else. */
+/** Decodes hexadecimal, base64 or base64url; null for anything else. */
 function bytesOfText(text: string): Uint8Array | null {
   const decoded = fromHex(text) ?? fromBase64(text) ?? fromBase64Url(text)
   return decoded === null || decoded.length === 0 ? null : decoded
@@ -51,14 +53,14 @@ function binaryEvidence(bytes: Uint8Array): ReportEvidence | null {
   return { ...bareReport(report, 'an extended SNP report'), ...fromTable(rest) }
 }
 
-/** The report begins with its version as a u32, one of a few small numbers: no other form here does. */
+/** Reports whether the bytes begin with a report's version, a small number as a u32. No other form here does. */
 function isReportStart(bytes: Uint8Array): boolean {
   if (bytes.length < reportSizeBytes) return false
   const version = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true)
   return reportVersions.some(known => known === version)
 }
 
-/** MSG_REPORT_RSP (AMD 56860, table 25): a status of 0 and the size of the report, then reserved zeros. */
+/** Header of MSG_REPORT_RSP (AMD 56860, table 25): status 0 and the size of the report, then reserved zeros. */
 const responseHeaderBytes = 32
 
 function isResponseHeader(bytes: Uint8Array): boolean {
@@ -88,7 +90,7 @@ function kindOf(guid: string): 'vek' | 'chain' | 'crl' | null {
 }
 
 const gzipMagic = [0x1f, 0x8b]
-/** `HCLA`; attest/report/form.ts reads what follows. */
+/** `HCLA`; attest/report/form.ts reads the rest. */
 const hclMagic = [0x48, 0x43, 0x4c, 0x41]
 
 function startsWith(bytes: Uint8Array, magic: readonly number[]): boolean {
@@ -104,7 +106,7 @@ function unzipped(bytes: Uint8Array): Uint8Array {
 const BLANKS = [0x20, 0x0a, 0x0d, 0x09]
 const brace = 0x7b
 
-/** Without blanks; null unless every byte is printable ASCII. */
+/** Returns the text without blanks; null unless every byte is printable ASCII. */
 function asciiText(bytes: Uint8Array): string | null {
   const isText = bytes.every(byte => (byte > 0x20 && byte < 0x7f) || BLANKS.includes(byte))
   return isText ? Buffer.from(bytes).toString('latin1').replaceAll(/\s+/g, '') : null

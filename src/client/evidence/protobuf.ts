@@ -1,12 +1,12 @@
 // Evidence as protobuf messages of go-sev-guest (proto/sevsnp.proto: Attestation, or its Report alone). Pure; throws
-// Malformed. A report is put together from its fields, and its signature says whether it is the same.
+// Malformed. Reassembles the report from its fields; its signature proves that it is the same.
 
 import { Malformed, wellFormed } from '../../attest/malformed.ts'
 import type { FieldName } from '../../attest/report/report.ts'
 import { bareReport, type ReportEvidence } from './evidence.ts'
 import { type FieldValues, reportOf } from './report-fields.ts'
 
-/** Null for bytes that are neither message. Malformed: they are, and a field does not fit. */
+/** Reads a message. Null if the bytes are neither message. Throws Malformed if they are, but a field is invalid. */
 export function protobufEvidence(bytes: Uint8Array): ReportEvidence | null {
   if (bytes[0] === tag(1, 'bytes')) return attestationOf(bytes)
   if (bytes[0] === tag(1, 'varint')) return bareReport(reportOfMessage(bytes), 'a Report message of go-sev-guest')
@@ -33,7 +33,7 @@ function attestationOf(bytes: Uint8Array): ReportEvidence {
 const ATTESTATION = { report: 1, certificateChain: 2 } as const
 const CHAIN = { vcek: 1, vlek: 6, ask: 2, ark: 3 } as const
 
-/** Numbers of the message's fields. `signature` and `cpuid1eax_fms` are taken apart below. */
+/** Numbers of the message's fields. `signature` and `cpuid1eax_fms` are decoded below. */
 const FIELD_NUMBERS = {
   version: 1,
   guestSvn: 2,
@@ -83,7 +83,7 @@ function signatureOf(value: bigint | Uint8Array | undefined): Uint8Array {
   return value
 }
 
-/** CPUID leaf 1, EAX (AMD 24594): base values, and the extended ones that the report has added to them already. */
+/** Splits CPUID leaf 1, EAX (AMD 24594), into base and extended values; the report already contains their sum. */
 function cpuidFields(eax: number): FieldValues {
   const bits = (from: number, count: number) => BigInt((eax >>> from) & ((1 << count) - 1))
   return {
@@ -102,7 +102,7 @@ function tag(field: number, type: WireType): number {
 
 const fieldsMax = 256
 
-/** The last value of each field; other wire types, which these messages have not, are refused. */
+/** Returns the last value of each field. Throws Malformed for wire types that these messages do not use. */
 function readMessage(bytes: Uint8Array): ReadonlyMap<number, bigint | Uint8Array> {
   const found = new Map<number, bigint | Uint8Array>()
   let at = 0

@@ -1,15 +1,15 @@
-// A report put together from its fields, for forms that have taken it apart. Pure; throws Malformed. Whether it is the
-// report that was signed, its signature says: a field that is lost or wrong makes it fail.
+// Reassembles a report from its fields, for forms that store them separately. Pure; throws Malformed. The report's
+// signature fails if a field is missing or wrong.
 
 import { Malformed, wellFormed } from '../../attest/malformed.ts'
 import { FIELDS, type FieldName, reportSizeBytes } from '../../attest/report/report.ts'
 
-/** A field that is absent is zero, as a form may leave zeros out. */
+/** Values of fields. An absent field is zero, because some forms omit zeros. */
 export type FieldValues = { [Field in FieldName]?: bigint | Uint8Array | undefined }
 
 const signatureOffset = FIELDS.signatureR[0]
 
-/** `signature`: from `signatureR` to the end, 512 bytes. */
+/** Encodes a report. `signature`: 512 bytes, from `signatureR` to the end. */
 export function reportOf(values: FieldValues, signature: Uint8Array): Uint8Array {
   const report = new Uint8Array(reportSizeBytes)
   for (const [field, value] of Object.entries(values)) {

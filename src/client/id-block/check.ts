@@ -1,4 +1,4 @@
-// strongroom id-block check, and verify id-block, which is the same command. Effects: reads the named files.
+// strongroom id-block check, also available as verify id-block. Effects: reads the named files.
 
 import { idAuthBytes, idBlockBytes } from '../../attest/launch/id-block.ts'
 import { verifyIdBlock } from '../../attest/launch/id-block-verify.ts'
@@ -10,7 +10,7 @@ import { exitCodeOfVerdict } from '../../terminal/verdict-exit.ts'
 
 type CheckOptions = { idBlock: string; idAuth: string; requireAuthor?: boolean }
 
-/** `name`: of the command below `parent`. */
+/** Adds the command `name` below `parent`. */
 export function addIdBlockCheck(parent: Command, name: 'check' | 'id-block'): void {
   parent
     .command(name)

@@ -1,5 +1,5 @@
-// strongroom id-block create: signs what a launch must be with the owner's key. Effects: reads and writes the named
-// files.
+// strongroom id-block create: signs the requirements for a launch with the owner's key. Effects: reads and writes the
+// named files.
 
 import { Type } from '@sinclair/typebox'
 import { Option } from 'commander'
@@ -136,7 +136,7 @@ function measurementOf({ measurement, launch }: CreateOptions): Uint8Array {
   return measurement ?? launchDigestOf(present(launch, 'one of the two is there'))
 }
 
-/** The fields that count of a document of `strongroom measure`; `ok` is there when it was compared. */
+/** The relevant fields of a document of `strongroom measure`. `ok` is present if it was compared. */
 const LaunchDocument = Type.Object({
   digest: Type.String({ pattern: `^[0-9a-f]{${2 * measurementBytes}}$` }),
   ok: Type.Optional(Type.Boolean()),

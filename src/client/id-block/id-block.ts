@@ -1,4 +1,4 @@
-// strongroom id-block: makes and checks what names the owner of a launch. Needs no daemon and no root.
+// strongroom id-block: creates and checks ID blocks, which name the owner of a launch. Needs no daemon and no root.
 
 import type { Command } from '../../terminal/command.ts'
 import { addIdBlockCheck } from './check.ts'

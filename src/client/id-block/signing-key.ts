@@ -1,4 +1,4 @@
-// The owner's private keys, from PEM files. Effects: reads the named file. Messages never hold text of the file.
+// The owner's private keys, from PEM files. Effects: reads the named file. Messages never contain text of the file.
 
 import { createPrivateKey, type KeyObject } from 'node:crypto'
 import { resultOr } from '../../base/result-or.ts'
@@ -8,7 +8,7 @@ import { inputFault, KIB, readTextInput } from '../../terminal/input-file.ts'
 const keyBytesMax = 64 * KIB
 const makeOne = 'openssl ecparam -name secp384r1 -genkey -noout -out FILE makes one'
 
-/** InputFault: no private key, one behind a passphrase, or one that is not on P-384. */
+/** Reads a key. Throws InputFault if it is not a private key, has a passphrase, or is not on P-384. */
 export async function readSigningKey(path: string, param: string): Promise<CryptoKeyPair> {
   const input = { path, param, bytesMax: keyBytesMax }
   const pem = readTextInput(input)

@@ -1,4 +1,4 @@
-// Certificates and CRL that verify a report: the relying party's files, and with --fetch those of AMD's key server.
+// Certificates and CRL that verify a report: the relying party's files, and with --fetch those from AMD's key server.
 // Effects: the network, files below --save.
 
 import { join } from 'node:path'
@@ -18,16 +18,19 @@ import { checkKdsOptions, type KdsOptions } from './kds-options.ts'
 import { kdsUrls } from './kds-urls.ts'
 
 export type ReportAsked = {
-  /** In one of the forms of report/form.ts. */
+  /** Report in a form of report/form.ts. */
   readonly report: Uint8Array
   readonly path: string
   readonly product: Product | undefined
 }
 
-/** `fetched`: null without --fetch. */
+/** `fetched` is null without --fetch. */
 export type KdsCollateral = GivenFiles & { readonly vek: Uint8Array; readonly fetched: Fetched | null }
 
-/** True if the addresses were printed and nothing else is left to do. InputFault for conflicting options. */
+/**
+ * Prints the addresses if requested, and reports whether nothing else remains to do. Throws InputFault for conflicting
+ * options.
+ */
 export async function printedKdsUrls(run: Run, asked: ReportAsked, options: KdsOptions): Promise<boolean> {
   checkKdsOptions(options)
   if (options.printKdsUrls !== true) return false
@@ -40,7 +43,9 @@ export async function printedKdsUrls(run: Run, asked: ReportAsked, options: KdsO
   return true
 }
 
-/** InputFault without a VEK; with --fetch the Faults of fetchMissing. */
+/**
+ * Returns the certificates and the CRL. Throws InputFault without a VEK, and with --fetch the Faults of fetchMissing.
+ */
 export async function kdsCollateral(
   run: Run,
   asked: ReportAsked,
@@ -48,7 +53,7 @@ export async function kdsCollateral(
 ): Promise<KdsCollateral> {
   const { kdsUrl: baseUrl = kdsUrlDefault, save } = options
   if (options.fetch !== true) return { ...given, vek: wholeVek(given.vek), fetched: null }
-  // Before anything is asked for.
+  // Check before sending any request.
   if (save !== undefined && !isDirectory(save))
     throw inputFault({ path: save, param: 'save' }, 'there is no such directory', 'make it, or name another')
   const { report, served } = await readingInput(`--report ${asked.path}`, () => {
@@ -68,7 +73,7 @@ export async function kdsCollateral(
   }
 }
 
-/** For the document: addresses of what was fetched, and the files of --save; nothing without --fetch. */
+/** Returns the addresses of fetched files and the files of --save, for the document. Empty without --fetch. */
 export async function fetchedDocument(run: Run, fetched: Fetched | null, kept: KeepOptions): Promise<object> {
   if (fetched === null) return {}
   const addresses = Object.fromEntries(fetched.files.map(({ kind, url }) => [kind, url]))
@@ -77,7 +82,7 @@ export async function fetchedDocument(run: Run, fetched: Fetched | null, kept: K
 
 type KeepOptions = { readonly checks: readonly Check[]; readonly directory: string | undefined }
 
-/** All of the files or none; none that the verdict found to be bad. Returns their paths. */
+/** Writes all files, or none if one fails or a check found one to be bad. Returns their paths. */
 async function keepFetched(run: Run, { files }: Fetched, { checks, directory }: KeepOptions): Promise<string[]> {
   if (directory === undefined) return []
   const bad = checks.find(({ name, outcome }) => outcome === 'fail' && /^(?:vek|chain)-/.test(name))
@@ -91,7 +96,10 @@ async function keepFetched(run: Run, { files }: Fetched, { checks, directory }: 
   return saved.map(({ path }) => path)
 }
 
-/** Throws Malformed; InputFault without a product for a report that does not name it. */
+/**
+ * Decodes the report. Throws Malformed. Throws InputFault if the report does not identify its product and none is
+ * given.
+ */
 function read({ report: bytes, path, product }: ReportAsked): SnpReport {
   const report = decodeReport(findReport(bytes).report)
   if (report.cpuid !== null || product !== undefined) return report

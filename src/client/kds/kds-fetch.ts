@@ -1,5 +1,5 @@
-// Fetches from AMD's key server what verifies a report. Effects: the network. It decides nothing: what comes is judged
-// as a file would be, and has to end at the same roots.
+// Fetches the collateral of a report from AMD's key server. Effects: the network. It trusts nothing: the responses are
+// judged like files, and must end at the same roots.
 
 import { type KdsRequest, retryAfterMs } from '../../attest/kds/request.ts'
 import type { ServedRequests } from '../../attest/kds/served.ts'
@@ -9,7 +9,7 @@ import { AdvisedFault, InputFault } from '../../terminal/exit.ts'
 import { oneLine } from '../../terminal/render.ts'
 import { kdsUrl, noVcekRemedy } from './kds-urls.ts'
 
-/** Files of the relying party's own, which are not fetched. */
+/** Files from the relying party, which are not fetched. */
 export type GivenFiles = {
   readonly vek: Uint8Array | undefined
   readonly chain: Uint8Array | readonly Uint8Array[] | undefined
@@ -19,30 +19,30 @@ export type GivenFiles = {
 export type FetchedFile = {
   readonly kind: 'vcek' | 'chain' | 'crl'
   readonly url: string
-  /** Name in a directory, as the host's own cache has it. */
+  /** File name, as in the host's cache. */
   readonly file: string
   readonly bytes: Uint8Array
 }
 
 export type Fetched = {
   readonly files: readonly FetchedFile[]
-  /** Why the chain did not come; null if it came, or was given. The roots that are built in have one of their own. */
+  /** Why the chain is missing; null if it was fetched or given. The built-in roots contain chains of their own. */
   readonly withoutChain: string | null
 }
 
 export type FetchFrom = {
   readonly baseUrl: string
-  /** For each file, its body included. */
+  /** Timeout per file, including its body. */
   readonly timeoutMs: number
-  /** By the wall clock: a server may give a time in place of a wait. */
+  /** Wall clock in milliseconds, because a server may respond with a date instead of a delay. */
   readonly nowMs: () => number
 }
 
 export const fetchTimeoutMs = 15_000
 
 /**
- * Everything that is not given, or a Fault: api.unreachable, not_found, attest.unavailable; invalid_request for a key
- * that has no certificate there. Follows no redirects.
+ * Fetches everything that is not given. Faults: api.unreachable, not_found, attest.unavailable; invalid_request if the
+ * service has no certificates for the key. Follows no redirects.
  */
 export async function fetchMissing(
   { signer }: Pick<SnpReport, 'signer'>,
@@ -78,7 +78,7 @@ async function fetchOne(wanted: FetchedKind, from: FetchFrom): Promise<FetchedFi
   return toFault(result, { wanted, url, nowMs: from.nowMs() })
 }
 
-/** Each names the option by which the file can be given instead. */
+/** Returns a Fault that names the option for passing the file instead. */
 function toFault(
   result: Exclude<GetResult, { kind: 'body' }>,
   { wanted, url, nowMs }: { readonly wanted: FetchedKind; readonly url: string; readonly nowMs: number },
@@ -102,5 +102,5 @@ function toFault(
   return fault('attest.unavailable', isRedirect ? `${reason}: redirects are not followed` : reason, otherwise)
 }
 
-/** AMD's service gives one VCEK in this time to an address. */
+/** AMD's service returns one VCEK per address in this time. */
 const tooManyWaitMs = 10_000

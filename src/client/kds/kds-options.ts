@@ -27,7 +27,7 @@ function kdsUrlOption(text: string): string {
   throw new InvalidArgumentError('It must be an http or https URL without credentials.')
 }
 
-/** InputFault for options that do not go together. */
+/** Throws InputFault for options that exclude each other. */
 export function checkKdsOptions({ fetch, printKdsUrls, kdsUrl, save }: KdsOptions): void {
   const refuse = (param: string, message: string, remedy: string) => {
     throw new InputFault(message, { param, remedy })

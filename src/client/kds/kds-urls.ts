@@ -1,4 +1,4 @@
-// The addresses at AMD's key server of what verifies a report, for people and for programs. Pure.
+// The addresses of a report's collateral at AMD's key server, for people and for programs. Pure.
 
 import type { Product } from '../../attest/amd/product.ts'
 import type { KdsRequest } from '../../attest/kds/request.ts'
@@ -6,7 +6,7 @@ import { servedRequests } from '../../attest/kds/served.ts'
 import type { Signer } from '../../attest/report/bits.ts'
 import type { SnpReport } from '../../attest/report/report.ts'
 
-/** `vcek` null: the server has no certificate of the key that signed; `reason` says why. */
+/** `vcek` is null if the server has no certificate for the signing key; `reason` then explains why. */
 export type KdsUrls = {
   readonly vcek: string | null
   readonly chain: string
@@ -14,7 +14,7 @@ export type KdsUrls = {
   readonly reason: string | null
 }
 
-/** Throws Malformed when the product is not known, or REPORTED_TCB is not one of it. */
+/** Returns the addresses. Throws Malformed if the product is unknown or REPORTED_TCB does not fit it. */
 export function kdsUrls(report: SnpReport, named: Product | null, baseUrl: string): KdsUrls {
   const { vcek, chain, crl } = servedRequests(report, named)
   const url = (request: KdsRequest) => kdsUrl(baseUrl, request)
@@ -27,7 +27,7 @@ export function kdsUrl(baseUrl: string, { path }: KdsRequest): string {
   return `${baseUrl.replace(/\/+$/, '')}${path}`
 }
 
-/** The way to a certificate that AMD's key server does not have. */
+/** Explains how to get a certificate that AMD's key server does not have. */
 export function noVcekRemedy(signer: Signer): string {
   const ways = {
     vlek: "AMD's key server has no VLEKs: take the certificate that the cloud provider hands to the guest beside its report (certificate table of the extended report), and name it by --vek",

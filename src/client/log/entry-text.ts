@@ -1,4 +1,4 @@
-// One entry of a transparency log as a line for people. Pure.
+// Formats one entry of a transparency log as a line for people. Pure.
 
 export function entryText(entry: Readonly<Record<string, unknown>>): string {
   const { kind, format: _, ...digests } = entry

@@ -1,5 +1,5 @@
-// Whether a fact is in the transparency log that the caller pins, as checks of a verdict. Effects: the network, or a
-// file; the memory of earlier visits; the clock.
+// Checks whether a fact is in the transparency log that the caller pins, as checks of a verdict. Effects: the network,
+// or a file; the memory of earlier visits; the clock.
 
 import { decodeCheckpoint } from '../../attest/log/checkpoint.ts'
 import { leafHash } from '../../attest/log/merkle.ts'
@@ -18,7 +18,7 @@ import { LogUnreachable, type ReadNote, RemoteLog, type RemoteLogOptions } from 
 export type AskedLog = {
   readonly source: RemoteLogOptions | { readonly file: string }
   readonly known: KnownLog
-  /** Null if no visit is stored. */
+  /** Null if visits are not stored. */
   readonly memory: LogMemory | null
   readonly asOf: number
 }
@@ -26,17 +26,20 @@ export type AskedLog = {
 export type LogJudgement = {
   readonly checks: readonly Check[]
   readonly ok: boolean
-  /** Where the entry is; null unless it is in the log. */
+  /** Position of the entry; null unless it is in the log. */
   readonly place: { readonly index: number; readonly size: number } | null
-  /** The proof, to be kept for a check without the network; null if there is none. */
+  /** The proof, to store for an offline check; null if there is none. */
   readonly proof: string | null
-  /** The file with both signed checkpoints of a fork; null if none was seen. */
+  /** The file with both signed checkpoints of a fork; null if there was no fork. */
   readonly forkFile: string | null
-  /** The log answers, and its tree does not have the entry, or not yet. */
+  /** The log responds, and its tree does not contain the entry (yet). */
   readonly isAbsent: boolean
 }
 
-/** Never throws for what the log answers. Fault invalid_request: a file of the caller's cannot be read. */
+/**
+ * Judges a fact. Never throws for a response of the log. Throws Fault invalid_request if a file of the caller is
+ * unreadable.
+ */
 export async function judgeLogged(fact: LogFact | null, asked: AskedLog): Promise<LogJudgement> {
   if (fact === null) return failed(notChecked('log-included', 'without a receipt there is nothing to look for', true))
   const entry = encodeLogEntry(fact)
@@ -98,7 +101,7 @@ async function proofOf(entry: Uint8Array, remote: RemoteLog | null): Promise<Fou
   return { proof: { index: 0, hashes: [], note }, isThere: false }
 }
 
-/** Null if a file without its log cannot show it. */
+/** Null if a file without its log cannot prove it. */
 async function rememberedFor(
   last: ReadNote,
   { note }: LogProof,

@@ -1,5 +1,5 @@
-// The last checkpoint that this user has seen of each log, so that the next visit sees a fork. Effects: files below
-// ~/.config/strongroom/logs, or in a directory that is named.
+// Stores the last checkpoint that this user saw of each log, so that the next visit detects a fork. Effects: files
+// below ~/.config/strongroom/logs, or in a given directory.
 
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
@@ -14,7 +14,7 @@ import type { Io } from '../../terminal/io.ts'
 import { clientDirectory } from '../client-config.ts'
 import type { ReadNote } from './remote.ts'
 
-/** Files of evidence kept for one log. */
+/** Files of evidence stored per log. */
 const forksMax = 16
 const idBytes = 16
 
@@ -32,7 +32,7 @@ export class LogMemory {
     this.directory = directory
   }
 
-  /** Null at the first visit. Fault invalid_request: the file is damaged. */
+  /** Returns the last checkpoint; null at the first visit. Throws Fault invalid_request if the file is damaged. */
   last(key: NoteKey): ReadNote | null {
     const path = this.fileOf(key, 'checkpoint')
     const text = readTextOrNull(path)
@@ -47,7 +47,7 @@ export class LogMemory {
     })
   }
 
-  /** Keeps the larger of two trees, for another command may have seen more meanwhile. */
+  /** Keeps the larger of two trees, because another command may have stored a newer one in the meantime. */
   keep(key: NoteKey, note: Note): void {
     const seen = this.last(key)?.checkpoint.size ?? -1
     if (decodeCheckpoint(note.text).size <= seen) return
@@ -55,7 +55,7 @@ export class LogMemory {
     writeFileAtomic(this.fileOf(key, 'checkpoint'), encodeNote(note), { mode: 0o600 })
   }
 
-  /** Keeps both signed checkpoints of a fork, which prove it to everybody. Returns the file. */
+  /** Stores both signed checkpoints of a fork, which prove it to anyone. Returns the file's path. */
   keepFork(key: NoteKey, { earlier, later }: { readonly earlier: Note; readonly later: Note }): string {
     const notes = { earlier: encodeNote(earlier), later: encodeNote(later) }
     const text = `${JSON.stringify(notes, null, 2)}\n`

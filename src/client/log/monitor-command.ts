@@ -1,4 +1,4 @@
-// strongroom log monitor: every new entry of the log of any appliance. Effects: the network, and the memory of earlier
+// strongroom log monitor: shows every new entry of any appliance's log. Effects: the network, and the memory of earlier
 // visits.
 
 import { sha256 } from '../../attest/hash.ts'
@@ -74,7 +74,7 @@ async function monitor(run: Run, url: URL, given: MonitorOptions): Promise<void>
 
 type Visited = Visit & { readonly isUnreachable: boolean }
 
-/** A visit that failed is one with a problem. Faults: invalid_request. */
+/** Reports a failed visit as one with a problem. Throws Fault invalid_request. */
 async function visited(work: () => Promise<Visit>): Promise<Visited> {
   try {
     return { ...(await work()), isUnreachable: false }
@@ -115,7 +115,7 @@ function visitText({ origin, size, entries, witnesses, problems, remarks, forkFi
   return lines.map(line => `${line}\n`).join('')
 }
 
-/** The key that the log named at the first visit, for users without a key from its operator. */
+/** Returns the key that the log named at the first visit, for users without a key from its operator. */
 async function keyAtFirst(
   run: Run,
   remote: RemoteLog,

@@ -1,5 +1,5 @@
-// Follows a transparency log: every entry is fetched and hashed, so that the tree is the one that the log signs, and
-// begins with all that this user has seen of it. Effects: the network, files of the memory.
+// Follows a transparency log: fetches and hashes every entry, and so verifies that the tree matches the log's signature
+// and begins with everything that this user has seen of it. Effects: the network, files of the memory.
 
 import { verifiedSigners } from '../../attest/log/checkpoint.ts'
 import { emptyRoot, type LogHash, leafHash, logHashBytes, nodeHash } from '../../attest/log/merkle.ts'
@@ -14,7 +14,7 @@ import { type KnownLog, witnessChecks } from '../../verifier/log.ts'
 import type { LogMemory } from './memory.ts'
 import type { RemoteLog } from './remote.ts'
 
-/** New entries that one visit reads; a log that claims more is none of ours, or lies. */
+/** Limit on new entries per visit. A log that claims more is not ours, or lies. */
 const entriesMax = 1_048_576
 
 export type Visit = {
@@ -22,11 +22,11 @@ export type Visit = {
   readonly size: number
   readonly entries: readonly { readonly index: number; readonly entry: LogEntry }[]
   readonly witnesses: readonly { readonly name: string; readonly at: string }[]
-  /** Findings against the log; empty: none. */
+  /** Faults of the log; empty if there are none. */
   readonly problems: readonly string[]
-  /** Remarks that are not failures, for example that no outside witness has cosigned. */
+  /** Remarks that are not failures, for example that no external witness has cosigned. */
   readonly remarks: readonly string[]
-  /** Null if no fork was seen. */
+  /** Null if there was no fork. */
   readonly forkFile: string | null
 }
 
@@ -34,12 +34,12 @@ export type MonitorDeps = {
   readonly remote: RemoteLog
   readonly known: KnownLog
   readonly memory: LogMemory | null
-  /** From the first entry on, whatever an earlier visit has read. */
+  /** Reads from the first entry, even if an earlier visit has read it. */
   readonly all: boolean
   readonly nowMs: number
 }
 
-/** One visit. Throws LogUnreachable, Malformed: the log does not answer, or not as one. */
+/** Visits the log once. Throws LogUnreachable if it does not respond, and Malformed if its response is not a log's. */
 export async function visitLog({ remote, known, memory, all, nowMs }: MonitorDeps): Promise<Visit> {
   const { key } = known
   const { note, checkpoint } = await remote.checkpoint()
@@ -93,7 +93,7 @@ async function* newEntries(remote: RemoteLog, from: number, size: number) {
   }
 }
 
-/** Roots of the complete subtrees of a tree that grows, the largest first: enough for its root. */
+/** Roots of the complete subtrees of a growing tree, largest first. They suffice to compute its root. */
 class GrowingTree {
   size: number
   readonly #peaks: { readonly level: number; readonly hash: LogHash }[]
@@ -114,7 +114,7 @@ class GrowingTree {
     this.#peaks.push({ level, hash })
   }
 
-  /** Whether this is its size and root now. */
+  /** Reports whether the tree has this size and root. */
   has({ size, root }: { readonly size: number; readonly root: LogHash }): boolean {
     if (size !== this.size) return false
     const last = this.#peaks.at(-1)
@@ -128,7 +128,7 @@ class GrowingTree {
   }
 }
 
-/** An empty tree where there is no file, or a damaged one: all entries are read again. */
+/** Reads the stored tree. Returns an empty one if the file is missing or damaged; all entries are then read again. */
 function readTree(path: string): GrowingTree {
   const [first = '', ...lines] = (readTextOrNull(path) ?? '').trim().split('\n')
   return resultOr(() => {

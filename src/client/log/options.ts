@@ -1,5 +1,5 @@
-// The transparency log as options of `verify gateway`, `instance` and `build`, its part of their documents, and the
-// log instead of a pin. Effects: those of log/judge.ts; writes a proof on request.
+// The transparency log as options of `verify gateway`, `instance` and `build`, its part of their documents, and its use
+// instead of a pin. Effects: those of log/judge.ts; writes a proof on request.
 
 import { InvalidArgumentError, Option } from 'commander'
 import { decodeNoteKey, type NoteKey } from '../../attest/log/note.ts'
@@ -22,7 +22,7 @@ import { type AskedLog, judgeLogged, type LogJudgement } from './judge.ts'
 import { logMemory } from './memory.ts'
 import type { RemoteLogOptions } from './remote.ts'
 
-/** Options that say which log is believed, of `log monitor` as well. */
+/** Options that identify a trusted log, shared with `log monitor`. */
 export type KnownLogOptions = {
   logKey?: NoteKey
   witness?: readonly NoteKey[]
@@ -36,15 +36,15 @@ export type LogOptions = KnownLogOptions & {
   /** False with --no-log. */
   log?: RemoteLogOptions['url'] | string | false
   inLog?: boolean
-  /** With `inLog`: no witness is required. */
+  /** With `inLog`: requires no witness. */
   unwitnessed?: boolean
   saveProof?: string
 }
 
-/** An entry says when it was made by no clock but a witness's. */
+/** Default limit on a checkpoint's age. Only witnesses' clocks date an entry. */
 const ageDaysDefault = 7
 const timeoutMs = 30_000
-/** Between two looks at a log that does not show an entry yet. */
+/** Interval between two requests to a log that does not show an entry yet. */
 const waitStepMs = 1_000
 
 export function addLogOptions(command: Command): Command {
@@ -95,12 +95,12 @@ export function addKnownLogOptions(command: Command): Command {
     .option('--log-state <dir>', 'directory of the last checkpoints; default ~/.config/strongroom/logs')
 }
 
-/** The address of a log, or a path. */
+/** Parses the address of a log, or a path. */
 function logOption(text: string): URL | string {
   return /^https?:/.test(text) ? logUrlOption(text) : text
 }
 
-/** https://HOST:PORT, where a log stands below /log; or its whole address. */
+/** Parses https://HOST:PORT, with the log below /log, or the log's full address. */
 export function logUrlOption(text: string): URL {
   const url = URL.canParse(text) ? new URL(text) : null
   const isPlain = url?.protocol === 'https:' && url.username === '' && url.password === '' && url.search === ''
@@ -131,17 +131,17 @@ function keyOf(text: string, type: NoteKey['type'], otherwise: string): NoteKey 
 
 export type LogQuestion = Omit<AskedLog, 'asOf'> & {
   readonly saveProof: string | undefined
-  /** The log meets the pins of a measurement and of an allowlist. */
+  /** The log replaces the pins of a measurement and of an allowlist. */
   readonly inLog: boolean
   /** The log does so without a witness, because of --unwitnessed. */
   readonly isUnwitnessed: boolean
-  /** How long to wait for an entry that the log does not show yet; default 0. */
+  /** How long to wait for an entry that the log does not show yet. Default: 0. */
   readonly waitMs?: number
 }
 
 /**
- * Null if no log is used. An option takes precedence over the same one of client.toml. Fault invalid_request: options
- * that contradict each other.
+ * Reads the options. Null if no log is used. An option takes precedence over its default in client.toml. Throws Fault
+ * invalid_request for options that contradict each other.
  */
 export async function readLogOptions(
   run: Run,
@@ -167,11 +167,11 @@ export async function readLogOptions(
   const memory = logMemory(run.io.env, options.logState)
   const known = knownLog(logKey, options)
   const isUnwitnessed = readUnwitnessed(options, known)
-  // Beside the pins of a policy a log can only refuse, so there it needs no witness.
+  // Beside the pins of a policy, a log can only add failures, so it needs no witness.
   return { source, known: { ...known, unwitnessed: isUnwitnessed || !inLog }, memory, saveProof, inLog, isUnwitnessed }
 }
 
-/** Fault invalid_request for the first option that has no meaning without a log. */
+/** Throws Fault invalid_request for the first option that has no effect without a log. */
 function refuseStray(given: LogOptions, ofFile: LogOptions): void {
   const { inLog, unwitnessed, saveProof, logKey, witness, witnessQuorum, logAgeDays, logCa, logState } = given
   const named = { 'in-log': inLog, unwitnessed, 'save-proof': saveProof, 'log-key': logKey, witness, 'log-ca': logCa }
@@ -186,8 +186,8 @@ function refuseStray(given: LogOptions, ofFile: LogOptions): void {
 }
 
 /**
- * Reports whether the log may stand for the pins without a witness. Fault invalid_request if --in-log has neither
- * --witness nor --unwitnessed, or --unwitnessed has no meaning.
+ * Reports whether the log may replace the pins without a witness. Throws Fault invalid_request if --in-log has neither
+ * --witness nor --unwitnessed, or --unwitnessed has no effect.
  */
 function readUnwitnessed({ inLog, unwitnessed }: LogOptions, { witnesses }: KnownLog): boolean {
   const hasWitness = witnesses.length > 0
@@ -207,12 +207,12 @@ function readUnwitnessed({ inLog, unwitnessed }: LogOptions, { witnesses }: Know
   })
 }
 
-/** Without what was not given, which would hide a default. */
+/** Removes undefined options, which would hide a default. */
 function definedOf(given: LogOptions): LogOptions {
   return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
 }
 
-/** Options of a log as client.toml has them. Fault invalid_request. */
+/** Reads the log options of client.toml. Fault invalid_request. */
 function defaultLog(defaults: ClientDefaults): LogOptions & { readonly log?: URL } {
   const { log, log_key, witness, witness_quorum, log_age_days, in_log, unwitnessed, log_ca, log_state } = defaults
   return {
@@ -237,7 +237,7 @@ function ofFile<T>(field: keyof ClientDefaults, read: () => T): T {
   }
 }
 
-/** Options of `log monitor`: those of client.toml count where the log is the one that it names. */
+/** Returns the options of `log monitor`. Defaults from client.toml apply only to the log named there. */
 export async function monitorOptions(run: Run, url: URL, given: KnownLogOptions): Promise<KnownLogOptions> {
   const defaults = await loadClientDefaults(run.io.env)
   const { log, logCa = defaults.ca, ...ofFile } = defaultLog(defaults)
@@ -250,7 +250,10 @@ export function remoteOf(url: URL, caPath: string | undefined): RemoteLogOptions
   return { url, ca, timeoutMs }
 }
 
-/** Fault invalid_request: witnesses that are fewer than they seem, and limits that cannot be met. */
+/**
+ * Builds the trusted log. Throws Fault invalid_request for witnesses that are not independent, and for limits that
+ * cannot be met.
+ */
 export function knownLog(key: NoteKey, options: KnownLogOptions): KnownLog {
   const { witness = [], witnessQuorum = 1, logAgeDays = ageDaysDefault } = options
   const limits = { 'witness-quorum': options.witnessQuorum, 'log-age-days': options.logAgeDays }
@@ -279,7 +282,7 @@ export function knownLog(key: NoteKey, options: KnownLogOptions): KnownLog {
   return { key, witnesses: witness, quorum: witness.length === 0 ? 0 : witnessQuorum, ageMsMax: logAgeDays * dayMs }
 }
 
-/** With --in-log these pins are the log's to meet. */
+/** With --in-log, removes the pins that the log replaces. */
 export function loggedPins<Options extends PinOptions>(options: Options, log: LogQuestion | null): Options {
   return log?.inLog === true ? { ...options, anyMeasurement: true, anyAllowlist: true } : options
 }
@@ -306,7 +309,7 @@ export async function askLog(
   return judged
 }
 
-/** The checks of a verdict and those of the log; marks requirements that the log satisfies instead of a pin. */
+/** Adds the log's checks to those of a verdict, and marks requirements that the log satisfies instead of a pin. */
 export function withLog(checks: readonly Check[], judged: LogJudgement | null, log: LogQuestion | null): Check[] {
   if (judged === null || log === null) return [...checks]
   const names = LOGGED_PINS.map(pinCheckName)
@@ -325,7 +328,7 @@ export function withLog(checks: readonly Check[], judged: LogJudgement | null, l
 
 const LOGGED_PINS: readonly Pin[] = ['measurement', 'allowlist']
 
-/** `log` of the document; absent where none was asked. */
+/** Returns `log` of the document; empty if no log was used. */
 export function logDocument(judged: LogJudgement | null) {
   if (judged === null) return {}
   const { place, forkFile } = judged

@@ -1,5 +1,5 @@
-// A transparency log as others serve it: checkpoint, proofs and entries over HTTPS. Effects: the network. Nothing that
-// comes is believed here; sizes and counts are bounded before anything is asked for.
+// A transparency log over HTTPS: checkpoint, proofs and entries. Effects: the network. It trusts no response, and
+// limits sizes and counts before each request.
 
 import { type Checkpoint, decodeCheckpoint } from '../../attest/log/checkpoint.ts'
 import { consistencyProof, type LogHash, logHashBytes, nodeHash } from '../../attest/log/merkle.ts'
@@ -19,12 +19,12 @@ export type RemoteLogOptions = {
   readonly timeoutMs: number
 }
 
-/** The log does not answer, or not with what was asked for. */
+/** The log does not respond, or not with what was requested. */
 export class LogUnreachable extends Error {}
 
 export type ReadNote = { readonly note: Note; readonly checkpoint: Checkpoint }
 
-/** Two bytes of length before each. */
+/** Each entry is preceded by two bytes of length. */
 const bundleBytesMax = tileHashes * (2 + logEntryBytesMax)
 /** More than any proof needs. */
 const proofTilesMax = 32
@@ -37,24 +37,24 @@ export class RemoteLog {
     this.#options = options
   }
 
-  /** Throws LogUnreachable, Malformed. */
+  /** Fetches the newest checkpoint. Throws LogUnreachable, Malformed. */
   async checkpoint(): Promise<ReadNote> {
     const note = decodeNote(await this.#required('checkpoint', noteBytesMax))
     return { note, checkpoint: decodeCheckpoint(note.text) }
   }
 
-  /** Null if the log does not have an entry with this leaf hash. Throws as above. */
+  /** Fetches a proof. Null if the log has no entry with this leaf hash. Throws LogUnreachable, Malformed. */
   async proof(leaf: LogHash): Promise<{ readonly proof: LogProof; readonly bytes: Uint8Array } | null> {
     const bytes = await this.#get(`proof/${toHex(leaf)}`, logProofBytesMax)
     return bytes === null ? null : { proof: decodeLogProof(bytes), bytes }
   }
 
-  /** The log's own word for its key. Throws LogUnreachable. */
+  /** Fetches the key that the log claims to have. Throws LogUnreachable. */
   async key(): Promise<string> {
     return fromUtf8(await this.#required('key', keyBytesMax)).trim()
   }
 
-  /** That a tree of `size` begins with one of `oldSize`, from its tiles. Throws as above. */
+  /** Proves from tiles that a tree of `size` begins with one of `oldSize`. Throws LogUnreachable, Malformed. */
   async consistency(oldSize: number, size: number): Promise<LogHash[]> {
     for (let asked = 0; asked <= proofTilesMax; asked += 1) {
       const missing: Tile[] = []
@@ -69,14 +69,14 @@ export class RemoteLog {
     throw new LogUnreachable('the proof would take more tiles than any needs')
   }
 
-  /** Entries of one bundle of a tree of `size`. Throws as above. */
+  /** Fetches the entries of one bundle of a tree of `size`. Throws LogUnreachable, Malformed. */
   async bundle(index: number, size: number): Promise<Uint8Array[]> {
     const width = tileWidth(size, { level: 'entries', index })
     const path = tilePath({ level: 'entries', index, width })
     return decodeEntries(await this.#required(path, bundleBytesMax), width)
   }
 
-  /** A hash from the tiles that are there, else zeros, and the tile that is missing. */
+  /** Returns a hash from cached tiles; otherwise zeros, and adds the missing tile. */
   #hash(of: { readonly level: number; readonly index: number; readonly size: number }, missing: Tile[]): LogHash {
     const [tileLevel, above] = [Math.floor(of.level / tileLevels), of.level % tileLevels]
     const first = of.index * 2 ** above

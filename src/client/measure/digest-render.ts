@@ -1,4 +1,4 @@
-// A launch digest for people and for programs, and its comparison with the expected one. Pure.
+// Formats a launch digest for people and for programs, and compares it with the expected one. Pure.
 
 import type { LaunchPart } from '../../attest/launch/digest.ts'
 import { type Check, check } from '../../attest/verdict.ts'
@@ -7,12 +7,12 @@ import { fields, hexNumber, type Paint } from '../../terminal/render.ts'
 
 export type ShownDigest = {
   readonly digest: Uint8Array
-  /** Which loader's order was followed. Loaders differ, so that a digest means something only together with it. */
+  /** The loader whose order was followed. Loaders differ, so a digest is meaningful only with its profile. */
   readonly profile: string
   readonly parts: readonly LaunchPart[]
 }
 
-/** Null when no digest is expected. */
+/** Compares a digest with the expected one; null if none is expected. */
 export function digestCheck(digest: Uint8Array, expected: Uint8Array | undefined): Check | null {
   if (expected === undefined) return null
   const found = toHex(digest)

@@ -1,4 +1,5 @@
-// An IGVM file for people and for programs: what it holds, what it measures, and what it commits to. Pure.
+// Formats an IGVM file for people and for programs: its contents, its measurement, and the hashes that it commits to.
+// Pure.
 
 import type { IgvmDescription, IgvmDigestOrReason } from '../../attest/igvm/describe.ts'
 import { policyNames } from '../../attest/report/bits.ts'
@@ -9,14 +10,14 @@ import { bytesText, dash, fields, hexNumber, type Paint } from '../../terminal/r
 import { nativeSha256 } from './native.ts'
 
 type IgvmFile = {
-  /** Null if it was not written. */
+  /** Path of the file; null if it was not written. */
   readonly file: string | null
   readonly bytes: Uint8Array
   readonly digest: Uint8Array
   readonly profile: string
 }
 
-/** A file that was made. */
+/** Formats a file that was built. */
 export function shownFile({ file, bytes, digest, profile }: IgvmFile, paint: Paint) {
   const written = file === null ? {} : { file }
   const digests = { sha256: toHex(nativeSha256(bytes)), profile, digest: toHex(digest) }
@@ -87,7 +88,7 @@ function sharedText(count: number): string {
   return count === 0 ? 'none' : `${count}: the host sees them and may change them; no digest covers them`
 }
 
-/** Whether the committed hashes decide what boots. */
+/** Returns the check that the committed hashes decide what boots. */
 function layoutOf({ checks }: IgvmDescription): Check {
   return present(
     checks.find(({ name }) => name === 'igvm-layout'),

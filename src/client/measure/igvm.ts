@@ -1,4 +1,4 @@
-// strongroom igvm: builds and shows IGVM files, without daemon, configuration or root. Effects: the named files.
+// strongroom igvm: builds and shows IGVM files, without a daemon, configuration or root. Effects: the named files.
 
 import { Option } from 'commander'
 import { buildIgvm, type IgvmBuild } from '../../attest/igvm/build.ts'
@@ -108,7 +108,7 @@ function addShow(igvm: Command): void {
     })
 }
 
-/** Each of the three may be compared alone. */
+/** Returns the files to compare with. Each of the three may be given alone. */
 function expectationOf({ kernel, initrd, cmdline }: BootOptions): IgvmExpectation | 'any' {
   if (kernel === undefined && initrd === undefined && cmdline === undefined) return 'any'
   return {

@@ -48,7 +48,7 @@ export function parseLaunchInputs(json: unknown): LaunchInputs {
   throw new Malformed(result.problem)
 }
 
-/** The processors that the document names. */
+/** Returns the processors of the document. */
 export function cpusOf({ vcpus, vcpu_type, guest_features }: LaunchInputs): CpuOptions {
   return {
     ...(vcpus === undefined ? {} : { vcpus }),
@@ -57,7 +57,7 @@ export function cpusOf({ vcpus, vcpu_type, guest_features }: LaunchInputs): CpuO
   }
 }
 
-/** Everything except the processors. */
+/** Returns everything except the processors. */
 export function launchOf({
   measurement_doc: doc,
 }: LaunchInputs): Pick<PrecomputedLaunch, 'firmwareDigest' | 'metadata' | 'kernelHashes'> {

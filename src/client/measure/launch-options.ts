@@ -1,4 +1,4 @@
-// Options that say what is launched, shared by the commands that measure and build. Effects: reads the named files.
+// Options that describe a launch, shared by the commands that measure and build. Effects: reads the named files.
 
 import { InvalidArgumentError } from 'commander'
 import { vcpuCountMax } from '../../attest/launch/digest.ts'
@@ -16,7 +16,7 @@ export const initrdBytesMax = 1024 * MIB
 
 export type BootOptions = { kernel?: string; initrd?: string; cmdline?: string }
 export type CpuOptions = { vcpus?: number; vcpuType?: string | number; features?: bigint }
-/** A launch needs all three. */
+/** The processor options of a launch, all of them required. */
 export type Cpus = Required<CpuOptions>
 
 export function addBootOptions(command: Command): Command {
@@ -41,7 +41,7 @@ export function requiredCpus({ vcpus, vcpuType, features }: CpuOptions): Cpus {
   }
 }
 
-/** Null when no kernel is named. */
+/** Reads the files; null if no kernel is given. */
 export function readBootFiles({ kernel, initrd, cmdline }: BootOptions): BootFiles | null {
   if (kernel === undefined) {
     const param = initrd !== undefined ? 'initrd' : cmdline !== undefined ? 'cmdline' : null
@@ -56,7 +56,7 @@ export function readBootFiles({ kernel, initrd, cmdline }: BootOptions): BootFil
   }
 }
 
-/** SHA-256 of each, as they stand in the firmware's table; null when no kernel is named. */
+/** Returns SHA-256 of each file, as in the firmware's table; null if no kernel is given. */
 export async function readKernelHashes(options: BootOptions) {
   const files = readBootFiles(options)
   return files === null ? null : await readingInput('', () => kernelHashesOf(files, nativeSha256))

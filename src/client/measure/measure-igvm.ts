@@ -1,4 +1,5 @@
-// strongroom measure igvm: the launch digest of an IGVM file, or an image's file made again. Effects: the named files.
+// strongroom measure igvm: the launch digest of an IGVM file, or of a rebuilt file of an image. Effects: the named
+// files.
 
 import { join } from 'node:path'
 import { Option } from 'commander'
@@ -24,7 +25,7 @@ import { firmwareBytesMax, initrdBytesMax, kernelBytesMax } from './launch-optio
 import { nativeSha256, nativeSha384 } from './native.ts'
 import { showCompared, showDigest } from './show-digest.ts'
 
-/** As many as launch documents have. */
+/** The limit in launch documents. */
 const vcpusMax = 255
 const manifestBytesMax = MIB
 const cmdlineBytesMax = 65_536
@@ -112,7 +113,7 @@ async function measureImage(run: Run, directory: string, file: string | undefine
 
 type Rebuilt = { readonly bytes: Uint8Array; readonly checks: readonly Check[]; readonly expected: Uint8Array | null }
 
-/** The file of an image, its parts compared with the manifest: a stranger needs no root for it. */
+/** Rebuilds an image's file, comparing its parts with the manifest. Needs no root. */
 async function rebuild(
   directory: string,
   { vcpus, vcpuType }: { readonly vcpus: number; readonly vcpuType: string },

@@ -76,7 +76,7 @@ async function measureFiles(options: OvmfOptions): Promise<Measured> {
   return { digest, expected: options.expect }
 }
 
-/** Options of the command line override the document. */
+/** Measures a document. Options of the command line override it. */
 async function measureInputs(options: OvmfOptions): Promise<Measured> {
   const path = required('inputs', options.inputs)
   for (const param of ['firmware', 'kernel', 'initrd', 'cmdline'] as const) {

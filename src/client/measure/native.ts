@@ -1,22 +1,25 @@
-// The runtime's fast hashes, and reads of any part of a disk image, for the attestation library. Effects: one file.
+// The runtime's native hashes, and random access to a disk image, for the attestation library. Effects: one file.
 
 import { type FileHandle, open } from 'node:fs/promises'
 import type { Hash } from '../../attest/hash.ts'
 import type { ByteSource } from '../../attest/verity/root.ts'
 import { inputFault, unreadable, wrongFileRemedy } from '../../terminal/input-file.ts'
 
-/** In place of the library's own, which are written in JavaScript. */
+/** Replace the library's own hashes, which are written in JavaScript. */
 export const nativeSha256: Hash = bytes => new Uint8Array(Bun.CryptoHasher.hash('sha256', bytes))
 export const nativeSha384: Hash = bytes => new Uint8Array(Bun.CryptoHasher.hash('sha384', bytes))
 const nativeSha512: Hash = bytes => new Uint8Array(Bun.CryptoHasher.hash('sha512', bytes))
 export const nativeHashes = { sha256: nativeSha256, sha384: nativeSha384, sha512: nativeSha512 } as const
 
-/** 4 TiB: more than any image has. It limits how long a huge sparse file can keep the command busy. */
+/** 4 TiB: larger than any image. Limits how long a huge sparse file can keep the command busy. */
 export const imageBytesMax = 2 ** 42
 
 export type ImageSource = ByteSource & AsyncDisposable
 
-/** Regular files only: pipes have no offsets, devices state no size. Throws InputFault, also from `read`. */
+/**
+ * Opens an image. Accepts only regular files: pipes have no offsets, and devices report no size. Throws InputFault,
+ * also from `read`.
+ */
 export async function openImage(input: { path: string; param: string }): Promise<ImageSource> {
   let file: FileHandle
   try {
@@ -47,7 +50,7 @@ export async function openImage(input: { path: string; param: string }): Promise
   }
 }
 
-/** Shorter than `length` only at the end of the file. One read(2) may give less than was asked for. */
+/** Returns fewer than `length` bytes only at the end of the file. A single read(2) may return fewer. */
 async function readAt(file: FileHandle, offset: number, length: number): Promise<Uint8Array> {
   const bytes = new Uint8Array(length)
   let done = 0

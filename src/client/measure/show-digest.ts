@@ -1,4 +1,4 @@
-// Prints what was measured, compared with what is expected. Effects: output, exit code.
+// Prints a measurement, compared with the expected one. Effects: output, exit code.
 
 import { type Check, verdict } from '../../attest/verdict.ts'
 import type { Run } from '../../terminal/command.ts'
@@ -12,7 +12,7 @@ export async function showDigest(run: Run, digest: ShownDigest, expected: Uint8A
   await showCompared(run, shown, matched === null ? null : [matched])
 }
 
-/** `checks`: null when nothing is expected. */
+/** Prints the result. `checks` is null if nothing is expected. */
 export async function showCompared(
   run: Run,
   { document, text }: { readonly document: object; readonly text: string },

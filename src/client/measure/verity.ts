@@ -60,7 +60,7 @@ export function addVerity(program: Command): void {
     })
 }
 
-/** Null when the image's superblock has them. */
+/** Returns the parameters from options; null to use the image's superblock. */
 function parametersOf(options: RootOptions): VerityParameters | null {
   const { hashOffset, dataBlocks, dataBlockSize, hashBlockSize, salt } = options
   const isExplicit = [dataBlocks, dataBlockSize, hashBlockSize, salt].some(item => item !== undefined)

@@ -1,4 +1,4 @@
-// strongroom show quote: every field of a TDX quote. Nothing is verified. Effects: reads the file.
+// strongroom show quote: prints every field of a TDX quote. Verifies nothing. Effects: reads the file.
 
 import type { TdxQuote } from '../../attest/tdx/quote.ts'
 import type { Command } from '../../terminal/command.ts'

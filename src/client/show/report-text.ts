@@ -1,4 +1,4 @@
-// Every field of an SNP report for people. Pure. Nothing here has been verified.
+// Formats every field of an SNP report for people. Pure. Verifies nothing.
 
 import { cpuidText, type Product } from '../../attest/amd/product.ts'
 import { tcbComponentsOf } from '../../attest/amd/tcb.ts'
@@ -12,12 +12,12 @@ import { reportDocument } from '../verdict/report-document.ts'
 
 export type ShownReport = {
   readonly form: FoundReport['form']
-  /** Around it, in words; null means nothing. */
+  /** Container of the report, in words; null if there is none. */
   readonly container: string | null
   readonly report: SnpReport
   /** Null if unknown. */
   readonly product: Product | null
-  /** Without addresses where the report's product or TCB is not known. */
+  /** Addresses of the report's collateral, or why there are none: its product or TCB is unknown. */
   readonly kds: KdsUrls | { readonly reason: string }
 }
 
@@ -65,7 +65,7 @@ function identityRows(report: SnpReport): Row[] {
   ]
 }
 
-/** VMPL of a report that the host asked for. */
+/** VMPL of a report requested by the host. */
 const hostVmpl = 0xffff_ffff
 
 function launchRows(report: SnpReport, { policy }: Document): Row[] {
@@ -111,13 +111,13 @@ function reservedText({ offset, bytes }: Document['reserved'][number]): string {
 
 type ShownBits = { readonly value: string; readonly set: readonly string[]; readonly unknown: readonly number[] }
 
-/** `0x3: smt, tsme`, and numbers of bits without a name. */
+/** Formats `0x3: smt, tsme`, with the numbers of bits without a name. */
 function bitsText({ value, set, unknown }: ShownBits): string {
   const names = [...set, ...unknown.map(bit => `bit ${bit}`)]
   return `${value}: ${names.length === 0 ? 'no bit is set' : names.join(', ')}`
 }
 
-/** 64 bytes on two lines. */
+/** Formats 64 bytes on two lines. */
 function halves(bytes: Uint8Array): string {
   return `${toHex(bytes.subarray(0, 32))}\n${toHex(bytes.subarray(32))}`
 }
@@ -126,7 +126,7 @@ function orZeros(bytes: Uint8Array, meaning: string): string {
   return isZero(bytes) ? `${zeros} (${meaning})` : toHex(bytes)
 }
 
-/** Components by the product's layout; a TCB of another layout has none. */
+/** Formats components in the product's layout. A TCB of another layout has none. */
 function tcbTable({ tcb }: Document, product: Product | null, paint: Paint): string {
   const components = product === null ? [] : tcbComponentsOf(product)
   const rows = Object.entries(tcb).map(([name, found]) => {

@@ -1,4 +1,4 @@
-// strongroom show report: every field of an SNP report. Nothing is verified. Effects: reads the file.
+// strongroom show report: prints every field of an SNP report. Verifies nothing. Effects: reads the file.
 
 import { Option } from 'commander'
 import { PRODUCTS, type Product } from '../../attest/amd/product.ts'
@@ -31,7 +31,7 @@ export function addShowReport(show: Command): void {
     })
 }
 
-/** Throws Malformed. A product that is not known leaves TCBs as numbers, and the report without addresses. */
+/** Reads a report. Throws Malformed. Without a known product, TCBs stay numbers, and there are no addresses. */
 async function shownReport(bytes: Uint8Array, named: Product | null): Promise<ShownReport> {
   const evidence = await readEvidence(bytes)
   const found = findReport(evidence.report)
@@ -46,7 +46,7 @@ function kdsOf(report: SnpReport, named: Product | null): KdsUrls | { readonly r
   return urls.ok ? urls.value : { reason: urls.reason }
 }
 
-/** `verified` is always false: the text for people begins with the same. */
+/** Returns the document. `verified` is always false, as in the first line of the text for people. */
 function shownDocument({ form, container, report, product, kds }: ShownReport) {
   return {
     verified: false,

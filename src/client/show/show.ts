@@ -1,4 +1,4 @@
-// strongroom show: what files say, unverified. Needs no daemon, network or root.
+// strongroom show: prints the contents of files, unverified. Needs no daemon, network or root.
 
 import type { Command } from '../../terminal/command.ts'
 import { addShowQuote } from './quote.ts'

@@ -1,4 +1,4 @@
-// Files of the client's own that a source should not hold: keys, and results of builds. Effects: reads files, runs git.
+// The client's own files that a source should not contain: keys, and results of builds. Effects: reads files, runs git.
 
 import { lstatSync, readFileSync } from 'node:fs'
 import { join, relative, resolve } from 'node:path'
@@ -8,7 +8,7 @@ import { InputFault } from '../../terminal/exit.ts'
 import { oneLine } from '../../terminal/render.ts'
 import { resultsDirectory } from './source-files.ts'
 
-/** Fault invalid_request: one of the files is an API key, as `key new --key-file` writes it. */
+/** Throws Fault invalid_request if one of the files is an API key, as written by `key new --key-file`. */
 export function refuseKeys(directory: string, paths: readonly string[]): void {
   const key = paths.find(path => {
     const stat = lstatSync(join(directory, path), { throwIfNoEntry: false })
@@ -22,7 +22,9 @@ export function refuseKeys(directory: string, paths: readonly string[]): void {
   })
 }
 
-/** True if later builds of the directory, and `verify build --source`, would take the results for its source. */
+/**
+ * Reports whether later builds of the directory, and `verify build --source`, would treat the results as its source.
+ */
 export function takesResults(directory: string, output: string): boolean {
   const path = relative(resolve(directory), resolve(output))
   if (path.startsWith('../') || path === '..') return false
@@ -31,6 +33,6 @@ export function takesResults(directory: string, output: string): boolean {
   if ([resultsDirectory, 'target', 'result'].includes(top)) return false
   const env = { ...plainEnv, PATH: process.env.PATH ?? plainEnv.PATH, HOME: process.env.HOME ?? '/' }
   if (Bun.which('git') === null) return true
-  // 0: ignored. 1: not ignored. 128: no repository.
+  // Exit codes: 0 ignored, 1 not ignored, 128 no repository.
   return Bun.spawnSync(['git', '-C', directory, 'check-ignore', '--quiet', '--', path], { env }).exitCode !== 0
 }

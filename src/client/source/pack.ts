@@ -1,5 +1,5 @@
-// Packs source files as a tar.gz, the same bytes for the same files: sorted names, fixed time and owner; ustar and pax.
-// Effects: reads files.
+// Packs source files as a tar.gz, reproducibly: sorted names, fixed time and owner; ustar and pax. Effects: reads
+// files.
 
 import { closeSync, fstatSync, lstatSync, openSync, readlinkSync, readSync } from 'node:fs'
 import { join } from 'node:path'
@@ -10,12 +10,12 @@ import { encodePax, type NewUstarHeader, type TarEntry, USTAR, writeTar } from '
 import { InputFault } from '../../terminal/exit.ts'
 import { bytesText } from '../../terminal/render.ts'
 
-/** 1980-01-01: what every archive format can say. */
+/** 1980-01-01, which every archive format can represent. */
 const mtimeSeconds = 315_532_800
 
 export type Packed = { readonly bytes: Uint8Array; readonly fileCount: number }
 
-/** Fault invalid_request: it comes out larger than `bytesMax`, or a file cannot be read. */
+/** Packs files. Throws Fault invalid_request if the result is larger than `bytesMax`, or a file is unreadable. */
 export async function packSource(directory: string, paths: readonly string[], bytesMax: number): Promise<Packed> {
   const parts: Uint8Array[] = []
   let sizeBytes = 0
@@ -77,7 +77,7 @@ type Header = {
   readonly target: string
 }
 
-/** The entry, after a pax record of names that its header cannot hold. */
+/** Yields the entry, preceded by a pax record if its header cannot hold the names. */
 function* withNames(header: Header, content: Iterable<Uint8Array>): Generator<TarEntry> {
   const records = Buffer.concat([...paxOf('path', header.path), ...paxOf('linkpath', header.target)])
   if (records.length > 0) {
@@ -89,7 +89,7 @@ function* withNames(header: Header, content: Iterable<Uint8Array>): Generator<Ta
 
 const nameBytesMax = USTAR.name[1]
 
-/** A record where the name has no place in the header, or is not of ASCII. */
+/** Returns a record if the name does not fit the header, or is not ASCII. */
 function paxOf(key: string, value: string): Uint8Array[] {
   if (Buffer.byteLength(value) <= nameBytesMax && /^[\x20-\x7e]*$/.test(value)) return []
   return [encodePax(key, value)]
@@ -100,7 +100,7 @@ function fieldsOf({ path, type, mode, sizeBytes, target }: Header): NewUstarHead
   return { ...names, type, mode, sizeBytes, mtimeSeconds }
 }
 
-/** The part of a name that fits the header; a pax record beside it holds the whole. */
+/** Returns the part of a name that fits the header; a pax record contains the full name. */
 function cut(text: string): string {
   const bytes = new Uint8Array(nameBytesMax)
   const { written } = new TextEncoder().encodeInto(text, bytes)

@@ -1,4 +1,5 @@
-// The source files of a directory: those that git would take, without build output. Effects: reads files, runs git.
+// Lists the source files of a directory: those that git would add, without build output. Effects: reads files, runs
+// git.
 
 import { existsSync, lstatSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -9,7 +10,7 @@ import { InputFault } from '../../terminal/exit.ts'
 import { oneLine } from '../../terminal/render.ts'
 
 export type SourceFiles = {
-  /** Relative to the directory, sorted by their bytes; files and symbolic links. */
+  /** Files and symbolic links, relative to the directory and sorted by their bytes. */
   readonly paths: readonly string[]
   /** Remarks on files that were left out, most important first. */
   readonly leftOut: readonly string[]
@@ -18,17 +19,17 @@ export type SourceFiles = {
 const outputBytesMax = 64 * 1024 * 1024
 const timeoutMs = 60_000
 const filesMax = 200_000
-/** Submodules within submodules. */
+/** Limit on nested submodules. */
 const depthMax = 8
 /** Default directory for the results of `build submit`. */
 export const resultsDirectory = 'strongroom-out'
-/** Outputs of cargo, of nix and of `build submit`, at the top of a source. */
+/** Outputs of cargo, nix and `build submit`, at the top of a source. */
 const OUTPUTS = ['target', 'result', resultsDirectory]
 
 /**
- * Lists what git would take, with the files of initialised submodules, and the files and directories
- * of `include`, which git ignores. Faults: invalid_request: there are no files, or too many; a path
- * of `include` is not below the directory.
+ * Lists the files that git would add, files of initialised submodules, and the ignored files and directories of
+ * `include`. Throws Fault invalid_request if there are no files or too many, or a path of `include` is not below the
+ * directory.
  */
 export async function listSource(directory: string, include: readonly string[] = []): Promise<SourceFiles> {
   const found = (await listByGit(directory)) ?? {
@@ -57,7 +58,7 @@ export async function listSource(directory: string, include: readonly string[] =
   return { paths: sorted, leftOut: [...leftOut, found.remark] }
 }
 
-/** Returns the files that one --include names. Fault invalid_request. */
+/** Returns the files of one --include. Fault invalid_request. */
 function includedFiles(directory: string, named: string): string[] {
   const path = normalize(named).replace(/\/$/, '')
   const isBelow = !/^(?:\/|\.\.(?:\/|$)|\.$)/.test(path) && !path.split('/').includes('.git')
@@ -73,7 +74,10 @@ function includedFiles(directory: string, named: string): string[] {
 
 type SourceList = { readonly paths: readonly string[]; readonly remark: string }
 
-/** Null without git. Outside a work tree an empty repository lists the files, so that .gitignore counts. */
+/**
+ * Lists files with git; null without git. Outside of a work tree, an empty repository lists them, so that .gitignore
+ * applies.
+ */
 async function listByGit(directory: string, depth = 0): Promise<SourceList | null> {
   const flags = ['--cached', '--others', '--exclude-standard', '-z', '--', '.']
   const remark = 'what .gitignore names'
@@ -96,7 +100,7 @@ async function listByGit(directory: string, depth = 0): Promise<SourceList | nul
   }
 }
 
-/** Replaces each repository within the directory by its files: git lists it as one entry. */
+/** Replaces each nested repository by its files, because git lists it as one entry. */
 async function withSubmodules(directory: string, listed: readonly string[], depth: number): Promise<string[]> {
   const paths: string[] = []
   for (const path of listed) {
@@ -118,7 +122,7 @@ async function git(args: readonly string[]): Promise<string[]> {
   return stdout.split('\0').filter(path => path !== '')
 }
 
-/** Files below `top` of the directory, relative to the directory. */
+/** Returns the files below `top`, relative to the directory. */
 function walk(directory: string, top: string): string[] {
   const paths: string[] = []
   const pending = [top]
@@ -132,7 +136,7 @@ function walk(directory: string, top: string): string[] {
   return paths
 }
 
-/** False for deleted files that git still lists, for sockets and the like, and for submodules without files. */
+/** Returns false for deleted files that git still lists, for sockets and the like, and for submodules without files. */
 function isSource(path: string): boolean {
   const stat = lstatSync(path, { throwIfNoEntry: false })
   return stat !== undefined && (stat.isFile() || stat.isSymbolicLink())

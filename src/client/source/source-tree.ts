@@ -1,4 +1,4 @@
-// Git's tree id of a source, by the code that the build VM runs, over the archive that it gets. Effects: reads the
+// Computes git's tree id of a source with the build VM's code, over the archive that it receives. Effects: reads the
 // source; writes its files into a temporary directory, and removes them.
 
 import { mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs'
@@ -12,7 +12,7 @@ import type { AskedSource } from '../../verifier/build/question.ts'
 import { type Packed, packSource } from './pack.ts'
 import { listSource, type SourceFiles } from './source-files.ts'
 
-/** Larger sources are for git, or for a service that says so itself. */
+/** Larger sources need git, or a service that states a higher limit. */
 const archiveBytesMax = 1024 * MIB
 const unpackedBytesMax = 8 * 1024 * MIB
 const entriesMax = 400_000
@@ -24,12 +24,12 @@ export type PackedSource = Packed & {
   readonly leftOut: readonly string[]
 }
 
-/** Packs a directory, with the ignored files that `include` names. Faults: invalid_request. */
+/** Packs a directory, with the ignored files of `include`. Fault invalid_request. */
 export async function packDirectory(directory: string, include: readonly string[] = []): Promise<PackedSource> {
   return await packFiles(directory, await listSource(directory, include))
 }
 
-/** Packs these files of a directory. Faults: invalid_request. */
+/** Packs these files of a directory. Fault invalid_request. */
 export async function packFiles(directory: string, { paths, leftOut }: SourceFiles): Promise<PackedSource> {
   return { ...(await packSource(directory, paths, archiveBytesMax)), leftOut }
 }
@@ -39,13 +39,13 @@ export function isArchiveFile(path: string): boolean {
   return statSync(path, { throwIfNoEntry: false })?.isFile() === true
 }
 
-/** Reads an archive. Fault invalid_request: it is unreadable, or larger than a service may take. */
+/** Reads an archive. Throws Fault invalid_request if it is unreadable, or larger than any service accepts. */
 export function readArchive(path: string): Uint8Array {
   return readInput({ path, param: 'source', bytesMax: archiveBytesMax })
 }
 
 /**
- * Returns the tree id of a directory, packed as `build submit` packs it with this `include`, or of an archive file, and
+ * Returns the tree id of a directory, packed like `build submit` with this `include`, or of an archive file, and
  * remarks on what it left out. Fault invalid_request.
  */
 export async function treeOf(
@@ -69,7 +69,7 @@ export async function treeOf(
   })
 }
 
-/** Fault invalid_request if a path is included: only a directory has files to leave out. */
+/** Throws Fault invalid_request if a path is included: only a directory has files to leave out. */
 export function refuseInclude(include: readonly string[]): void {
   if (include.length === 0) return
   throw new InputFault('--include is for a directory', {
@@ -78,11 +78,11 @@ export function refuseInclude(include: readonly string[]): void {
   })
 }
 
-/** An archive in memory, unpacked as the build VM unpacks it. */
+/** An archive in memory, unpacked like in the build VM. */
 export type UnpackedSource = {
   readonly tree: SourceTreeIds
   readonly fileCount: number
-  /** Remarks on entries that the build VM leaves out. */
+  /** Remarks on entries that the build VM skips. */
   readonly leftOut: readonly string[]
   /** Paths of Git LFS pointers. */
   readonly lfsPointers: readonly string[]
@@ -97,7 +97,7 @@ export async function treeOfPacked(
   return (await unpackPacked(bytes, param, projectDir)).tree
 }
 
-/** Unpacks an archive and removes its files. Fault invalid_request: no service would take it. */
+/** Unpacks an archive and removes its files. Throws Fault invalid_request if no service would accept it. */
 export async function unpackPacked(
   bytes: Uint8Array,
   param: string,

@@ -7,7 +7,7 @@ import type { TdxQuote } from '../../attest/tdx/quote.ts'
 import { commonNameOf } from '../../attest/x509/certificate.ts'
 import { toHex } from '../../base/bytes.ts'
 
-/** By the member of the collateral; the chain of signed JSON is a header of its answer. */
+/** A member of the collateral and its address. `chain`: the response header with the chain of signed JSON, or null. */
 export type CollateralUrl = { readonly member: string; readonly url: string; readonly chain: string | null }
 
 const service = 'https://api.trustedservices.intel.com'

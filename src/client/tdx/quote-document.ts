@@ -1,5 +1,5 @@
-// A TDX quote for --json: bytes in hexadecimal, bit fields as number and names, every field that the attestation key
-// signs. Pure. Decides nothing about trust.
+// A TDX quote for --json: bytes in hexadecimal, bit fields as number and names, and every field that the attestation
+// key signs. Pure. Decides nothing about trust.
 
 import { namedBits } from '../../attest/report/bits.ts'
 import type { TdxQuote } from '../../attest/tdx/quote.ts'

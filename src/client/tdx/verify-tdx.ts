@@ -1,4 +1,4 @@
-// strongroom verify tdx: a saved TDX quote against its collateral and a policy, offline. Effects: reads files.
+// strongroom verify tdx: verifies a saved TDX quote with its collateral and a policy, offline. Effects: reads files.
 
 import { BUNDLE_LIMITS } from '../../attest/encoding/pem.ts'
 import { decodeAnchor, INTEL_ROOT, type TdxRoot } from '../../attest/tdx/chain.ts'
@@ -123,7 +123,7 @@ async function readTdxPolicy(path: string | undefined): Promise<TdxPolicy> {
   return await readingInput(`--policy ${path}`, () => parseTdxPolicy(document))
 }
 
-/** As the pins of a report: a policy that names another value is refused rather than overruled. */
+/** Adds the report data, as for an SNP report. If the policy has another value, throws instead of overriding it. */
 function withReportData(policy: TdxPolicy, { reportData, policy: file }: TdxOptions): TdxPolicy {
   if (reportData === undefined) return policy
   if (policy.reportData === 'any') return { ...policy, reportData }
@@ -141,7 +141,7 @@ async function readTdxRoot(path: string | undefined): Promise<TdxRoot> {
   return root
 }
 
-/** Without a measurement any rented TD would pass. */
+/** Requires a measurement: otherwise any rented TD would pass. */
 function measurementPin({ mrTds }: TdxPolicy, { anyMeasurement }: TdxOptions): Check {
   const name = pinCheckName('measurement')
   if (mrTds !== 'any') return pass(name, `${mrTds.length} MRTD, named in the policy`)
@@ -151,8 +151,8 @@ function measurementPin({ mrTds }: TdxPolicy, { anyMeasurement }: TdxOptions): C
 }
 
 /**
- * MRTD measures the firmware, which a cloud gives to every TD. The firmware measures the loader or the kernel into
- * RTMR 1; command line and initrd follow in RTMR 2.
+ * Requires RTMRs. MRTD only measures the firmware, which a cloud gives to every TD. The firmware measures the loader or
+ * the kernel into RTMR 1; command line and initrd follow in RTMR 2.
  */
 function rtmrPin(policy: TdxPolicy, { anyMeasurement, anyRtmr }: TdxOptions): Check {
   const name = rtmrPinName

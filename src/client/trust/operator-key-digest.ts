@@ -1,4 +1,4 @@
-// The operator key that a relying party expects, as an option names it. Effects: reads a file.
+// Reads the operator key that a relying party expects, from an option. Effects: reads a file.
 
 import { BUNDLE_LIMITS, derBlocks } from '../../attest/encoding/pem.ts'
 import { webBytes } from '../../attest/hash.ts'
@@ -8,10 +8,10 @@ import { present } from '../../base/assert.ts'
 import { fromHex } from '../../base/bytes.ts'
 import { inputFault, readInput, readingInput } from '../../terminal/input-file.ts'
 
-/** SHA-384. */
+/** Length of SHA-384. */
 const idKeyDigestBytes = 48
 
-/** From the digest itself, or from the public key in a PEM file. Fault invalid_request. */
+/** Returns the digest given directly, or of the public key in a PEM file. Fault invalid_request. */
 export async function operatorKeyDigest(given: string): Promise<Uint8Array> {
   const digest = fromHex(given)
   if (digest !== null && digest.length === idKeyDigestBytes) return digest

@@ -1,4 +1,4 @@
-// The flags by which a relying party leaves a pin out, and their words in the verdict. Pure.
+// The flags that waive a pin, and their wording in the verdict. Pure.
 
 import { InvalidArgumentError, Option } from 'commander'
 import { FLOOR_PARTS, type FloorWaivers } from '../../attest/policy/floors.ts'
@@ -67,7 +67,7 @@ export function readPins(options: PinOptions): Pins & InstancePins {
   }
 }
 
-/** The library's checks say 'any'; here they name the flag. */
+/** Replaces 'any' of the library's checks by the flag. */
 export function withFlags(checks: readonly Check[]): Check[] {
   return checks.map(check => {
     if (check.outcome !== 'pass' && check.reason.includes(noCrl))
@@ -75,7 +75,7 @@ export function withFlags(checks: readonly Check[]): Check[] {
     const pin = EVERY_PIN.find(name => check.name === pinCheckName(name))
     if (pin === undefined || check.outcome === 'pass') return check
     const { accepted, missing } = PIN_WORDS[pin]
-    // Accepted by a name of its own, not by a flag.
+    // Accepted by an option with a name of its own.
     if (check.outcome === 'not-checked' && !check.reason.startsWith(`${accepted}:`)) return check
     const reason =
       check.outcome === 'fail'
@@ -85,7 +85,7 @@ export function withFlags(checks: readonly Check[]): Check[] {
   })
 }
 
-/** The library's words, and what to do about it here. */
+/** The library's wording, and what to do about it on the command line. */
 const noCrl = 'no CRL was given'
 const crlAdvice = `${noCrl}; name one with --crl, or accept evidence without one with --any-crl`
 

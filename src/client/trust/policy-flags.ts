@@ -1,4 +1,4 @@
-// The fields of a policy that people name most, as options: they stand in for a --policy, or add to one. Pure.
+// Options for the most common fields of a policy: they replace a --policy, or extend one. Pure.
 
 import { InvalidArgumentError } from 'commander'
 import type { Policy } from '../../attest/policy/policy.ts'
@@ -38,7 +38,9 @@ function many(field: FieldName) {
   }
 }
 
-/** The policy with the options' fields. One that a --policy restricts has to be named there. Fault invalid_request. */
+/**
+ * Adds the options' fields to the policy. Throws Fault invalid_request for a field that a --policy already restricts.
+ */
 export function withPolicyFlags(policy: Policy, flags: PolicyFlags, file: string | undefined): Policy {
   const fields = fieldsOf(flags)
   for (const [field, option] of Object.entries(OPTION_OF)) {
@@ -52,7 +54,7 @@ export function withPolicyFlags(policy: Policy, flags: PolicyFlags, file: string
   return { ...policy, ...fields }
 }
 
-/** By field of the policy. */
+/** Option of each field of the policy. */
 const OPTION_OF = {
   measurements: 'measurement',
   hostData: 'host-data',

@@ -1,4 +1,5 @@
-// Trust of a relying party, as options of the commands that verify. Effects: reads files. Fault invalid_request.
+// Options for the trust of a relying party, shared by the commands that verify. Effects: reads files. Fault
+// invalid_request.
 
 import { InvalidArgumentError, Option } from 'commander'
 import type { TrustedRoot } from '../../attest/amd/roots.ts'
@@ -89,8 +90,8 @@ export function addAllowOption(
 }
 
 /**
- * Names the flag where the library's checks name the option of a program. A host chose the name of the upstream, and a
- * person may paste it into a shell.
+ * Replaces the library's advice, on how a program allows an upstream or a setting, by the flag. A host chose the name of
+ * the upstream, and a person may paste it into a shell.
  */
 export function withOutsideFlag<Named extends Pick<Check, 'reason'>>(named: Named): Named {
   const outside = /allow it by outside: \[("(?:[^"\\]|\\.)*")\]/g
@@ -108,7 +109,7 @@ export async function readTrust(options: TrustOptions): Promise<Trust> {
   if (workload !== null && options.hostData !== undefined) throw hostDataTwice()
   return {
     roots: await readRoots(options.trustSimulatedRoot),
-    // A document that the relying party has of its own is one to compare with.
+    // Compare with the document that the relying party itself has.
     policy: workload === null ? policy : { ...policy, hostData: sha256(workload) },
     workload,
     outside: options.allowOutside ?? [],
@@ -120,7 +121,7 @@ export async function readTrust(options: TrustOptions): Promise<Trust> {
   }
 }
 
-/** Checks that compare with what these files say, where they are named: see `Sorting`. */
+/** Returns the checks that compare with these files, if they are given: see `Sorting`. */
 export function checksOfNamed({ allowlist, workload }: TrustOptions): ReadonlySet<string> {
   return new Set([
     ...(allowlist === undefined && workload === undefined ? [] : ['expected-allowlist-digest', 'admission']),
@@ -128,14 +129,14 @@ export function checksOfNamed({ allowlist, workload }: TrustOptions): ReadonlySe
   ])
 }
 
-/** AMD's own, and the simulated one of the file. */
+/** Returns AMD's own roots, and the simulated one in the file. */
 export async function readRoots(path: string | undefined): Promise<readonly TrustedRoot[]> {
   if (path === undefined) return AMD_ROOTS
   const pem = readInput({ path, param: 'trust-simulated-root', bytesMax: BUNDLE_LIMITS.bytesMax })
   return [...AMD_ROOTS, await readingInput(`--trust-simulated-root ${path}`, () => readSimulatedRoot(pem))]
 }
 
-/** The file's, or the default one, with what the flags say. */
+/** Reads the policy file, or takes the default one, and adds the flags. */
 export async function readPolicy(
   path: string | undefined,
   pins: Pick<Pins, 'vmpl'>,
@@ -152,18 +153,18 @@ function hostDataTwice(): InputFault {
   })
 }
 
-/** `option`: the one that names the file, without its dashes. */
+/** Reads a policy. `option`: the option that names the file, without dashes. */
 export async function readPolicyFile(path: string, option: string): Promise<Policy> {
   const document = readJsonInput({ path, param: option, bytesMax: filesBytesMax })
   return await readingInput(`--${option} ${path}`, () => parsePolicy(document))
 }
 
-/** The host's certificate table of an option; undefined without one. */
+/** Reads the host's certificate table from a file; undefined if none is given. */
 export function readTable(path: string | undefined): Uint8Array | undefined {
   return readOptionalInput({ path, param: 'certificate-table', bytesMax: certificateTableBytesMax })
 }
 
-/** DER of a revocation list. */
+/** Reads a revocation list and returns its DER. */
 export async function readCrl(path: string | undefined): Promise<Uint8Array | undefined> {
   if (path === undefined) return undefined
   const bytes = readInput({ path, param: 'crl', bytesMax: BUNDLE_LIMITS.bytesMax })
@@ -178,7 +179,7 @@ function readConfigurationDigest(path: string | undefined): Trust['configuration
 async function readWorkloadFile(path: string | undefined): Promise<Uint8Array | null> {
   if (path === undefined) return null
   const bytes = readInput({ path, param: 'workload', bytesMax: filesBytesMax })
-  // Its schema is code that a report needs none of.
+  // Load the schema only if needed: a report does not need its code.
   const { readWorkload } = await import('../../verifier/workload.ts')
   const read = readWorkload(bytes)
   if (read === null || read.document !== null) return bytes
@@ -191,7 +192,7 @@ async function readWorkloadFile(path: string | undefined): Promise<Uint8Array | 
 async function readAllowlistFile(path: string | undefined): Promise<Trust['allowlist']> {
   if (path === undefined) return 'any'
   const bytes = readInput({ path, param: 'allowlist', bytesMax: filesBytesMax })
-  // Its schema is code that a report needs none of.
+  // Load the schema only if needed: a report does not need its code.
   const { readAllowlist } = await import('../../verifier/allowlist.ts')
   return await readingInput(`--allowlist ${path}`, () => readAllowlist(bytes))
 }

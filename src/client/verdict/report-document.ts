@@ -1,4 +1,4 @@
-// An SNP report for --json: bytes in hexadecimal, bit fields as number and names, every field of its layout. Pure.
+// An SNP report for --json: bytes in hexadecimal, bit fields as number and names, and every field of its layout. Pure.
 // Decides nothing about trust.
 
 import type { Product } from '../../attest/amd/product.ts'
@@ -10,7 +10,7 @@ import { toHex } from '../../base/bytes.ts'
 import { resultOr } from '../../base/result-or.ts'
 import { hexNumber } from '../../terminal/render.ts'
 
-/** Without a product TCBs stay raw numbers, because their layout depends on the product. */
+/** Returns the document. Without a product TCBs stay numbers, because their layout depends on the product. */
 export function reportDocument(report: SnpReport, product: Product | null) {
   const policy = policyNames(report.policy)
   const platform = platformNames(report.platformInfo)
@@ -56,7 +56,7 @@ export function reportDocument(report: SnpReport, product: Product | null) {
   }
 }
 
-/** Ranges that the version reserves, and in which not every byte is zero as firmware writes them. */
+/** Returns the reserved ranges of the version that contain non-zero bytes; firmware writes zeros. */
 function reservedNotZero({ version, reserved }: SnpReport): { offset: number; bytes: string }[] {
   let at = 0
   return reservedRanges(version).flatMap(([offset, sizeBytes]) => {

@@ -1,5 +1,6 @@
-// A verdict on evidence itself (`verify report`, `vtpm`, `tdx`, `gpu`) in at most fifteen lines: what it rests on, what
-// was waived, what was not checked. Those on instances, gateways, responses and builds are in plain.ts. Pure.
+// A verdict on evidence itself (`verify report`, `vtpm`, `tdx`, `gpu`) in at most fifteen lines: the subject, its
+// evidence, waived checks, and checks that were not made. Verdicts on instances, gateways, responses and builds are in
+// plain.ts. Pure.
 
 import { GPU_POLICY_CHECKS, keyMakerCheckName, sourceCheckName, upstreamCheckName } from '../../attest/check-names.ts'
 import { type Check, isBroken } from '../../attest/verdict.ts'
@@ -7,10 +8,13 @@ import { oneLine, type Paint, type ShownVerdict, verdictText, verdictWords } fro
 import { EVERY_PIN, pinCheckName } from '../../verifier/pins.ts'
 
 export const summaryLinesMax = 15
-/** A longer line is cut: a reason has text of a host. --verbose prints it whole. */
+/** Longer lines are truncated, because a reason contains text of a host; --verbose prints them whole. */
 export const verdictLineCharsMax = 600
 
-/** All checks when `verbose`, else the summary. `details`: checks whose passing ones are named, such as a receipt's. */
+/**
+ * Formats all checks if `verbose`, otherwise a summary. `details`: checks whose passing ones are listed, such as a
+ * receipt's.
+ */
 export function verdictSummary(
   shown: ShownVerdict,
   { verbose, details = [], paint }: { verbose: boolean; details?: readonly Check[]; paint: Paint },
@@ -41,7 +45,7 @@ export function verdictSummary(
 const failedLinesMax = 6
 const openLinesMax = 4
 
-/** The pins of `verify vtpm`, `verify tdx` and `verify gpu`, which no other verdict has. */
+/** The pins of `verify vtpm`, `verify tdx` and `verify gpu`, which other verdicts lack. */
 export const pcrPinName = 'pin-pcrs'
 export const rtmrPinName = 'pin-rtmr'
 export const gpuPinName = 'pin-gpu'
@@ -62,26 +66,28 @@ const COVERED_BY_WAIVER: Readonly<Record<string, readonly string[]>> = {
   [gpuDevtoolsPinName]: ['gpu-devtools'],
 }
 
-/** Checks whose reason begins with what was found where a waiver let it be anything. */
+/** Checks whose reason begins with the value that a waiver accepted. */
 const FOUND_BY: Readonly<Record<string, string>> = {
   [pinCheckName('vmpl')]: 'vmpl',
-  // Component by component, what the key that signed the report is for.
+  // The TCB for which the signing key is certified, by component.
   [pinCheckName('tcb')]: 'vek-tcb',
 }
 
-/** A verdict rests on VMPL and firmware whether or not they were compared with anything: it names them. */
+/**
+ * Returns the accepted value: a verdict depends on VMPL and firmware even if they were not compared, so it names them.
+ */
 function foundUnder(waiver: Check, checks: readonly Check[]): string {
   const found = checks.find(({ name, outcome }) => name === FOUND_BY[waiver.name] && outcome !== 'fail')
   const [value = ''] = found?.reason.split(';') ?? []
   return /\d/.test(value) ? `; it is ${value}` : ''
 }
 
-/** Names of groups and checks that the waivers among these checks skip. */
+/** Returns names of groups and checks that the waivers among these checks skip. */
 export function coveredByWaivers(checks: readonly Check[]): string[] {
   return checks.filter(isWaiver).flatMap(({ name }) => COVERED_BY_WAIVER[name] ?? [])
 }
 
-/** Last part of a check's name: `measurement` of `gateway/measurement`. */
+/** Returns the last part of a check's name: `measurement` of `gateway/measurement`. */
 export function groupName({ name }: Check): string {
   return name.slice(name.indexOf('/') + 1)
 }
@@ -97,15 +103,15 @@ export function isWaiver({ name, outcome, required }: Check): boolean {
   )
 }
 
-/** Floors of the firmware first, and a log without a cosignature from outside: these always get a line. */
+/** Sorts first what always gets a line: floors of the firmware, and a log without an external cosignature. */
 function byUrgency(a: Check, b: Check): number {
   const order = ({ name }: Check) => (name.startsWith('tcb-floor') || name === 'log-witnessed' ? 0 : 1)
   return order(a) - order(b)
 }
 
-/** Findings of the passing checks with these names. */
+/** Labels of the findings that the passing checks with these names contain. */
 const BASIS: readonly (readonly [label: string, names: readonly string[]])[] = [
-  // In a good verdict every GPU's root is one that is trusted; where one is simulated the verdict says so.
+  // In a good verdict every GPU's root is trusted. If one is simulated, the verdict reports it.
   ['root', ['chain-root', 'pck-chain', 'gpu-0/gpu-chain-root']],
   ['measurement', ['measurement', 'mr-td']],
   ['TCB', ['tcb-level']],
@@ -135,7 +141,7 @@ const BASIS: readonly (readonly [label: string, names: readonly string[]])[] = [
   ['key', [keyMakerCheckName, 'gateway-key-maker']],
 ]
 
-/** One line for each that found something: the root, the VMPL and the firmware among them. */
+/** Returns a line for each label with a finding, including the root, the VMPL and the firmware. */
 export function basisLines(checks: readonly Check[]): string[] {
   return BASIS.flatMap(([label, names]) => {
     const isTelling = ({ outcome, reason }: Check) => outcome === 'pass' && reason !== ''
@@ -145,8 +151,8 @@ export function basisLines(checks: readonly Check[]): string[] {
 }
 
 /**
- * One line for each reason, however many checks give it, and one for the same group of several receipts. Without room
- * the line with the counts has to do.
+ * Returns one line for each reason, however many checks have it, and one for the same group of several receipts. If
+ * there is no space, the line with the counts must suffice.
  */
 function grouped(checks: readonly Check[], linesMax: number): string[] {
   if (linesMax < 1) return []

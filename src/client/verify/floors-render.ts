@@ -1,4 +1,4 @@
-// The floors of the TCB that this program ships, for people and programs. Pure.
+// Formats the built-in floors of the TCB for people and programs. Pure.
 
 import { PRODUCTS } from '../../attest/amd/product.ts'
 import { floorRows, OTHER_FLOORS } from '../../attest/policy/floor-policy.ts'

@@ -1,4 +1,4 @@
-// The gateway that an owner accepts for an instance's prompts, as options. Effects: reads the policy.
+// Options for the gateway to which an instance's owner allows sending prompts. Effects: reads the policy.
 
 import { Option } from 'commander'
 import { sha256 } from '../../attest/hash.ts'
@@ -51,7 +51,7 @@ export function addGatewayPinOptions(command: Command): Command {
   )
 }
 
-/** An option goes before the same one of client.toml. */
+/** Reads the expected gateway. An option takes precedence over its default in client.toml. */
 export async function readExpectedGateway(
   { gatewayPolicy, unattestedGateway, allowOutside, gatewayWorkload, allow }: GatewayPinOptions,
   defaults: ClientDefaults,
@@ -70,14 +70,16 @@ export async function readExpectedGateway(
   }
 }
 
-/** The SHA-256 in hexadecimal, or that of the file. */
+/** Returns the given SHA-256 in hexadecimal, or the file's. */
 function workloadDigest(text: string): Uint8Array {
   const digest = fromHex(text)
   if (digest?.length === 32) return digest
   return sha256(readInput({ path: text, param: 'gateway-workload', bytesMax: workloadBytesMax }))
 }
 
-/** The instance itself verifies the gateway, with these three fields: what more a policy asks for would not be met. */
+/**
+ * Reads the policy. The instance itself verifies the gateway with these three fields, so further fields are an error.
+ */
 async function readGatewayPolicy(path: string): Promise<Policy> {
   const policy = await readPolicyFile(path, 'gateway-policy')
   const [unused] = laterFieldsIn(policy)

@@ -1,5 +1,5 @@
-// strongroom verify gateway: fresh attestation, over the connection that it vouches for, or saved one. Effects: the
-// network, files.
+// strongroom verify gateway: verifies a fresh attestation, over the connection that it attests, or a saved one.
+// Effects: the network, files.
 
 import { sha256 } from '../../attest/hash.ts'
 import { kemPublicKey } from '../../attest/receipt/kem.ts'
@@ -106,7 +106,7 @@ export function addVerifyGateway(verify: Command): void {
     .runs(verifyAt)
 }
 
-/** With every check of every receipt beside the groups. */
+/** Returns the document. Beside the groups, it contains every check of every receipt. */
 export function attestationDocument({ receipts, gateway, keys, gpus }: GatewayVerdict) {
   const worker = receipts.find(({ target }) => target === 'inference-worker')?.verdict.statement ?? null
   return {
@@ -115,7 +115,7 @@ export function attestationDocument({ receipts, gateway, keys, gpus }: GatewayVe
     configuration_sha256: gateway?.configurationDigest == null ? null : toHex(gateway.configurationDigest),
     gpu_evidence_sha256: worker?.gpuEvidenceDigest == null ? null : toHex(worker.gpuEvidenceDigest),
     gpus: gpus.map(gpuDocument),
-    // Keys for EHBP, in hexadecimal as its stock client takes them; trusted only in a good verdict.
+    // Keys for EHBP, in hexadecimal as its stock client expects them; trusted only in a good verdict.
     encryption_keys:
       keys === null ? null : { x25519: toHex(kemPublicKey('x25519', keys)), xwing: toHex(kemPublicKey('xwing', keys)) },
     receipts: receipts.map(({ target, verdict: item }) => ({ target, ...verdictDocument(item) })),
@@ -174,14 +174,14 @@ function readCa(path: string | undefined): string | undefined {
 type Evidence = Pick<GatewayQuestion, 'nonce' | 'asOf' | 'ageMsMax' | 'tlsSpkiDigest'> & {
   readonly body: Uint8Array
   readonly workload: Uint8Array | null
-  /** Checks of the connection that it came by; a saved document has none. */
+  /** Checks of the connection that delivered it; empty for a saved document. */
   readonly connection: readonly Check[]
 }
 
-/** `failed`: checks that say why there is none. */
+/** `failed`: checks that explain why there is no evidence. */
 type FindEvidence = (workload: Uint8Array | null) => Promise<Evidence | { readonly failed: readonly Check[] }>
 
-/** Fault invalid_request: not exactly one of url and --document, or an option of the other one. */
+/** Throws Fault invalid_request unless exactly one of url and --document is given, without options of the other one. */
 function evidenceOf(url: URL | undefined, options: GatewayOptions): FindEvidence {
   const { document, nonce, asOf } = options
   if ((url === undefined) === (document === undefined)) {
@@ -210,7 +210,7 @@ function evidenceOf(url: URL | undefined, options: GatewayOptions): FindEvidence
   const body = readInput({ path: document ?? '', param: 'document', bytesMax: attestationBytesMax })
   return async workload => ({
     ...{ body, workload, connection: [], nonce: nonce ?? 'any', asOf: asOf ?? systemClock.nowMs() },
-    // The nonce says that it was fresh; the time of both clocks is not that of one question.
+    // The nonce proves that the document was fresh. The two clocks need not agree.
     ...{ ageMsMax: 'any', tlsSpkiDigest: 'any' },
   })
 }
@@ -239,7 +239,7 @@ async function ask(
   }
 }
 
-/** The entry of this gateway VM's start; null if its receipts cannot be read. */
+/** Returns the log entry of this gateway VM's start; null if its receipts are unreadable. */
 function gatewayFact({ gateway, keys, receipts }: GatewayVerdict): LogFact | null {
   const report = receipts[0]?.verdict.report ?? null
   if (gateway === null || keys === null || report === null) return null
@@ -252,14 +252,14 @@ function gatewayFact({ gateway, keys, receipts }: GatewayVerdict): LogFact | nul
   }
 }
 
-/** The gateway's workload.json; the receipts name its digest. Null if it has none. */
+/** Fetches the gateway's workload.json, whose digest the receipts contain. Null if it has none. */
 async function fetchWorkload({
   url,
   ca,
   timeoutMs,
 }: Pick<TlsGet, 'url' | 'ca' | 'timeoutMs'>): Promise<Uint8Array | null> {
   const address = new URL('/workload.json', url)
-  // Without it the receipts, which name one, do not verify.
+  // If it is missing, receipts that contain its digest do not verify.
   return await getOverTls({ url: address, ca, timeoutMs, bodyBytesMax: workloadBytesMax })
     .then(workloadIn)
     .catch(() => null)
@@ -271,7 +271,7 @@ type ShownVerdict = {
   readonly plain: Plain
   readonly logged: LogJudgement | null
   readonly verbose: boolean
-  /** As in `Sorting`. */
+  /** See `Sorting`. */
   readonly named: ReadonlySet<string>
 }
 

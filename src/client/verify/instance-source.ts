@@ -1,4 +1,4 @@
-// Fetches an instance's attestation from service A, with a key and a fresh nonce. Effects: the network, files.
+// Fetches an instance's attestation from service A, with an API key and a fresh nonce. Effects: the network, files.
 
 import { fromUtf8, toBase64Url } from '../../base/bytes.ts'
 import { type FaultCode, messageOf } from '../../base/fault.ts'
@@ -11,17 +11,17 @@ import { oneLine } from '../../terminal/render.ts'
 import { type InstanceIdentity, instanceAttestationBytesMax } from '../../verifier/instance.ts'
 
 export type InstanceSource = {
-  /** https://HOST:PORT. */
+  /** Base address: https://HOST:PORT. */
   readonly api: URL
   readonly key: ApiKey
-  /** PEM. */
+  /** Certificate authority in PEM. */
   readonly ca: string | undefined
   readonly timeoutMs: number
 }
 
 export type ApiKey = {
   readonly text: string
-  /** Where it was read, for messages: they never hold the key. */
+  /** Where the key was read, for messages, which never contain the key. */
   readonly source: string
 }
 
@@ -29,7 +29,7 @@ const keyPattern = /^ca_[a-z0-9]{8}_[a-z0-9]{18}$/
 const keyEnv = 'STRONGROOM_API_KEY'
 const keyWays = `name a file with it by --key-file or by key_file in client.toml, or set ${keyEnv}`
 
-/** `--key-file`, else the environment, else the file of client.toml. */
+/** Reads the key from `--key-file`, otherwise the environment, otherwise the file named in client.toml. */
 export function readApiKey(given: string | undefined, env: Io['env'], fallback: string | undefined): ApiKey {
   const fromEnv = env[keyEnv]
   const isFromEnv = given === undefined && fromEnv !== undefined && fromEnv !== ''
@@ -49,7 +49,7 @@ export function readApiKey(given: string | undefined, env: Io['env'], fallback: 
 }
 
 /**
- * Body of the response. Faults api.unreachable, unauthenticated, forbidden, not_found, conflict,
+ * Returns the response's body. Faults: api.unreachable, unauthenticated, forbidden, not_found, conflict,
  * attestation_unavailable.
  */
 export async function fetchAttestation(
@@ -116,7 +116,7 @@ function toFault(response: TlsResponse, { host, key, instance }: AttestationRequ
   }
 }
 
-/** Message of an error document, if the body is one. */
+/** Returns message and request id of an error document; null if the body is not one. */
 function problemOf(body: Uint8Array): { readonly message: string | null; readonly requestId: string | null } {
   const document: unknown = resultOr(() => JSON.parse(fromUtf8(body.subarray(0, 8 * KIB))), null)
   const error: unknown = Reflect.get(Object(document), 'error')

@@ -1,4 +1,5 @@
-// strongroom verify instance: attestation, fresh or saved, and the line for known_hosts. Effects: the network, files.
+// strongroom verify instance: verifies a fresh or saved attestation, and writes the line for known_hosts. Effects: the
+// network, files.
 
 import { join } from 'node:path'
 import { InvalidArgumentError } from 'commander'
@@ -118,7 +119,7 @@ export function addInstanceOptions(command: Command): Command {
 
 export type JudgedInstance = {
   readonly found: InstanceVerdict
-  /** With the words of the command line. */
+  /** The verdict in the wording of the command line. */
   readonly shown: ShownVerdict
   readonly plain: Plain
   /** Null if no log was used. */
@@ -127,7 +128,7 @@ export type JudgedInstance = {
 }
 
 /**
- * Judges a saved document, or a fresh one of service A. `identities`: identity files for ssh. Faults: those of
+ * Judges a saved document, or a fresh one from service A. `identities`: identity files for ssh. Faults: those of
  * `fetchAttestation`, and invalid_request.
  */
 export async function judgeInstance(
@@ -145,7 +146,7 @@ export async function judgeInstance(
     refuseConnectionOptions({ ca, 'timeout-ms': timeoutMs, api, 'key-file': keyFile })
   }
   const ownKeys = await readOwnKeys(run.io.env, given.publicKey ?? defaults.public_key, identities)
-  // Before the network: a mistake here needs no request.
+  // Read before using the network, so that a mistake costs no request.
   const [policyFile, imagePath] = [given.policy ?? defaults.policy, given.image ?? defaults.image]
   const question = {
     instance,
@@ -159,7 +160,7 @@ export async function judgeInstance(
   }
   const { bytes, nonce, isFresh } = await documentOf(run, instance, given, defaults)
   const asOf = given.asOf ?? systemClock.nowMs()
-  // The nonce says that it is fresh. Its own time is compared only where both clocks are to show the present.
+  // The nonce proves freshness. Compare the document's own time only if both clocks should show the present.
   const ageMsMax = isFresh && given.asOf === undefined ? freshAgeMsMax : 'any'
   const found = await verifyInstance(bytes, { ...question, nonce, asOf, ageMsMax })
   const remark = notChecked('scope', 'attested are launch and claim, not what was done in the instance since', false)
@@ -176,7 +177,7 @@ export async function judgeInstance(
   return { found, shown, plain, logged, asOf }
 }
 
-/** The entry of its image; null if its receipt cannot be read. The log has nothing of an instance. */
+/** Returns the log entry of its image; null if its receipt is unreadable. The log has no entries of instances. */
 function instanceFact({ receipt }: InstanceVerdict): LogFact | null {
   const measurement = receipt?.statement?.image.measurement
   return measurement === undefined ? null : { kind: 'image', measurement: toHex(measurement) }
@@ -245,7 +246,9 @@ export function instanceSummary(
   return plainVerdict(shown, plain, { verbose, details, sorting: { details }, paint })
 }
 
-/** With every check of the receipt beside the groups. The host key's line is there only in a good verdict. */
+/**
+ * Returns the document. It contains every check of the receipt; the host key's line is present only in a good verdict.
+ */
 export function instanceDocument(found: InstanceVerdict, shown: ShownVerdict, asOf: number) {
   const { receipt, launch, claim, hostKey, knownHost, xwingPublicKey } = found
   const statement = receipt?.statement ?? null
@@ -275,7 +278,7 @@ function keptText({ path, isWritten, replaced, hashed }: KnownHostsUpdate, hostn
   return hashed.length === 0 ? text : `${text}\n${left}; remove it with ssh-keygen -R ${hostname} -f ${path}`
 }
 
-/** Null if nothing need be written. */
+/** Returns the file to write; null if none need be written. */
 function knownHostsFile({ io: { env } }: Run, given: string | boolean): string | null {
   if (given === false) return null
   if (typeof given === 'string') return given

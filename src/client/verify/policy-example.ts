@@ -1,4 +1,4 @@
-// strongroom verify policy-example: a policy to start from, or for one image and operator. Effects: reads files.
+// strongroom verify policy-example: prints a starting policy, or one for an image and operator. Effects: reads files.
 
 import { encodePolicy } from '../../attest/policy/encode.ts'
 import { policyWithFloors } from '../../attest/policy/floor-policy.ts'
@@ -40,7 +40,7 @@ function noTdxImage(): InputFault {
   return new InputFault('--tdx: images of this project and its operators are of SEV-SNP', { param: 'tdx', remedy })
 }
 
-/** AMD's floors, the measurements of the image, and the operator key: as a document. Fault invalid_request. */
+/** Returns a document with AMD's floors, the image's measurements and the operator key. Fault invalid_request. */
 export async function policyFor({
   image,
   operatorKey,

@@ -1,4 +1,4 @@
-// strongroom verify report: a saved SNP report against certificates, floors and a policy. Effects: reads files.
+// strongroom verify report: verifies a saved SNP report with certificates, floors and a policy. Effects: reads files.
 
 import { Option } from 'commander'
 import { PRODUCTS, type Product } from '../../attest/amd/product.ts'
@@ -133,7 +133,7 @@ async function verifyReport(run: Run, options: ReportOptions): Promise<void> {
   run.exitWith(exitCodeOfVerdict(found))
 }
 
-/** The line of a report that came out of something else says how much of that counts. */
+/** Adds to the check of a report from a container how much of the container counts. */
 function withContainer(check: Check, { container }: ReportEvidence): Check {
   if (check.name !== 'report-form' || check.outcome !== 'pass' || container === null) return check
   return { ...check, reason: `${check.reason} out of ${container}: it and its certificates count, and nothing else` }

@@ -1,4 +1,5 @@
-// strongroom verify response: a saved response against its receipt and the gateway's attestation. Effects: reads files.
+// strongroom verify response: verifies a saved response with its receipt and the gateway's attestation. Effects: reads
+// files.
 
 import type { ResponseClaim } from '../../attest/receipt/response.ts'
 import { iso, systemClock } from '../../base/clock.ts'

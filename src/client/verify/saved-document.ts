@@ -1,14 +1,14 @@
-// A saved document has no connection, so that options of one would have no effect beside it. Pure.
+// Rejects options of a connection for a saved document, for which they would have no effect. Pure.
 
 import { InputFault } from '../../terminal/exit.ts'
 
-/** Longest wait for a response, in milliseconds, unless `--timeout-ms` is given. */
+/** Default timeout of a response, in milliseconds. */
 export const timeoutMsDefault = 30_000
 
-/** Options of a connection, by their names without the dashes; undefined if not given. */
+/** Options of a connection, by name without dashes; undefined if not given. */
 export type ConnectionOptions = Readonly<Partial<Record<'ca' | 'timeout-ms' | 'api' | 'key-file', unknown>>>
 
-/** Fault invalid_request for the first option that is given. Call it where `--document` is given. */
+/** Throws Fault invalid_request for the first given option. Call it if `--document` is given. */
 export function refuseConnectionOptions(given: ConnectionOptions): void {
   const [param] = Object.entries(given).find(([, value]) => value !== undefined) ?? []
   if (param === undefined) return

@@ -1,4 +1,4 @@
-// strongroom verify policy-schema, tdx-policy-schema, verdict-schema and tcb-floors: what the other commands go by.
+// strongroom verify policy-schema, tdx-policy-schema, verdict-schema and tcb-floors: prints data of the other commands.
 
 import { policySchema } from '../../attest/policy/schema.ts'
 import { tdxPolicySchema } from '../../attest/tdx/policy.ts'

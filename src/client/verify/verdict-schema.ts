@@ -1,5 +1,5 @@
-// The JSON schema of what the commands that verify print with --json. Pure. Objects are open: later releases add
-// fields, and a reader leaves out those that it does not know. Names and meanings of fields stay.
+// The JSON schema of the documents that the verifying commands print with --json. Pure. Objects are open: later
+// releases add fields, and readers must ignore unknown ones. Names and meanings of fields are stable.
 
 import { type TProperties, type TSchema, Type } from '@sinclair/typebox'
 import { GPU_MODES } from '../../attest/nvidia/opaque.ts'
@@ -132,21 +132,21 @@ const TdxQuote = Type.Object({
 
 const Event = Type.Object({ pcr: count, type: hexNumber, digest: hex, data: orNull(hex) })
 
-/** With --log. */
+/** Present with --log. */
 const Log = Type.Object({
   ...propertiesOf(['index', 'size'], orNull(count)),
   fork_evidence: orNull(Type.String({ description: 'file with both signed checkpoints of a fork' })),
 })
 const logField = { log: Type.Optional(Log) }
 
-/** By the command that prints it. */
+/** Document of each command. */
 export const VERDICT_DOCUMENTS = {
   report: Type.Object({
     ...verdictFields,
     as_of: time,
     product: orNull(Type.String()),
     report: orNull(Report),
-    // With --fetch.
+    // Present with --fetch.
     fetched: Type.Optional(Type.Object(optional(['vcek', 'chain', 'crl'], Type.String()))),
     saved: Type.Optional(Type.Array(Type.String())),
   }),
@@ -186,7 +186,7 @@ export const VERDICT_DOCUMENTS = {
     ),
   }),
   'id-block': Type.Object({ ...verdictFields, ...propertiesOf(['id_key_digest', 'author_key_digest'], orNull(hex)) }),
-  // Without the fields of the attestation where none came.
+  // The fields of the attestation are absent if none was received.
   gateway: Type.Object({ ...verdictFields, ...Type.Partial(Attestation).properties, ...logField }),
   response: Type.Object({ ...verdictFields, as_of: time, response: orNull(Response), attestation: Attestation }),
   instance: Type.Object({
@@ -232,7 +232,7 @@ export const VERDICT_DOCUMENTS = {
   }),
 } as const satisfies Readonly<Record<string, TSchema>>
 
-/** JSON schema, 2020-12. */
+/** JSON Schema, 2020-12. */
 export const verdictSchema = {
   $schema: 'https://json-schema.org/draft/2020-12/schema',
   title: 'Documents of `strongroom verify COMMAND --json`; $defs has each COMMAND',

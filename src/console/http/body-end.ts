@@ -1,6 +1,6 @@
-// Bodies that end with a session or at a bound, and that say when they have ended. Effects: through functions.
+// Bodies that end with a session or at a limit, and report their end. Effects: through functions.
 
-/** `ended`: cuts the body off. `release` is called once, at its end however it comes. */
+/** Returns the response with a body that `ended` aborts. Calls `release` once, however the body ends. */
 export function endedBy(response: Response, ended: AbortSignal, release: () => void): Response {
   const { body, status, headers } = response
   if (body === null) {
@@ -37,15 +37,15 @@ export function endedBy(response: Response, ended: AbortSignal, release: () => v
 
 type BodyBounds = {
   readonly bytesMax: number
-  /** The body fails with this when it has more bytes. */
+  /** The body fails with this error if it exceeds `bytesMax`. */
   readonly fault: Error
-  /** The body fails with its reason when it is aborted. */
+  /** Aborting it makes the body fail with its reason. */
   readonly signal: AbortSignal
   /** Called once, however the body ends. */
   readonly end: () => void
 }
 
-/** Returns the body within its bounds. Beyond them it fails, so that a part never passes for the whole. */
+/** Returns the body within its limits. It fails beyond them, so that a truncated body never looks complete. */
 export function boundedBody(
   body: ReadableStream<Uint8Array>,
   { bytesMax, fault, signal, end }: BodyBounds,

@@ -1,6 +1,6 @@
 // The session's cookie. Pure.
 //
-// RFC 6265bis 4.1.3.2: `__Host-` means Secure, this host alone, every path; no other host can set it for this one.
+// RFC 6265bis 4.1.3.2: `__Host-` means Secure, only this host, every path; no other host can set it for this one.
 
 const name = '__Host-strongroom'
 
@@ -10,7 +10,7 @@ export function sessionCookie(token: string, lifeMs: number): string {
 
 export const noSessionCookie = `${name}=; Path=/; Max-Age=0; Secure; HttpOnly; SameSite=Strict`
 
-/** The secret in a Cookie header; null if there is none, or there are two. */
+/** Returns the secret in a Cookie header; null if there is none, or there are two. */
 export function tokenOf(header: string | null): string | null {
   const own = (header ?? '')
     .split(';')

@@ -6,7 +6,7 @@ import type { AdminProblem } from '../../contract/admin/admin.ts'
 import { retryAfterOf, storageFault, UnavailableFault } from '../../http/limited.ts'
 import { failureHeaders, internalErrorMessage, isInternal } from '../../http/problem.ts'
 
-/** A failure of ours says nothing of itself but to the log. */
+/** Returns a failure as a response. Details of an internal failure are only logged. */
 export function failureResponse(log: Logger, thrown: unknown): Response {
   const isOurs = isInternal(thrown) && !(thrown instanceof UnavailableFault)
   if (isOurs) log.error('request failed', { error: thrown })
@@ -19,7 +19,7 @@ export function failureResponse(log: Logger, thrown: unknown): Response {
   const status = fault?.status ?? 500
   const seconds = retryAfterOf(fault)
   const headers = new Headers(failureHeaders(status))
-  // A browser would ask for a password.
+  // With this header a browser would ask for a password.
   headers.delete('www-authenticate')
   if (seconds !== null) headers.set('retry-after', String(seconds))
   const response = Response.json(problem, { status })

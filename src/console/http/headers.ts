@@ -1,6 +1,6 @@
 // Headers of every response of the console: what its page may load and do, and that it must not be framed. Pure.
 
-/** CSP level 3. Nothing inline, nothing of another origin, no text that becomes script. */
+/** CSP level 3: nothing inline, nothing from another origin, no text that becomes script. */
 const pagePolicy = [
   "default-src 'none'",
   "script-src 'self'",
@@ -14,7 +14,7 @@ const pagePolicy = [
   "trusted-types 'none'",
 ].join('; ')
 
-/** A document of the interface is none to look at: opened as a page it has no scripts, and no origin. */
+/** Documents of the interface are not pages: opened as one, they have no scripts and no origin. */
 const dataPolicy = "default-src 'none'; sandbox; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
 const FIXED = {
@@ -36,7 +36,7 @@ const REMOVED = [
   'alt-svc',
   'clear-site-data',
   'strict-transport-security',
-  // Reports of what the console's pages ask for, to addresses that the service names.
+  // Browsers would report the pages' requests to addresses that the service chooses.
   'nel',
   'report-to',
   'reporting-endpoints',
@@ -45,23 +45,23 @@ const REMOVED = [
   'link',
   'refresh',
   'speculation-rules',
-  // A browser would ask the person for a password in the console's name.
+  // A browser would ask for a password in the console's name.
   'www-authenticate',
 ]
 
-/** The response of a service with these headers; `no-store` unless it says how long it may be kept. */
+/** Returns the response of a service with these headers, and `no-store` unless it sets its own cache lifetime. */
 export function guarded(response: Response): Response {
   const headers = new Headers(response.headers)
   for (const name of REMOVED) headers.delete(name)
   return withFixed(response, headers, dataPolicy)
 }
 
-/** A response of the console itself, which may set its cookie. */
+/** Returns a response of the console itself, which may set its cookie. */
 export function ownGuarded(response: Response): Response {
   return withFixed(response, new Headers(response.headers), dataPolicy)
 }
 
-/** A file of the page. */
+/** Returns a response with a file of the page. */
 export function pageGuarded(response: Response): Response {
   return withFixed(response, new Headers(response.headers), pagePolicy)
 }

@@ -1,17 +1,17 @@
-// The operator's interface for a session: the same operations, documents, refusals and records as on the socket.
-// Effects: those of the operations.
+// The operator's interface for a session: the same operations, documents, errors and records as on the socket. Effects:
+// those of the operations.
 
 import type { Person } from '../person.ts'
 import type { Session } from '../sessions/sessions.ts'
 
-/** The admin interface, asked by a person of the console. */
+/** Sends a person's request to the admin interface. */
 export type AskOperator = (request: Request, person: Person) => Promise<Response>
 
 const prefix = '/api/operator'
-/** The console's own word for passkeys, which the operator's interface has for the command line as well. */
+/** The console's own path for passkeys, which the operator's interface also has for the command line. */
 const passkeyPrefix = '/api/passkeys'
 
-/** Path in the operator's interface; null if the request is for another part. */
+/** Returns the path in the operator's interface; null for any other path. */
 export function operatorPath(path: string, method: string): string | null {
   if (path.startsWith(`${prefix}/`)) return path.slice(prefix.length)
   if (path === passkeyPrefix && method === 'GET') return '/console/passkeys'
@@ -21,7 +21,7 @@ export function operatorPath(path: string, method: string): string | null {
   return null
 }
 
-/** `rest`: path and query there. */
+/** Forwards a request. `rest`: path and query in the operator's interface. */
 export function askOperator(
   ask: AskOperator,
   { request, rest, session }: { readonly request: Request; readonly rest: string; readonly session: Session },
@@ -37,5 +37,5 @@ export function askOperator(
   return ask(new Request(`http://strongroom${rest}`, { method, headers, body, signal }), session.person)
 }
 
-/** Nothing else of a browser's request decides anything there. */
+/** Forwarded headers. All others of a browser's request are dropped. */
 const PASSED = ['accept', 'content-type', 'content-length'] as const

@@ -1,23 +1,23 @@
 // Which requests a browser may have sent for a page of the console itself. Pure.
 //
 // A page of another site can make a browser send requests here with the person's cookie, and a name of that site can
-// point to this host (DNS rebinding). So a request must name a host that is the console's, and one that changes
-// something must come from its page.
+// resolve to this host (DNS rebinding). A request must therefore name a host of the console, and a change must come
+// from the console's page.
 
 import { isIPv4, isIPv6 } from 'node:net'
 import { Fault } from '../../base/fault.ts'
 
-/** Hosts that a request may name, in the form of `hostOf`. */
+/** Returns the hosts that a request may name, in the form of `hostOf`. */
 export function hostsOf(names: readonly string[]): ReadonlySet<string> {
   return new Set(['localhost', '127.0.0.1', '[::1]', ...names.map(canonical)])
 }
 
-/** Host and port that the Host header names; null if no host has this form. */
+/** Parses the Host header; null if it is malformed. */
 export function hostOf(header: string | null): { readonly name: string; readonly authority: string } | null {
   const match = /^([a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::([0-9]{1,5}))?$/.exec(header?.toLowerCase() ?? '')
   const [authority, name = '', port] = match ?? []
   if (authority === undefined) return null
-  // A browser leaves the port of https out of an origin.
+  // Browsers omit https's default port from an origin.
   return { name: canonical(name), authority: port === '443' ? name : authority }
 }
 
@@ -27,7 +27,10 @@ function canonical(name: string): string {
   return isIPv6(bare) ? new URL(`http://[${bare}]`).hostname : bare.toLowerCase()
 }
 
-/** Null if it may be answered. Fault for a page of another site; `isChange`: whether it is a change. */
+/**
+ * Returns a Fault for a request from another site's page; null if the request is allowed. `isChange`: whether it
+ * changes something.
+ */
 export function crossSiteFault(
   headers: Headers,
   { origin, isChange }: { readonly origin: string; readonly isChange: boolean },

@@ -1,4 +1,4 @@
-// Passkeys over HTTP: to make one in a session, and to log in by one. Effects: passkeys, sessions.
+// Passkeys over HTTP: creating one in a session, and logging in with one. Effects: passkeys, sessions.
 
 import { iso, isoOrNull } from '../../base/clock.ts'
 import type { AdminPasskey } from '../../contract/admin/console.ts'

@@ -1,8 +1,8 @@
 // The relay from a tenant's page to services A, B and C. Effects: those of the services; timers.
 //
 // A request needs a key of its service, in its Authorization header as with any client, or a session of the console.
-// No cookie goes on. The relay bounds its own requests, for each address and each organization or person: a service
-// counts by key and by address, and its bounds end where a response waits in the console.
+// Cookies are not forwarded. The relay has its own limits per address and per organization or person: a service counts
+// by key and by address, and its limits do not cover responses that wait in the console.
 
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
@@ -16,17 +16,17 @@ import { boundedBody } from './body-end.ts'
 import { noSuchService, type TenantPeer, type TenantServices, tenantPlace } from './tenant.routes.ts'
 
 export type RelayBounds = {
-  /** Requests under way. One address may have a quarter of them, one organization or person an eighth. */
+  /** Concurrent requests. One address may have a quarter of them, one organization or person an eighth. */
   readonly openMax: number
-  /** From one IPv4 address or IPv6 /64. */
+  /** Requests from one IPv4 address or IPv6 /64. */
   readonly requestsPerMinute: number
   readonly requestBytesMax: number
   readonly responseBytesMax: number
-  /** From the request's headers to the last byte of its response. */
+  /** Longest time from the request's headers to the last byte of its response. */
   readonly exchangeMs: number
 }
 
-/** A source of 1 GiB in base64 is the largest body that a service takes, and a page holds results of 512 MiB. */
+/** The largest body that a service accepts is a source of 1 GiB in base64, and pages download results of 512 MiB. */
 export const RELAY_BOUNDS: RelayBounds = {
   /**
    * Share: an eighth for one organization or person, a quarter for one address, none for strangers.
@@ -52,12 +52,12 @@ export type RelayRequest = {
   readonly path: string
   readonly search: string
   readonly peer: TenantPeer
-  /** Looked up for a request without a key. */
+  /** Looks up the session, for a request without a key. */
   readonly session: () => Session | null
 }
 
 /**
- * Faults: unauthenticated (neither key nor session), rate_limited, not_found, body_too_large,
+ * Relays a request. Faults: unauthenticated (neither key nor session), rate_limited, not_found, body_too_large,
  * attestation_unavailable (the exchange takes too long), and those of the services.
  */
 export type Relay = (asked: RelayRequest) => Promise<Response>
@@ -67,13 +67,13 @@ export function createRelay({ clock, services, bounds }: RelayDeps): Relay {
   const places = new FairSlots(bounds.openMax)
   const rate = createPublicLimiter({ clock, requestsPerMinute: bounds.requestsPerMinute })
 
-  /** Before the key is looked up, so that requests with bad keys count. */
+  /** Counts a request. Call it before looking up the key, so that requests with invalid keys count. */
   const countRequest = (address: string): void => {
     const refusal = rate.admitPublic(address)
     if (refusal !== null) throw new LimitedFault(refusal.message, refusal.retryAfterSeconds * 1000)
   }
 
-  /** Function that gives the place back. */
+  /** Reserves a slot for a request. Returns a function that releases it. */
   const admit = (address: string, owner: string): (() => void) => {
     const release = places.take([
       { name: `address ${limitedPrefix(address)}`, parts: addressParts },
@@ -118,7 +118,7 @@ export function createRelay({ clock, services, bounds }: RelayDeps): Relay {
   }
 }
 
-/** The access log alone shows this response; its status is that of nginx for such requests. */
+/** Returns a response that only the access log shows, with nginx's status for such requests. */
 function clientHasLeft(): Response {
   return new Response(null, { status: 499 })
 }
@@ -127,7 +127,7 @@ const nothingHere = 'There is nothing at this path for this method.'
 
 type Caller = { readonly owner: string; readonly ended: readonly AbortSignal[] }
 
-/** Fault unauthenticated. A key that is there decides, whether there is a session or not. */
+/** Returns the owner of the request's key, or without a key that of its session. Fault unauthenticated. */
 async function callerOf(
   { ownerOfKey }: TenantServices,
   { request, session }: RelayRequest,
@@ -144,12 +144,12 @@ async function callerOf(
   return { owner: `person ${found.person.actor}`, ended: [found.ended] }
 }
 
-/** The operator's session, and what a browser says of the console's page. */
+/** Headers removed before forwarding: the operator's session, and what a browser reveals about the console's page. */
 const REMOVED = ['cookie', 'origin', 'referer', 'host', 'connection', 'upgrade'] as const
 
 type Onward = { readonly request: Request; readonly signal: AbortSignal; readonly bounds: RelayBounds }
 
-/** Fault body_too_large. */
+/** Builds the forwarded request. Fault body_too_large. */
 function onwardRequest(url: string, { request, signal, bounds }: Onward): Request {
   const { method } = request
   const bytesMax = bounds.requestBytesMax
@@ -164,7 +164,7 @@ function onwardRequest(url: string, { request, signal, bounds }: Onward): Reques
 
 type Exchange = { readonly bounds: RelayBounds; readonly signal: AbortSignal; readonly end: () => void }
 
-/** Fault body_too_large. */
+/** Limits the response. Fault body_too_large. */
 function withinBounds(response: Response, { bounds, signal, end }: Exchange): Response {
   const { body, status, headers } = response
   const bytesMax = bounds.responseBytesMax
@@ -180,7 +180,7 @@ function withinBounds(response: Response, { bounds, signal, end }: Exchange): Re
   return new Response(boundedBody(body, { bytesMax, fault, signal, end }), { status, headers })
 }
 
-/** The response, or the signal's reason if that comes first; a response that comes later is discarded. */
+/** Returns the response. Rejects with the signal's reason if it is aborted first, and discards a later response. */
 async function beforeAbort(response: Promise<Response>, signal: AbortSignal): Promise<Response> {
   const { promise, reject } = Promise.withResolvers<never>()
   const abort = () => {

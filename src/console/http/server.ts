@@ -1,5 +1,5 @@
-// The console's edge: which host and page a request is for, and the part that answers it. Effects: those of the parts;
-// the access log.
+// The console's edge: checks host and page of a request, and dispatches it. Effects: those of the parts; the access
+// log.
 
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
@@ -32,7 +32,7 @@ export type ConsoleDeps = SessionAnswerDeps & {
   readonly clock: Clock
   readonly log: Logger
   readonly strangers: Pick<AnonymousLogLimit, 'level'>
-  /** As `hostsOf` has them. */
+  /** Result of `hostsOf`. */
   readonly hosts: ReadonlySet<string>
   readonly files: () => Promise<ReadonlyMap<string, ServedFile>>
   readonly tenant: TenantServices
@@ -42,10 +42,7 @@ export type ConsoleFetch = (request: Request, peer: Peer) => Promise<Response>
 
 const BODY_LIMITS = { bytesMax: 65_536, timeoutMs: 10_000, depthMax: 16 } as const
 
-/**
- * Requests of sessions that are under way.
- * Share: an eighth for one session, none for strangers.
- */
+/** Concurrent requests of sessions. Share: an eighth for one session, none for strangers. */
 const openRequestsMax = 256
 const sessionParts = 8
 
@@ -56,7 +53,7 @@ type Parts = {
   readonly readBody: (request: Request) => Promise<unknown>
 }
 
-/** Never rejects: every request gets a response. */
+/** Creates the handler of requests. Never rejects: every request gets a response. */
 export function createConsole(deps: ConsoleDeps): ConsoleFetch {
   const deadlines = createDeadlines(deps.clock)
   const readBody: Parts['readBody'] = request => readJson(request, BODY_LIMITS, deadlines)
@@ -77,7 +74,7 @@ export function createConsole(deps: ConsoleDeps): ConsoleFetch {
   }
 }
 
-/** Without a host where the header names none. */
+/** Returns the context, with an empty host if the header names none. */
 function contextOf(request: Request, peer: Peer): Context {
   const url = URL.canParse(request.url) ? new URL(request.url) : null
   const host = url === null ? null : hostOf(request.headers.get('host'))
@@ -91,7 +88,7 @@ function contextOf(request: Request, peer: Peer): Context {
   }
 }
 
-/** RFC 9110 15.5.20. In plain text: this host has nothing to show to that name. */
+/** Returns a misdirected request (RFC 9110 15.5.20) in plain text, because this host has nothing for that name. */
 function wrongHost({ hostName }: Context): Response {
   const text =
     hostName === ''
@@ -129,7 +126,7 @@ async function route(parts: Parts, context: Context): Promise<Response> {
   }
 }
 
-/** A page asks for its own paths: each of them is the one document, which shows what its path names. */
+/** Returns a file. All paths of the page get the same document, which shows the content for its path. */
 function page(files: ReadonlyMap<string, ServedFile>, { request, path }: Context): Response {
   const file = files.get(path) ?? (path.startsWith('/assets/') ? undefined : files.get(indexPath))
   if (file === undefined) throw new Fault('not_found', 'There is nothing at this path.')

@@ -1,4 +1,4 @@
-// The console's answers to browsers that log in, and to sessions. Effects: those of the parts.
+// The console's responses to browsers that log in, and to sessions. Effects: those of the parts.
 
 import { Fault } from '../../base/fault.ts'
 import { UnavailableFault } from '../../http/limited.ts'
@@ -12,21 +12,21 @@ import { logInByLink, logOut, type SessionRequest, sessionDocument } from './ses
 import type { TenantPeer } from './tenant.routes.ts'
 
 export type Peer = TenantPeer & {
-  /** The response may be quiet until its session ends, which ends it. */
+  /** Allows the response to be idle until its session ends, which also ends the response. */
   readonly mayStay: () => void
 }
 
-/** A request under way. */
+/** A request being handled. */
 export type Context = SessionRequest & {
   readonly peer: Peer
   readonly path: string
   readonly search: string
-  /** For the access log. */
+  /** Actor for the access log; null if unknown. */
   actor: string | null
 }
 
 export type SessionAnswerDeps = PasskeyRoutesDeps & {
-  /** Null if the daemon is about to start. */
+  /** Null while the daemon is starting. */
   readonly operator: () => AskOperator | null
   readonly streams: Pick<Streams, 'open'>
   /** Counts a log-in by its address. Fault rate_limited. */
@@ -37,7 +37,7 @@ type ReadBody = (request: Request) => Promise<unknown>
 
 const LOG_INS: ReadonlySet<string> = new Set(['/api/session', '/api/session/passkey', '/api/session/passkey/options'])
 
-/** Whether it is a browser's request that needs no log-in. */
+/** Reports whether this is a browser's log-in request. */
 export function isLogIn({ request, path }: Context): boolean {
   return request.method === 'POST' && LOG_INS.has(path)
 }
@@ -53,10 +53,10 @@ export async function answerLogIn(deps: SessionAnswerDeps, context: Context, rea
   throw new Fault('invalid_request', 'token must be the text of a link.', { param: 'token' })
 }
 
-/** Says so of a request that no person made, such as one that follows a change: it does not count as use. */
+/** Marks a request that no person made, for example after a change: it does not count as use. */
 const backgroundHeader = 'x-strongroom-background'
 
-/** Fault unauthenticated. */
+/** Returns the session of the request. Fault unauthenticated. */
 export function sessionOf(deps: Pick<SessionAnswerDeps, 'sessions'>, context: Context): Session {
   const session = findSession(deps, context)
   if (session === null) {
@@ -89,7 +89,7 @@ export async function answerSession(
   return ownGuarded(await answer(deps, { context, session, readBody }))
 }
 
-/** `rest`: path and query in the operator's interface. */
+/** Forwards a request to the operator's interface. `rest`: path and query there. */
 export async function answerOperator(
   operator: SessionAnswerDeps['operator'],
   { context, session, rest }: { readonly context: Context; readonly session: Session; readonly rest: string },
@@ -98,11 +98,11 @@ export async function answerOperator(
   const ask = operator()
   if (ask === null) throw new UnavailableFault('The daemon is about to start; try again.', 1_000)
   const isFollowed = request.method === 'GET' && new URLSearchParams(search).get('follow') === 'true'
-  // A followed console may be quiet for hours.
+  // A followed console may be idle for hours.
   if (isFollowed) peer.mayStay()
   else peer.mayPause()
   const response = guarded(await askOperator(ask, { request, rest, session }))
-  // A connection that may stay would do so after the response, too.
+  // Otherwise the connection would also be allowed to stay idle after the response.
   if (isFollowed) response.headers.set('connection', 'close')
   return response
 }

@@ -1,4 +1,4 @@
-// The console's own interface: who is logged in, log-in by a link, log-out. Effects: sessions.
+// The console's own interface: the current session, log-in with a link, log-out. Effects: sessions.
 
 import { iso } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
@@ -16,12 +16,15 @@ export type SessionRoutesDeps = {
   readonly hostId: string
   readonly services: SessionDocument['services']
   readonly isInFleet: boolean
-  /** Cursor of the stream of changes; null if the current state cannot be read. */
+  /** Cursor of the stream of changes; null if the current state is unreadable. */
   readonly cursor: () => string | null
   readonly record: (person: Person, operation: string, asked: Readonly<Record<string, unknown>>) => void
 }
 
-/** `token`: what a link has behind `#token=`. Fault forbidden: it is none, or it was used, or its minute is over. */
+/**
+ * Logs in with a link. `token`: the part of the link after `#token=`. Fault forbidden if it is invalid, used or
+ * expired.
+ */
 export function logInByLink(deps: SessionRoutesDeps, token: string, asked: SessionRequest): Response {
   const person = deps.links.take(token)
   if (person === null) {
@@ -36,13 +39,13 @@ export function logInByLink(deps: SessionRoutesDeps, token: string, asked: Sessi
 
 export type SessionRequest = {
   readonly request: Request
-  /** Name of the console that the browser asked for. */
+  /** Name of the console in the browser's request. */
   readonly hostName: string
-  /** The console's own by that name and port. */
+  /** The console's origin with that name and port. */
   readonly origin: string
 }
 
-/** Ends the session that the browser has: a session never changes its person. */
+/** Begins a session, and ends the browser's previous one: a session never changes its person. */
 export function beginSession(
   deps: SessionRoutesDeps,
   { person, passkeyId }: { readonly person: Person; readonly passkeyId: string | null },

@@ -1,28 +1,28 @@
 // Services A, B and C for a tenant's page, each with its own paths, documents, keys and limits. Pure.
 
-/** A service of this host, which answers as it answers at its own address. */
+/** A service of this host. It responds as at its own address. */
 export type TenantService = (request: Request, visitor: Visitor) => Response | Promise<Response>
 
 export type TenantPeer = {
   readonly address: () => string
-  /** The response may pause for long, as a build's events do. */
+  /** Allows long pauses in the response, as in a build's events. */
   readonly mayPause: () => void
 }
 
 /** The client of a relayed request. */
 export type Visitor = TenantPeer & {
-  /** The organization of its key, or the person of its session; bounds count by it. */
+  /** The organization of the key, or the person of the session. Limits count by it. */
   readonly owner: string
 }
 
 export type ServiceName = 'instances' | 'inference' | 'builds'
 
-/** Null if it is off. */
+/** A service is null if it is off. */
 export type TenantServices = {
-  /** Where clients reach each without the console; null if it is off. */
+  /** Address of each service without the console; null if the service is off. */
   readonly urls: Readonly<Record<ServiceName, string | null>>
   /**
-   * Returns the organization of the key in these headers, which has to be one for this service, or for one of them if
+   * Returns the organization of the key in these headers. The key must be for this service, or for any of them if
    * `any`. Faults: unauthenticated, forbidden, fleet.unavailable.
    */
   readonly ownerOfKey: (headers: Headers, service: ServiceName | 'any') => Promise<string>
@@ -36,7 +36,7 @@ export function isTenantPath(path: string): boolean {
   return path === prefix || path.startsWith(`${prefix}/`)
 }
 
-/** `addresses`: of the services themselves. `rest` is the path there. */
+/** `addresses`: the list of the services' own addresses. `rest`: the path in the service. */
 export type TenantPlace =
   | { readonly kind: 'addresses' }
   | { readonly kind: 'service'; readonly name: ServiceName; readonly rest: string }

@@ -1,12 +1,12 @@
-// Topics that have changed since the last look. Effects: through functions; state is what was seen.
+// Detects topics that have changed since the last poll. Effects: through functions; the state is what was seen.
 
 export const TOPICS = ['instances', 'organizations', 'keys', 'builds', 'gateway', 'events', 'status'] as const
 export type Topic = (typeof TOPICS)[number]
 
-/** Topics whose text may return to an earlier value, so an equal text does not prove that nothing happened. */
+/** Topics whose text may return to an earlier value, so equal text does not prove that nothing happened. */
 const RETURNING: readonly Topic[] = ['gateway', 'status']
 
-/** Text for each topic that differs when it has changed. */
+/** A text for each topic. It differs if the topic has changed. */
 export type Marks = Readonly<Record<Topic, string>>
 
 export class Changes {
@@ -17,7 +17,7 @@ export class Changes {
     this.#marks = marks
   }
 
-  /** Topics that changed since the last call; none at the first. */
+  /** Returns the topics that changed since the last call; none for the first call. */
   look(): Topic[] {
     const before = this.#seen
     const now = this.#marks()
@@ -25,20 +25,20 @@ export class Changes {
     return before === null ? [] : TOPICS.filter(topic => before[topic] !== now[topic])
   }
 
-  /** The present, for `since`. */
+  /** Returns a cursor for the current state, for `since`. */
   cursor(): string {
     const now = this.#marks()
     return TOPICS.map(topic => digestOf(now[topic])).join('.')
   }
 
-  /** Topics of which a document that was asked for after this cursor may be out of date by now. */
+  /** Returns the topics for which a document requested after this cursor may be stale. */
   since(cursor: string): Topic[] {
     const then = cursor.split('.')
     const now = this.#marks()
     return TOPICS.filter((topic, at) => RETURNING.includes(topic) || then[at] !== digestOf(now[topic]))
   }
 
-  /** The next look finds no change. */
+  /** Forgets what was seen, so that the next poll reports no change. */
   forget(): void {
     this.#seen = null
   }

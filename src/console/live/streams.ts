@@ -1,6 +1,6 @@
-// Server-sent events (WHATWG HTML 9.2) that name what changed; a page then fetches again. Effects: timers.
+// Server-sent events (WHATWG HTML 9.2) that name what changed, so that a page fetches it again. Effects: timers.
 //
-// A client that reads slowly loses nothing: what it has not read yet is a set of topics, not a queue.
+// A slow client loses nothing: its unread changes are a set of topics, not a queue.
 
 import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
@@ -11,11 +11,11 @@ import { type Changes, TOPICS, type Topic } from './changes.ts'
 /** Streams of all sessions. Share: a sixteenth for one session. */
 const streamsMax = 128
 const sessionParts = 16
-/** At most one message a second for each topic. */
+/** Poll interval: at most one message per second and topic. */
 const lookMs = 1_000
-/** Before a proxy or a browser takes the connection for dead. */
+/** Interval of keep-alive messages, shorter than the idle timeouts of proxies and browsers. */
 const quietMs = 15_000
-/** A client that reads nothing for so long has gone. */
+/** A client that has read nothing for this time is disconnected. */
 const stalledMs = 60_000
 
 type Client = {
@@ -23,7 +23,7 @@ type Client = {
   readonly pending: Set<Topic>
   readonly end: () => void
   sentAtMs: number
-  /** Since when it has not read what was sent; null if it has. */
+  /** Time since which the client has not read what was sent; null if it has read everything. */
   fullSinceMs: number | null
 }
 
@@ -31,7 +31,7 @@ export type StreamsDeps = {
   readonly clock: Pick<Clock, 'monotonicMs' | 'sleep'>
   readonly log: Logger
   readonly changes: Pick<Changes, 'look' | 'forget' | 'since'>
-  /** Ends sessions whose time is over, and with them their streams. */
+  /** Ends expired sessions, and with them their streams. */
   readonly sweep: () => void
 }
 
@@ -50,13 +50,13 @@ export class Streams {
   }
 
   /**
-   * A stream for a session, which ends with it. It begins with what changed after the cursor `since`; null for all
-   * topics. Fault rate_limited: there are too many.
+   * Opens a stream that ends with its session. It starts with changes after the cursor `since`, or all topics if null.
+   * Fault rate_limited if there are too many.
    */
   open({ id, ended }: { readonly id: string; readonly ended: AbortSignal }, since: string | null): Response {
     const release = this.#places.take([{ name: id, parts: sessionParts }])
     if (typeof release === 'string') throw new LimitedFault('Too many pages of this session are open.', quietMs)
-    // Before what is pending is found out, so that nothing falls in between.
+    // Start before determining pending changes, so that none is lost in between.
     this.#run()
     const pending = new Set(this.#changedSince(since))
     let client: Client | null = null
@@ -69,7 +69,7 @@ export class Streams {
       {
         start: controller => {
           const nowMs = this.#deps.clock.monotonicMs()
-          // Sends a line even without changes, because a browser reports the stream as open only then.
+          // Send a line even without changes, because a browser reports the stream as open only then.
           client = { controller, pending, end, sentAtMs: Number.NEGATIVE_INFINITY, fullSinceMs: null }
           this.#clients.add(client)
           this.#send(client, nowMs)
@@ -82,7 +82,7 @@ export class Streams {
     return new Response(body, { headers: { 'content-type': 'text/event-stream; charset=utf-8' } })
   }
 
-  /** Ends all of them. */
+  /** Ends all streams. */
   stop(): void {
     for (const client of [...this.#clients]) client.end()
   }
@@ -92,7 +92,7 @@ export class Streams {
     try {
       client.controller.close()
     } catch {
-      // The client has gone.
+      // The client has disconnected.
     }
     if (this.#clients.size === 0) this.#stopping?.abort()
   }
@@ -131,7 +131,7 @@ export class Streams {
     }
   }
 
-  /** A database that cannot be read now reports no changes. */
+  /** Polls for changes. Reports none if the database is unreadable at the moment. */
   #look(): Topic[] {
     try {
       return this.#deps.changes.look()

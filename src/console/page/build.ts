@@ -1,6 +1,6 @@
-// Builds the page from src/console/web: scripts that load what they need when they need it, a style, one document.
-// Effects: reads the sources, runs the bundler. The same sources give the same bytes where their paths from the working
-// directory are the same (scripts/build/console-page.ts).
+// Builds the page from src/console/web: scripts that load their dependencies on demand, a style, one document. Effects:
+// reads the sources, runs the bundler. Reproducible if the paths relative to the working directory are equal
+// (scripts/build/console-page.ts).
 
 import { readFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
@@ -17,7 +17,7 @@ const TYPES: Readonly<Record<string, string>> = {
   png: 'image/png',
 }
 
-/** Throws with the bundler's words. */
+/** Builds the page. Throws the bundler's error. */
 export async function buildPage(web = pageSources): Promise<PageFile[]> {
   const { outputs } = await Bun.build({
     entrypoints: [join(web, 'main.tsx')],

@@ -1,4 +1,4 @@
-// Files of the page as the console serves them: by path, compressed once. Pure but for the compressor.
+// Files of the page by path, compressed once for serving. Pure except for the compressor.
 
 /** A built file. */
 export type PageFile = {
@@ -28,7 +28,7 @@ export function servedFiles(files: readonly PageFile[]): ReadonlyMap<string, Ser
   )
 }
 
-/** Answers GET and HEAD for a file. `accepts`: the Accept-Encoding header. */
+/** Returns the response to GET and HEAD for a file. Compresses it if the Accept-Encoding header allows. */
 export function fileResponse(file: ServedFile, headers: Headers): Response {
   const cache = file.isForever ? 'public, max-age=31536000, immutable' : 'no-cache'
   const common = { 'content-type': file.type, 'cache-control': cache, etag: file.etag, vary: 'accept-encoding' }

@@ -1,5 +1,5 @@
-// Challenges that a passkey signs, without a table: a request for one takes no memory. State in memory: the used
-// ones, among those that a passkey signed.
+// Challenges that a passkey signs. Stateless: issuing one takes no memory. Stores only used ones, among those that a
+// passkey signed.
 //
 //   nonce, 16 bytes | end, milliseconds of the monotonic clock, 8 | HMAC-SHA256 over these and the purpose, 32
 
@@ -12,11 +12,11 @@ const nonceBytes = 16
 const headBytes = nonceBytes + 8
 const macBytes = 32
 
-/** A person has this time to find the passkey and to prove who holds it. */
+/** Time for a person to find the passkey and to pass user verification. */
 export const challengeLifeMs = 120_000
 /**
- * Within the life of a challenge; each was signed by a passkey that is known here.
- * No share: a known passkey has signed each within two minutes, so strangers take none.
+ * Limit on used challenges that have not expired. A known passkey signed each of them. No share: a known passkey has
+ * signed each within two minutes, so strangers take none.
  */
 const usedMax = 4_096
 
@@ -24,7 +24,7 @@ export type ChallengesDeps = { readonly clock: Pick<Clock, 'monotonicMs'>; reado
 
 export class Challenges {
   readonly #deps: ChallengesDeps
-  /** New with each start of the daemon. */
+  /** New at each start of the daemon. */
   readonly #key: Uint8Array
   readonly #used = new Map<string, number>()
 
@@ -33,7 +33,7 @@ export class Challenges {
     this.#key = deps.random(32)
   }
 
-  /** `purpose`: what alone it is good for. */
+  /** Issues a challenge that is valid only for `purpose`. */
   make(purpose: string): Uint8Array<ArrayBuffer> {
     const bytes = new Uint8Array(headBytes + macBytes)
     bytes.set(this.#deps.random(nonceBytes))
@@ -42,7 +42,7 @@ export class Challenges {
     return bytes
   }
 
-  /** Whether it was made here for this, not too long ago, and has not been used. Base64url. */
+  /** Reports whether a challenge (base64url) was issued here for this purpose, and is neither expired nor used. */
   isGood(text: string, purpose: string): boolean {
     const bytes = fromBase64Url(text)
     if (bytes === null || bytes.length !== headBytes + macBytes || this.#used.has(text)) return false
@@ -50,7 +50,7 @@ export class Challenges {
     return equalConstantTime(mac, bytes.subarray(headBytes)) && this.#deps.clock.monotonicMs() < endOf(bytes)
   }
 
-  /** Makes it invalid from now on. False if it already was, or there is no room to store it. */
+  /** Marks a challenge as used. Returns false if it already was, or there is no space to store it. */
   use(text: string): boolean {
     const nowMs = this.#deps.clock.monotonicMs()
     for (const [used, endMs] of this.#used) if (nowMs >= endMs) this.#used.delete(used)

@@ -1,8 +1,8 @@
-// Passkeys of the console (WebAuthn level 3): made in a session, good to begin one. Effects: the store; loads the
+// Passkeys of the console (WebAuthn level 3): created in a session, used to log in. Effects: the store; loads the
 // library on first use.
 //
-// A passkey belongs to one name of the console and to one person. The person proves herself to the device each time
-// (user verification), so that a stolen device alone is not enough to log in.
+// A passkey belongs to one name of the console and to one person. The device verifies the person each time (user
+// verification), so that a stolen device alone is not enough to log in.
 
 import { isIP } from 'node:net'
 import { fromBase64Url, toBase64Url, utf8 } from '../../base/bytes.ts'
@@ -24,7 +24,7 @@ import { lowerRole, type Person } from '../person.ts'
 import { Challenges, challengeLifeMs } from './challenges.ts'
 import type { Assertion, NewPasskey } from './responses.ts'
 
-/** Passkeys of one person by one name. Share: this limit is the share of one person. */
+/** Passkeys of one person for one name. Share: this limit is the share of one person. */
 const passkeysPerActorMax = 16
 /** Share: `passkeysPerActorMax` for one person. */
 const passkeysMax = 2_048
@@ -35,19 +35,19 @@ export type PasskeysDeps = {
   readonly random: RandomBytes
   readonly log: Logger
   readonly hostId: string
-  /** As whom and with which role an actor may log in by now; null means not at all. */
+  /** Returns identity and current role of an actor; null if the actor may not log in. */
   readonly personOf: (actor: string) => Person | null
-  /** Whether records may change: not while an upgrade is on trial. */
+  /** Whether records may change; false while an upgrade is on trial. */
   readonly mayWrite: () => boolean
 }
 
-/** The name of the console that the browser asked, and its origin. */
+/** The console's name in the browser's request, and its origin. */
 export type PasskeyOrigin = { readonly hostName: string; readonly origin: string }
 
 /** COSE algorithms (RFC 9053): Ed25519, ECDSA with P-256, RSA PKCS #1 with SHA-256. */
 const ALGORITHMS = [-8, -7, -257]
 
-/** Passkeys belong to a domain name (WebAuthn level 3, 4, "RP ID"). */
+/** Returns the domain name to which passkeys belong (WebAuthn level 3, 4, "RP ID"), or why there is none. */
 export function passkeyPlace(hostName: string): SessionDocument['passkeys'] {
   if (isIP(hostName.replace(/^\[|\]$/g, '')) === 0) return { rp_id: hostName, why: null }
   const why = `passkeys belong to a name, and ${hostName} is an address: open the console by localhost or by one of console.names`
@@ -63,7 +63,7 @@ export class Passkeys {
     this.#challenges = new Challenges(deps)
   }
 
-  /** PublicKeyCredentialCreationOptionsJSON. Faults: conflict. */
+  /** Returns PublicKeyCredentialCreationOptionsJSON. Fault conflict. */
   async creationOptions(
     { id, person }: { readonly id: string; readonly person: Person },
     place: PasskeyOrigin,
@@ -86,7 +86,9 @@ export class Passkeys {
     })
   }
 
-  /** Faults: conflict, forbidden (it does not prove itself). `record` is called before it is stored. */
+  /**
+   * Creates a passkey. Faults: conflict; forbidden if the response does not verify. Calls `record` before storing it.
+   */
   async create(
     { id, person }: { readonly id: string; readonly person: Person },
     { name, response }: NewPasskey,
@@ -125,8 +127,8 @@ export class Passkeys {
   }
 
   /**
-   * PublicKeyCredentialRequestOptionsJSON, without ids: the browser offers its own, and the ids here are not
-   * revealed.
+   * Returns PublicKeyCredentialRequestOptionsJSON, without ids: the browser offers its own, and the ids here stay
+   * secret.
    */
   async logInOptions(place: PasskeyOrigin): Promise<object> {
     const rpID = requiredRpId(place)
@@ -139,7 +141,9 @@ export class Passkeys {
     })
   }
 
-  /** The person whose passkey signed. Fault forbidden: it is none of this host, or does not prove itself. */
+  /**
+   * Returns the person whose passkey signed. Fault forbidden if this host has no such passkey or it does not verify.
+   */
   async logIn(
     response: Assertion,
     place: PasskeyOrigin,
@@ -164,7 +168,7 @@ export class Passkeys {
       if (!verified) throw new Error('not verified')
       return authenticationInfo.newCounter
     })
-    // Another request may have used the challenge, or removed the passkey, while this one was verified.
+    // Another request may have used the challenge, or removed the passkey, during verification.
     if (!this.#challenges.use(challengeOf(signed.clientDataJSON)) || passkeyById(db, passkey.id) === null) {
       throw unproved(refused)
     }
@@ -174,7 +178,7 @@ export class Passkeys {
     return { person: { ...now, role: lowerRole(passkey.role, now.role) }, passkeyId: passkey.id }
   }
 
-  /** A person's passkeys at a name. Fault conflict: there is no room for another. */
+  /** Returns a person's passkeys for a name. Fault conflict if the limit is reached. */
   #ownAt({ actor }: Person, rpId: string): Passkey[] {
     const own = passkeysOf(this.#deps.db, actor).filter(passkey => passkey.rpId === rpId)
     if (own.length >= passkeysPerActorMax || countPasskeys(this.#deps.db) >= passkeysMax) {
@@ -183,13 +187,13 @@ export class Passkeys {
     return own
   }
 
-  /** The user handle: the same for all passkeys of a person, and no name (WebAuthn level 3, 14.6.1). */
+  /** Returns the user handle: the same for all passkeys of a person, and not a name (WebAuthn level 3, 14.6.1). */
   #handleOf(actor: string): Uint8Array<ArrayBuffer> {
     const digest = new Bun.CryptoHasher('sha256').update(`strongroom user ${this.#deps.hostId} ${actor}`).digest()
     return new Uint8Array(digest)
   }
 
-  /** The sender learns that it was refused, and the log has the reason. */
+  /** Runs a verification. The sender only receives a rejection; the reason is logged. */
   async #proved<T>(what: string, verify: () => Promise<T>): Promise<T> {
     try {
       return await verify()
@@ -209,7 +213,7 @@ function unproved(what: string): Fault {
   )
 }
 
-/** Fault conflict. */
+/** Returns the domain name for passkeys. Fault conflict if there is none. */
 function requiredRpId({ hostName }: PasskeyOrigin): string {
   const { rp_id: rpId, why } = passkeyPlace(hostName)
   if (rpId === null) throw new Fault('conflict', why ?? '')
@@ -229,7 +233,7 @@ function challengeOf(clientDataJson: string): string {
   return typeof challenge === 'string' ? challenge : ''
 }
 
-/** A page of another origin shows no page of the console, so none of them asks for a passkey. */
+/** Rejects a passkey requested in a frame: no page of another origin can frame the console. */
 function refuseFrames(clientDataJson: string): void {
   if (Reflect.get(Object(clientDataIn(clientDataJson)), 'crossOrigin') === true) throw new Error('made in a frame')
 }
@@ -238,7 +242,10 @@ function clientDataIn(text: string): unknown {
   return JSON.parse(new TextDecoder().decode(fromBase64Url(text) ?? utf8('null')))
 }
 
-/** The library would ask the hosts that certificates name for their revocations. We ask for none (`none`). */
+/**
+ * Rejects certificates, because the library would query the hosts they name for revocations. The console requests none
+ * (`none`).
+ */
 async function refuseCertificates(attestationObject: string): Promise<void> {
   const { decodeAttestationObject } = await import('@simplewebauthn/server/helpers')
   const decoded = decodeAttestationObject(Uint8Array.from(fromBase64Url(attestationObject) ?? []))

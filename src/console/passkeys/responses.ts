@@ -1,14 +1,14 @@
-// Documents that a browser sends of a passkey (WebAuthn level 3, 5.1: RegistrationResponseJSON and
-// AuthenticationResponseJSON), as far as they are read here. Pure.
+// A browser's documents about a passkey (WebAuthn level 3, 5.1: RegistrationResponseJSON and
+// AuthenticationResponseJSON), limited to the members that are used. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { Fault } from '../../base/fault.ts'
 import { checked } from '../../contract/check.ts'
 
-/** A base64url text of at most so many characters. */
+/** Schema of base64url text of at most `charsMax` characters. */
 const Text = (charsMax: number) => Type.String({ pattern: '^[A-Za-z0-9_-]+$', maxLength: charsMax })
 
-/** A credential id has at most 1,023 bytes (4, "Credential ID"). */
+/** Schema of a credential id, which has at most 1,023 bytes (4, "Credential ID"). */
 const Id = Text(1_364)
 const clientDataCharsMax = 8_192
 const dataCharsMax = 16_384
@@ -35,7 +35,7 @@ const Assertion = Type.Object({
 export type Assertion = Static<typeof Assertion>
 
 const nameCharsMax = 64
-/** Characters that show themselves: no control, no direction, no line. */
+/** Visible characters only: no control characters, no text direction, no line breaks. */
 const shownText = /^[^\p{C}\p{Zl}\p{Zp}]+$/u
 const NewPasskey = Type.Object({
   name: Type.String({ minLength: 1, maxLength: nameCharsMax }),
@@ -43,7 +43,7 @@ const NewPasskey = Type.Object({
 })
 export type NewPasskey = Static<typeof NewPasskey>
 
-/** Fault invalid_request. Members that are not read are left out. */
+/** Reads a new passkey, without unused members. Fault invalid_request. */
 export function readNewPasskey(body: unknown): NewPasskey {
   const { name, response } = checked(NewPasskey, body, { what: 'the passkey', code: 'invalid_request' })
   if (!shownText.test(name)) {
@@ -54,7 +54,7 @@ export function readNewPasskey(body: unknown): NewPasskey {
   return { name, response: { id, rawId, type, response: { clientDataJSON, attestationObject } } }
 }
 
-/** Fault invalid_request. */
+/** Reads a log-in, without unused members. Fault invalid_request. */
 export function readAssertion(body: unknown): Assertion {
   const asked = Type.Object({ response: Assertion })
   const { response } = checked(asked, body, { what: 'the passkey', code: 'invalid_request' })

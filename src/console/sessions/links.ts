@@ -1,15 +1,15 @@
-// Links that log a person in once, soon. State in memory: a restart of the daemon forgets them.
+// Links that log a person in once and expire soon. State in memory: a restart of the daemon invalidates them.
 
 import type { Clock } from '../../base/clock.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Person } from '../person.ts'
 import { drawToken, tokenDigest } from './token.ts'
 
-/** A person has a minute to open it. */
+/** Time for a person to open a link. */
 export const linkLifeMs = 60_000
 /**
- * Unopened links of one person; the oldest is dropped.
- * Share: this limit is the share of one person; only administrators make links.
+ * Unopened links of one person; the oldest is dropped. Share: this limit is the share of one person; only
+ * administrators make links.
  */
 const linksPerActorMax = 8
 
@@ -17,14 +17,14 @@ type Link = { readonly person: Person; readonly endsAtMs: number }
 
 export class Links {
   readonly #deps: { readonly clock: Pick<Clock, 'monotonicMs'>; readonly random: RandomBytes }
-  /** By digest, the oldest first. */
+  /** Links by digest, oldest first. */
   readonly #open = new Map<string, Link>()
 
   constructor(deps: { readonly clock: Pick<Clock, 'monotonicMs'>; readonly random: RandomBytes }) {
     this.#deps = deps
   }
 
-  /** The secret of a new link. */
+  /** Creates a link and returns its secret. */
   make(person: Person): string {
     const nowMs = this.#deps.clock.monotonicMs()
     this.#forget(nowMs)
@@ -35,7 +35,7 @@ export class Links {
     return text
   }
 
-  /** Returns the person of a link and removes the link. Null if there is none, or it has expired. */
+  /** Returns the person of a link and removes the link. Null if it does not exist or has expired. */
   take(token: string): Person | null {
     this.#forget(this.#deps.clock.monotonicMs())
     const digest = tokenDigest(token)
@@ -45,7 +45,7 @@ export class Links {
     return link.person
   }
 
-  /** Invalidates the links of an actor, or all links for null. */
+  /** Invalidates the links of an actor, or all links if null. */
   clear(actor: string | null): void {
     for (const [digest, { person }] of this.#open) {
       if (actor === null || person.actor === actor) this.#open.delete(digest)

@@ -5,13 +5,11 @@ import type { RandomBytes } from '../../base/ids.ts'
 import type { Person } from '../person.ts'
 import { drawToken, tokenDigest } from './token.ts'
 
-/**
- * Sessions of one person; the one that was idle for longest is dropped.
- * Share: this limit is the share of one person.
- */
+/** Sessions of one person; the one idle for longest is dropped. Share: this limit is the share of one person. */
 const sessionsPerActorMax = 16
 /**
- * Share: `sessionsPerActorMax` for one person; the session that was idle for longest is dropped.
+ * Sessions of all persons.
+ * Share: `sessionsPerActorMax` for one person; the session idle for longest is dropped.
  */
 const sessionsMax = 256
 
@@ -25,16 +23,16 @@ export type SessionsDeps = {
 export type LoggedInBy = 'link' | 'passkey'
 
 export type Session = {
-  /** Names it to its person; no secret. */
+  /** Identifies the session to its person; not secret. */
   readonly id: string
   readonly person: Person
   readonly by: LoggedInBy
-  /** The passkey that it began by; null means a link. */
+  /** The passkey used to log in; null for a link. */
   readonly passkeyId: string | null
   readonly beganAtMs: number
-  /** At the latest. */
+  /** Latest end of the session. */
   readonly endsAtMs: number
-  /** Aborted when it ends, however it does. */
+  /** Aborted when the session ends, for any reason. */
   readonly ended: AbortSignal
 }
 
@@ -47,14 +45,14 @@ type OpenSession = {
 
 export class Sessions {
   readonly #deps: SessionsDeps
-  /** By digest of the secret. */
+  /** Sessions by digest of the secret. */
   readonly #open = new Map<string, OpenSession>()
 
   constructor(deps: SessionsDeps) {
     this.#deps = deps
   }
 
-  /** `token`: for the cookie, once. */
+  /** Begins a session. `token`: the secret for the cookie, returned only here. */
   begin(person: Person, passkeyId: string | null): { readonly token: string; readonly session: Session } {
     const { clock, random, lifeMs } = this.#deps
     this.sweep()
@@ -76,7 +74,7 @@ export class Sessions {
     return { token: text, session }
   }
 
-  /** The session of a cookie, null if there is none. `isUse`: the person did something, so that it is not idle. */
+  /** Returns the session of a cookie; null if there is none. `isUse`: a person acted, which resets the idle time. */
   find(token: string, { isUse }: { readonly isUse: boolean }): Session | null {
     this.sweep()
     const digest = tokenDigest(token)
@@ -86,7 +84,7 @@ export class Sessions {
     return kept.session
   }
 
-  /** Ends those that a test picks. Returns how many. */
+  /** Ends the sessions for which `isMeant` returns true. Returns their number. */
   end(isMeant: (session: Session) => boolean): number {
     let count = 0
     for (const [digest, { session, ending }] of this.#open) {
@@ -98,7 +96,7 @@ export class Sessions {
     return count
   }
 
-  /** Ends those whose time is over. */
+  /** Ends expired and idle sessions. */
   sweep(): void {
     const nowMs = this.#deps.clock.monotonicMs()
     for (const [digest, { ending, endsMonotonicMs, usedMonotonicMs }] of this.#open) {

@@ -1,4 +1,5 @@
-// Secrets of links and sessions: 32 random bytes, of which only the SHA-256 is kept. Pure: randomness is an argument.
+// Secrets of links and sessions: 32 random bytes, of which only the SHA-256 is stored. Pure: the caller passes
+// randomness.
 
 import { toBase64Url } from '../../base/bytes.ts'
 import type { RandomBytes } from '../../base/ids.ts'
@@ -7,9 +8,9 @@ const secretBytes = 32
 const pattern = /^[A-Za-z0-9_-]{43}$/
 
 export type Token = {
-  /** Base64url, shown once. */
+  /** The secret in base64url, shown once. */
   readonly text: string
-  /** SHA-256 of the text, hexadecimal: finding it in a map says nothing about the secret by its time. */
+  /** SHA-256 of the text, hexadecimal. The timing of a map lookup with it reveals nothing about the secret. */
   readonly digest: string
 }
 
@@ -18,7 +19,7 @@ export function drawToken(random: RandomBytes): Token {
   return { text, digest: digestOf(text) }
 }
 
-/** Null if it does not have the form of a token. */
+/** Returns the digest of a token; null if the text does not have the form of a token. */
 export function tokenDigest(text: string): string | null {
   return pattern.test(text) ? digestOf(text) : null
 }

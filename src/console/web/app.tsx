@@ -1,4 +1,4 @@
-// Chooses the page by its address: the tenant's side, the log-in, or a page of the operator.
+// Chooses the page by its address: the tenant's side, the log-in, or one of the operator's pages.
 
 import { useSignal } from '@preact/signals'
 import type { ComponentChildren, ComponentType } from 'preact'
@@ -28,7 +28,7 @@ import { OperatorShell } from './operator/shell.tsx'
 import { Empty, Page, ProblemNote, Waiting } from './parts/page.tsx'
 import { Link } from './parts/text.tsx'
 
-/** Null if this appliance has no such page. */
+/** Pattern of a path, and its page; null if this appliance lacks the page. */
 type Route = readonly [pattern: string, page: (...parts: string[]) => ComponentChildren | null]
 
 const ROUTES: readonly Route[] = [
@@ -71,7 +71,7 @@ function OperatorSide() {
     return undefined
   }, [state.kind, isSeen])
   useEffect(() => {
-    // A link that is opened where the console is open already changes the fragment alone.
+    // Opening a link in a window that already shows the console only changes the fragment.
     const take = () => {
       if (tokenIn(location.hash) !== null) void enter()
     }
@@ -106,7 +106,7 @@ function Starting() {
   )
 }
 
-/** Loaded when it is needed: operators never need it. */
+/** Loaded on demand, because operators do not need it. */
 function TenantSide() {
   const side = useSignal<ComponentType | null>(null)
   const problem = useSignal<RequestProblem | null>(null)

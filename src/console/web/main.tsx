@@ -1,4 +1,4 @@
-// The page's program: draws the console into its document. Effects: the page.
+// The page's program: renders the console into its document. Effects: the page.
 
 import './style/main.css'
 import { render } from 'preact'

@@ -1,3 +1,3 @@
-// Styles that a script names: the bundler makes one file of them.
+// Styles that a script imports. The bundler combines them into one file.
 
 declare module '*.css' {}

@@ -1,9 +1,9 @@
-// Blocks of the budgets of gateway keys and organizations that this host leases from the directory, so that all hosts
-// together never pass a budget. Effects: statements to PostgreSQL, SQL on the host's database.
+// Budget blocks of gateway keys and organizations that this host leases from the directory, so that all hosts together
+// never exceed a budget. Effects: statements to PostgreSQL, SQL on the host's database.
 //
-// The directory keeps for each budget, month and host how much that host may have spent and reserved, and grants more
-// only while the sum over all hosts stays within the budget. A host ceases to use a block before it gives it back.
-// Hosts are trusted with it: a budget is the operator's promise to itself, and the hosts are the operator's.
+// For each budget, month and host, the directory stores how much that host may have spent and reserved. It grants more
+// only while the sum over all hosts stays within the budget. A host stops using a block before it returns it. Hosts are
+// trusted with this: a budget is the operator's own limit, and the hosts are the operator's.
 
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
@@ -26,19 +26,19 @@ export type BudgetLeasesDeps = {
   readonly directory: Pick<DirectoryStore, 'db'>
   readonly hostId: string
   readonly postgres: Pick<Postgres, 'query' | 'view'>
-  /** Timeline of the server that the copy here comes from. */
+  /** Timeline of the server from which this host's copy comes. */
   readonly timeline: () => number
   readonly clock: Pick<Clock, 'monotonicMs'>
   readonly log: Logger
 }
 
-/** In the month of a scope, this host's spending included. */
+/** Amounts in the month of a scope, including this host's spending. */
 export type LeaseDemand = {
   /** Spent and reserved. */
   readonly used: Amounts
-  /** So much has to fit, `used` included. */
+  /** Required amount, including `used`. */
   readonly need: Amounts
-  /** So much would be of use, `used` included. */
+  /** Desired amount, including `used`. */
   readonly want: Amounts
 }
 
@@ -49,16 +49,16 @@ export type BudgetLeasesView = {
   readonly failed: number
 }
 
-/** A refusal, or a failure, is believed for so long: an exhausted budget costs few statements. */
+/** How long a refusal is cached, so that an exhausted budget causes few statements. A failure backs off as long. */
 const refusedMs = 1_000
 /**
- * Scopes of which a refusal is known.
- * No share: a refusal is cached for a second, and dropping one costs a statement.
+ * Limit on scopes with a cached refusal. No share: a refusal is cached for a second, and dropping one costs a
+ * statement.
  */
 const refusalsMax = 10_000
 /**
- * Requests that wait for one budget.
- * No share: limits one budget; requests of its organization are limited before.
+ * Limit on requests that wait for one budget. No share: limits one budget; requests of its organization are limited
+ * before.
  */
 const waitingMax = 4_096
 
@@ -67,11 +67,11 @@ type Refusal = { readonly untilMs: number; readonly left: LeaseReply['left'] }
 export class BudgetLeases {
   readonly #deps: BudgetLeasesDeps
   readonly #held: StoredLeases
-  /** By budget and month: what is granted and given back follows one another. */
+  /** Serializes grants and returns, by budget and month. */
   readonly #turns = new Map<string, Serial>()
   readonly #refusals = new Map<string, Refusal>()
   #awayUntilMs = Number.NEGATIVE_INFINITY
-  /** Timeline of the server that has what this host was granted; null if it was not told since the start. */
+  /** Timeline of the server on which this host's grants are registered; null before the first registration. */
   #registeredTimeline: number | null = null
   readonly #counts = { granted: 0, refused: 0, failed: 0 }
 
@@ -80,7 +80,7 @@ export class BudgetLeases {
     this.#held = new StoredLeases(deps.directory)
   }
 
-  /** Null if nothing was granted. */
+  /** Returns the lease; null if nothing was granted. */
   leaseOf(scope: Scope): Amounts | null {
     const held = this.#held.find(scope)
     return held === null ? null : { nanoUsd: held.nanoUsd, tokens: held.tokens }
@@ -90,14 +90,14 @@ export class BudgetLeases {
     return this.#held.all()
   }
 
-  /** Parts that this host holds; how often it needed more since its start, and what came of it. */
+  /** Returns the number of leases, and how often this host requested more since its start, by result. */
   view(): BudgetLeasesView {
     return { held: this.#held.size, ...this.#counts }
   }
 
   /**
-   * Asks for more where `asked`, read when its turn has come, needs more than is held. Returns false if the budget
-   * has no room for it now. Fault: `fleet.unavailable` (nothing is known of the budget's room now).
+   * Requests more if `asked`, evaluated when its turn comes, needs more than is leased. Returns false if the budget has
+   * no room at the moment. Fault `fleet.unavailable` if the budget's room is unknown.
    */
   async acquire(scope: Scope, asked: () => LeaseDemand): Promise<boolean> {
     return await this.#inTurn(scope, () => this.#acquire(scope, asked()))
@@ -153,9 +153,9 @@ export class BudgetLeases {
   }
 
   /**
-   * Gives back what is above `keep`, asked for when its turn has come: until it is known, that budget is not raised.
-   * Null to return nothing. Here the part is gone at once; if the directory does not get the message, this host finds
-   * it there when it requests more. Fault: `fleet.unavailable`.
+   * Returns everything above `keep`, evaluated when its turn comes; until then the lease does not grow. If `keep` gives
+   * null, returns nothing. The amount is removed here at once; if the message is lost, the directory reports it with
+   * this host's next request. Fault `fleet.unavailable`.
    */
   async release(scope: Scope, keep: () => Amounts | null | Promise<Amounts | null>): Promise<void> {
     const { postgres, hostId } = this.#deps
@@ -169,21 +169,21 @@ export class BudgetLeases {
     })
   }
 
-  /** Forgets what was granted for a month that is over: nothing begins in it any more. */
+  /** Drops the lease of a past month, in which no request starts any more. */
   drop(scope: Scope): void {
     this.#held.remove(scope)
   }
 
   /**
-   * Enters what this host was granted where the server may not have it: after a start, and on another timeline.
-   * Fault: `fleet.unavailable`.
+   * Registers this host's leases if the server may lack them: after a start, and on another timeline. Fault
+   * `fleet.unavailable`.
    */
   async registerIfNew(): Promise<void> {
     if (this.#registeredTimeline === null || this.#registeredTimeline !== this.#deps.timeline())
       await this.registerAgain()
   }
 
-  /** Fault: `fleet.unavailable`. */
+  /** Registers this host's leases. Fault `fleet.unavailable`. */
   async registerAgain(): Promise<void> {
     await this.#withBackOff(() => this.#register())
   }
@@ -195,10 +195,10 @@ export class BudgetLeases {
     log.debug('the directory has the budget parts of this host', { count: held.length })
   }
 
-  /** Fails at once for a while after a failure: requests wait in turn. */
+  /** Fails immediately for a while after a failure, because requests wait in a queue. */
   async #withBackOff<T>(work: () => Promise<T>): Promise<T> {
     const { postgres, clock, log } = this.#deps
-    // Others ask it once a second or two, and so find out that it is back.
+    // Other tasks query the database every second or two, and so detect that it is back.
     if (!postgres.view().isReachable || clock.monotonicMs() < this.#awayUntilMs)
       throw directoryAway(new Error('it does not answer'))
     try {

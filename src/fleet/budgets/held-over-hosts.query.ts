@@ -1,12 +1,12 @@
-// Parts of budgets that all hosts hold, as the directory has them. Effects: statements to PostgreSQL.
+// Budget blocks that all hosts hold, according to the directory. Effects: statements to PostgreSQL.
 
 import type { Sql } from '../postgres.ts'
 import type { BudgetLease } from './statements.ts'
 
 /**
- * In a month, by budget: granted to hosts, and neither given back nor reported as spent. An empty `keyPrefix` is the
- * organization's own budget. `organizationId` null: budgets of all organizations, without those of keys.
- * Fault: `fleet.unavailable`.
+ * Returns for a month, by budget, the amounts granted to hosts and neither returned nor reported as spent. An empty
+ * `keyPrefix` is the organization's own budget. If `organizationId` is null, returns the budgets of all organizations,
+ * without those of keys. Fault `fleet.unavailable`.
  */
 export async function heldOverHosts(
   sql: Sql,

@@ -1,8 +1,8 @@
-// Shares of budgets that hosts have, in the directory. Effects: statements to PostgreSQL.
+// Leases of budgets in the directory. Effects: statements to PostgreSQL.
 
 import type { Sql } from '../postgres.ts'
 
-/** A budget in a month (UTC, as 2026-11): of a key, or with an empty `keyPrefix` of the organization. */
+/** A budget in a month (UTC, as 2026-11): of a key, or of the organization if `keyPrefix` is empty. */
 export type Scope = { readonly organizationId: string; readonly keyPrefix: string; readonly month: string }
 
 export type Amounts = { readonly nanoUsd: number; readonly tokens: number }
@@ -11,19 +11,19 @@ export type BudgetLease = Scope & Amounts
 
 export type LeaseReply = {
   readonly granted: Amounts
-  /** The rest of the budget, which no host has; null if it has no bound of that kind. */
+  /** The part of the budget that no host has leased; null if there is no limit of that kind. */
   readonly left: { readonly nanoUsd: number | null; readonly tokens: number | null }
-  /** False if nothing is granted yet, because other hosts have not reported their grants. */
+  /** False if nothing could be granted, because other hosts have not registered their leases. */
   readonly isKnown: boolean
   readonly timeline: number
 }
 
 export type LeaseRequest = {
-  /** Used, reserved or granted, as far as this host knows: whatever is most. */
+  /** The maximum of what this host knows to be used, reserved or granted. */
   readonly held: Amounts
-  /** This much, spent and reserved together, or nothing more. */
+  /** Required amount, spent and reserved together. Without it nothing more is granted. */
   readonly need: Amounts
-  /** So much if there is room. */
+  /** Desired amount, granted if there is room. */
   readonly want: Amounts
 }
 
@@ -36,7 +36,7 @@ type LeaseRow = {
   readonly timeline: number | null
 }
 
-/** Null if the fleet does not have this host, or the organization. Fault: `fleet.unavailable`. */
+/** Leases a block. Null if the fleet does not have this host, or the organization. Fault `fleet.unavailable`. */
 export async function leaseBudget(
   sql: Sql,
   hostId: string,
@@ -56,7 +56,7 @@ export async function leaseBudget(
   }
 }
 
-/** Fault: `fleet.unavailable`. */
+/** Returns a block, except for an amount. Fault `fleet.unavailable`. */
 export async function releaseBudget(
   sql: Sql,
   hostId: string,
@@ -71,7 +71,7 @@ export async function releaseBudget(
 
 const rowsPerStatement = 500
 
-/** Returns the timeline of the server that has them then. Fault: `fleet.unavailable`. */
+/** Registers leases, and returns the timeline of the server that stores them. Fault `fleet.unavailable`. */
 export async function registerLeases(sql: Sql, hostId: string, held: readonly BudgetLease[]): Promise<number> {
   let timeline = 0
   for (let at = 0; at === 0 || at < held.length; at += rowsPerStatement) {

@@ -1,5 +1,5 @@
-// Grants of budgets to this host, kept over restarts: with the database away it goes on with that. Effects: SQL
-// on the host's database.
+// This host's leases of budgets, stored so that they survive restarts and apply while the database is unreachable.
+// Effects: SQL on the host's database.
 
 import { type DirectoryStore, prepareRaw } from '../../store/db.ts'
 import type { Amounts, BudgetLease, Scope } from './statements.ts'
@@ -37,7 +37,7 @@ export class StoredLeases {
     return [...this.#byName.values()]
   }
 
-  /** Written first: what is in memory is never more than a restart finds. */
+  /** Stores a lease, in the database first, so that memory never holds more than a restart would restore. */
   set({ organizationId, keyPrefix, month }: Scope, { nanoUsd, tokens }: Amounts): void {
     this.#sql.set.run(organizationId, keyPrefix, month, nanoUsd, tokens)
     const held = { organizationId, keyPrefix, month, nanoUsd, tokens }
@@ -50,7 +50,7 @@ export class StoredLeases {
   }
 }
 
-/** One text for each: no id has a line break. */
+/** Returns a unique text for each scope: ids contain no line breaks. */
 export function scopeName({ organizationId, keyPrefix, month }: Scope): string {
   return `${month}\n${organizationId}\n${keyPrefix}`
 }

@@ -1,9 +1,9 @@
-// Versions of the directory that the database announced, until this host has read them. Effects: timers.
+// Versions of the directory that the database announced and that this host has not read yet. Effects: timers.
 
 import { type Clock, pause } from '../../base/clock.ts'
 import type { Copy } from './copy.ts'
 
-/** Time without an announcement after which changes are read: they often come together. */
+/** How long to wait for a further announcement before reading changes, because they often come in bursts. */
 const gatherMs = 25
 /** Longest time from the first announcement until changes are read. */
 const gatherMaxMs = 100
@@ -30,7 +30,7 @@ export class AnnouncedVersions {
     this.wake.wake()
   }
 
-  /** Reads what was announced together; nothing where the copy is there already, as after this host's own changes. */
+  /** Reads announced changes together. No effect if the copy already has them, as after this host's own changes. */
   async read(): Promise<void> {
     const { copy } = this.#deps
     if (this.#version !== null) await this.#pauseUntilQuiet()
@@ -51,9 +51,12 @@ export class AnnouncedVersions {
 
 export type Wake = {
   readonly wake: () => void
-  /** Resolves with the next wake, at once if there was one since; at the latest after `ms`, or with the signal. */
+  /**
+   * Resolves at the next wake, or at once if there was one since the last `clear`. Resolves at the latest after `ms`,
+   * or when the signal is aborted.
+   */
   readonly within: (clock: Clock, ms: number, signal: AbortSignal) => Promise<void>
-  /** Forgets the wakes so far. */
+  /** Discards previous wakes. */
   readonly clear: () => void
 }
 

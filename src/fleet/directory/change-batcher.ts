@@ -1,8 +1,8 @@
-// Changes that owners and the operator ask for: several in one transaction of the directory, each decided on what every
-// host knows by then. Effects: statements to PostgreSQL, SQL on the host's database.
+// Changes by owners and the operator, several in one transaction of the directory. Each is decided on the state that
+// every host has by then. Effects: statements to PostgreSQL, SQL on the host's database.
 //
-// The transaction holds the directory's counter from its start, so nothing changes meanwhile: the copy here is brought
-// up to date, the changes are tried on it, and the rows that they would write are what the directory gets.
+// The transaction locks the directory's counter from its start, so nothing changes in the meantime. It brings this
+// host's copy up to date, dry-runs the changes on it, and writes the resulting rows to the directory.
 
 import { present } from '../../base/assert.ts'
 import type { Clock } from '../../base/clock.ts'
@@ -40,16 +40,14 @@ type BatchResult = {
   readonly timeline: number
 }
 
-/**
- * In one transaction, and waiting for one.
- * No share: the next transaction has the remaining changes.
- */
+/** Limit on the changes of one transaction. No share: the next transaction has the remaining changes. */
 const changesPerBatchMax = 64
 /**
- * No share: requests per minute of each key are limited before; beyond it 503, without a change.
+ * Limit on queued changes. No share: requests per minute of each key are limited before; beyond it 503, without a
+ * change.
  */
 const changesWaitingMax = 1_024
-/** Runs of a transaction that found the copy too far behind. */
+/** Attempts of a transaction that found the copy too far behind. */
 const attemptsMax = 4
 
 export class ChangeBatcher {
@@ -61,7 +59,7 @@ export class ChangeBatcher {
     this.#deps = deps
   }
 
-  /** Faults: those of `work`, `fleet.unavailable`. */
+  /** Runs a change. Faults: those of `work`, `fleet.unavailable`. */
   submit<T>(work: (tx: DirectoryTx) => T): Promise<T> {
     if (this.#waiting.length >= changesWaitingMax) {
       return Promise.reject(directoryAway(new Error(`${changesWaitingMax} changes wait already`)))
@@ -92,7 +90,7 @@ export class ChangeBatcher {
     }
   }
 
-  /** One after another, because the directory refused one of them. */
+  /** Runs the changes one by one, because the directory rejected one of them. */
   async #runEach(batch: readonly PendingChange[]): Promise<Outcome[]> {
     const outcomes: Outcome[] = []
     for (const change of batch) {
@@ -104,14 +102,14 @@ export class ChangeBatcher {
     return outcomes
   }
 
-  /** Fills up with those that wait. */
+  /** Fills the batch with queued changes. */
   #fillBatch(batch: PendingChange[]): void {
     batch.push(...this.#waiting.splice(0, changesPerBatchMax - batch.length))
   }
 
   /**
-   * `takesMore`: fills the batch once the transaction holds the counter, so that those that came while it waited go
-   * along.
+   * Runs a batch. `takesMore`: fills the batch after the transaction has locked the counter, to include changes that
+   * arrived while it waited.
    */
   async #runBatch(batch: PendingChange[], { takesMore } = { takesMore: true }): Promise<readonly Outcome[]> {
     const { postgres, copy, log } = this.#deps
@@ -130,7 +128,7 @@ export class ChangeBatcher {
         return result.outcomes
       } catch (error) {
         if (error instanceof NoChanges) {
-          // Acknowledges what an earlier change wrote, which a synchronous standby may not have yet.
+          // Confirms what an earlier change wrote, which a synchronous standby may not have yet.
           if (error.outcomes.some(({ ok }) => ok)) await postgres.sync(error.timeline)
           return error.outcomes
         }
@@ -161,7 +159,9 @@ export class ChangeBatcher {
   }
 }
 
-/** The hosts as the changes of one batch see them: instances that one change places count for the next ones. */
+/**
+ * Returns the hosts as the changes of one batch see them: an instance placed by one change counts for the next ones.
+ */
 function batchHosts(hosts: readonly HostRow[]): (rows: DirectoryDb) => DirectoryTx['hosts'] {
   let taken: Map<string, number> | null = null
   return rows => ({
@@ -176,14 +176,14 @@ function batchHosts(hosts: readonly HostRow[]): (rows: DirectoryDb) => Directory
   })
 }
 
-/** The directory refuses one change of the batch, and has made none of them. */
+/** Reports whether the directory rejected a change of the batch. It has then made none of them. */
 function isRefused(error: unknown): boolean {
   return error instanceof Fault && error.code === 'fleet.build_newer'
 }
 
 class StaleReplica extends Error {}
 
-/** The transaction is rolled back: no version is made, and no host is notified. */
+/** Rolls the transaction back, so that no version is created and no host is notified. */
 class NoChanges extends Error {
   readonly outcomes: readonly Outcome[]
   readonly timeline: number

@@ -18,15 +18,15 @@ export type CopyDeps = {
   readonly replica: Replica
   readonly clock: Clock
   readonly log: Logger
-  /** After changes of others are here. Must not throw. */
+  /** Called after changes of other hosts have been applied. Must not throw. */
   readonly onApplied: (applied: AppliedChanges) => void
   readonly waits?: CopyWaits
 }
 
 export type CopyWaits = {
-  /** A request waits so long for changes; then it shows what is here. */
+  /** How long a request waits for changes before it uses the current copy. */
   readonly freshMs: number
-  /** A change waits so long for a copy that is behind. */
+  /** How long a change waits for a copy that is behind. */
   readonly soonMs: number
 }
 
@@ -35,10 +35,10 @@ const WAITS: CopyWaits = { freshMs: 1_000, soonMs: 3_000 }
 export class Copy {
   readonly #deps: CopyDeps
   readonly #serial = createSerial()
-  /** A read of changes that requests may join: it has not begun. */
+  /** A queued read of changes that requests may join, because it has not begun. */
   #next: Promise<void> | null = null
   readonly #local: LocalRows
-  /** Consequences of changes that wait for `release`; null if they come at once. */
+  /** Applied changes to report at `release`; null if they are reported at once. */
   #held: AppliedChanges[] | null = null
 
   constructor(deps: CopyDeps) {
@@ -52,7 +52,7 @@ export class Copy {
     return mark
   }
 
-  /** Takes over what changed up to now, but waits no longer than for a statement. Fault: as `catchUp`. */
+  /** Applies changes up to now, but waits no longer than for one statement. Faults: as `catchUp`. */
   async catchUpSoon(): Promise<void> {
     const { clock, waits: { soonMs } = WAITS } = this.#deps
     const waited = new AbortController()
@@ -69,7 +69,7 @@ export class Copy {
     }
   }
 
-  /** Takes over what changed up to now. Faults: `fleet.unavailable`, `store.*`. */
+  /** Applies changes up to now. Faults: `fleet.unavailable`, `store.*`. */
   catchUp(): Promise<void> {
     this.#next ??= this.#serial.run(() => {
       this.#next = null
@@ -78,7 +78,10 @@ export class Copy {
     return this.#next
   }
 
-  /** Returns true if there were changes. Never rejects; resolves at once if the database is unreachable. */
+  /**
+   * Applies changes, and returns whether there were any. Never rejects; resolves at once if the database is
+   * unreachable.
+   */
   async sync(): Promise<boolean> {
     const { postgres, clock, log, waits: { freshMs } = WAITS } = this.#deps
     if (!postgres.view().isReachable) return false
@@ -93,9 +96,7 @@ export class Copy {
     return this.mark().version !== before
   }
 
-  /**
-   * Applies changes that were read elsewhere. Returns false if changes are missing before them; then catch up first.
-   */
+  /** Applies changes that were read elsewhere. Returns false if earlier changes are missing; then catch up first. */
   take(changeSet: ChangeSet): boolean {
     if (changeSet.kind === 'snapshot') return false
     if (changeSet.to.version > this.mark().version || changeSet.to.timeline !== this.mark().timeline) {
@@ -104,7 +105,7 @@ export class Copy {
     return changeSet.isWhole
   }
 
-  /** Consequences of changes wait from now on: while this host has a change open, all others wait for it. */
+  /** Defers reports of applied changes from now on, because all other hosts wait for this host's open transaction. */
   hold(): void {
     this.#held ??= []
   }

@@ -1,5 +1,5 @@
-// The directory as one host of a fleet has it: changes go to PostgreSQL, everything is read from the copy here.
-// Effects: statements to PostgreSQL, SQL on the host's database, timers.
+// The directory on one host of a fleet: changes go to PostgreSQL, and all reads use the local copy. Effects: statements
+// to PostgreSQL, SQL on the host's database, timers.
 
 import { type Clock, pause } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
@@ -16,17 +16,17 @@ import { reportAll } from './reports.ts'
 export type FleetDirectoryDeps = Pick<ReplicaDeps, 'adopt' | 'hostId'> &
   Omit<CopyDeps, 'replica'> & {
     readonly directory: LocalDirectory
-    /** Between two reports of sums of usage. */
+    /** Interval between two reports of usage sums. */
     readonly sumsEveryMs?: number
   }
 
 export type FleetDirectory = {
-  /** Replaces a single host's directory. */
+  /** Replaces the directory of a standalone host. */
   readonly store: DirectoryStore
-  /** The directory has come to a version; null if there may be changes. Never throws, never waits. */
+  /** Signals that the directory has reached a version; null if there may be changes. Never throws, never waits. */
   readonly wake: (version: number | null) => void
   readonly view: () => { readonly version: number; readonly timeline: number; readonly unreportedRows: number }
-  /** Why nothing can be read here yet: the first copy is not complete. Null if it can be read. */
+  /** Returns why the directory is unreadable: the first copy is incomplete. Null if it is readable. */
   readonly waitsFor: () => string | null
   readonly start: () => void
   readonly stop: () => Promise<void>
@@ -36,20 +36,24 @@ const SEEDING = new Error('the records of this host are still on their way into 
 
 /** Changes are also read at this interval, because a notification may be lost. */
 const pollMs = 2_000
-/** As long as the database does not answer. */
+/** Poll interval while the database is unreachable. */
 const pollAwayMs = 1_000
-/** Longest wait of a change that nothing announced. */
+/** Maximum delay before an unannounced local change is reported. */
 const reportMs = 1_000
-/** Between two reports: VMs that boot together move one after the other, and each report is a commit that wakes all. */
+/**
+ * Minimum interval between two reports. VMs that boot together change one after the other, and each report is a commit
+ * that wakes all hosts.
+ */
 const reportRestMs = 50
-/** Between two warnings of the same refusal. */
+/** Interval between two warnings about the same error. */
 const refusedAgainMs = 60_000
-/** Between two reports of what usage sums up to: each makes a line for every key that is used, on every host. */
+/** Interval between two reports of usage sums, because each writes a row for every used key on every host. */
 const sumsEveryMs = 10_000
 
 /**
- * Notes from here on what changes on this host. `fleetId`: of the fleet that the host has a copy of; null if none yet,
- * the database is asked until it answers. Fault `conflict`: the records here are of another fleet, or of none.
+ * Opens the directory, and records local changes from now on. `fleetId`: the fleet that the host has a copy of. If
+ * null, the database is queried for it until it responds. Fault `conflict` if the local records belong to another
+ * fleet, or to none.
  */
 export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | null): FleetDirectory {
   const { directory, hostId, postgres, clock, log } = deps
@@ -68,7 +72,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
   const report = () => reportAll({ postgres, outbox, hostId, writing: replica.isSeeding() ? 'wish' : 'report' }, signal)
   const reportDue = reportSums({ report, outbox, clock, everyMs: deps.sumsEveryMs ?? sumsEveryMs, signal })
   const repeating = { clock, log, signal }
-  /** Once there, the copy stays: every request asks. */
+  /** Cached, because every request checks it and a complete copy stays complete. */
   let isThere = false
   const waitsFor = () => {
     const waited = isThere ? null : waitOf(replica, copy)
@@ -80,7 +84,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
     if (waited !== null) throw directoryAway(new Error(waited))
   }
   const sync = async () => replica.mark() !== null && !replica.isSeeding() && (await copy.sync())
-  /** Reports changes made here while the records were copied to the directory; until then no other host has them. */
+  /** Reports local changes made while the records were being copied; other hosts do not see them before. */
   const finishSeeding = async () => {
     while (replica.isSeeding() && !signal.aborted) {
       try {
@@ -141,7 +145,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
   }
 }
 
-/** `sync`: returns whether changes of other hosts came here. Never rejects. */
+/** Reads after a sync. `sync`: returns whether changes of other hosts were applied. Never rejects. */
 function readsAfter(sync: () => Promise<boolean>, db: DirectoryDb): Pick<DirectoryStore, 'read' | 'retryUnknownKey'> {
   return {
     read: async (caller, work) => {
@@ -168,7 +172,7 @@ type SumsDeps = {
   readonly signal: AbortSignal
 }
 
-/** Reports what there is; sums at intervals, and those alone that had changed when the interval was over. */
+/** Reports changes, and at intervals the sums that had changed when the interval ended. */
 function reportSums({ report, outbox, clock, everyMs, signal }: SumsDeps): () => Promise<void> {
   let dueMs = 0
   return async () => {
@@ -180,7 +184,7 @@ function reportSums({ report, outbox, clock, everyMs, signal }: SumsDeps): () =>
   }
 }
 
-/** Why nothing can be read here yet; null if it can. */
+/** Returns why the directory is unreadable; null if it is readable. */
 function waitOf(replica: Replica, copy: Copy): string | null {
   if (replica.mark() === null) return 'the database of the fleet, which has not answered since this host joined'
   const progress = replica.progress.read()
@@ -188,7 +192,7 @@ function waitOf(replica: Replica, copy: Copy): string | null {
   return `the first copy of the directory: ${progress?.rowCount ?? 0} rows so far`
 }
 
-/** Begins the copy of a host that has none. Never rejects. */
+/** Begins the copy of a host without one, when the database responds. Never rejects. */
 async function beginOnceAnswered(
   { postgres, clock, log }: FleetDirectoryDeps,
   replica: Replica,
@@ -206,7 +210,7 @@ async function beginOnceAnswered(
 
 type RepeatDeps = Pick<FleetDirectoryDeps, 'clock' | 'log'> & { readonly signal: AbortSignal }
 
-/** Never rejects: what fails is tried again. */
+/** Runs `work` repeatedly, and retries after failures. Never rejects. */
 async function repeat(
   { clock, log, signal }: RepeatDeps,
   { wake, everyMs, what }: RepeatedTask,
@@ -214,7 +218,7 @@ async function repeat(
 ): Promise<void> {
   let lastProblem = ''
   let againMs = 0
-  // A refusal does not pass as an outage does: it is in the log at once, and each minute again.
+  // Unlike an outage, an error of the server does not pass: log it at once, and every minute while it persists.
   const tell = (error: unknown) => {
     const problem = reasonOf(error)
     const isRefusal = sqlStateOf(error) !== null

@@ -1,4 +1,4 @@
-// Changes of the directory after a version, and its rows in pages. Effects: statements to PostgreSQL.
+// Changes of the directory since a version, and its rows in pages. Effects: statements to PostgreSQL.
 
 import { assert } from '../../base/assert.ts'
 import type { Literal, Row, Sql } from '../postgres.ts'
@@ -11,36 +11,36 @@ export type ChangeSet =
       readonly kind: 'changes'
       readonly changes: readonly RowChange[]
       readonly to: Pick<ReplicaMark, 'version' | 'timeline'>
-      /** There is nothing behind them yet. */
+      /** True if no later changes exist yet. */
       readonly isWhole: boolean
     }
-  /** Changes were trimmed, or another server took over that may lack some: only a snapshot tells. */
+  /** Changes were trimmed, or another server took over that may lack some: a full copy is required. */
   | { readonly kind: 'snapshot' }
 
 export type ChangesAndHosts = { readonly changeSet: ChangeSet; readonly hosts: readonly HostRow[] }
 
-/** A host, as the placement of an instance sees it. */
+/** A host, as used for the placement of instances. */
 export type HostRow = {
   readonly id: string
   readonly name: string
   readonly platform: string | null
-  /** Instances that it has and can take besides, together. */
+  /** Number of instances that it has and can take in addition. */
   readonly places: number
   readonly isDraining: boolean
   readonly hasLease: boolean
-  /** It was silent for so long that its instances were given up. */
+  /** The host was silent for so long that its instances were given up. */
   readonly isLost: boolean
-  /** It has an address for other hosts. */
+  /** Whether it has an address for other hosts. */
   readonly answersHosts: boolean
-  /** The newest schema of the directory that it knows; null if it has not said. */
+  /** The newest schema of the directory that it supports; null if it has not reported it. */
   readonly schema: number | null
 }
 
 /** No share: the next read has the remaining rows. */
 const changeCountMax = 2_000
 /**
- * A transaction is read whole, however long: the bound of a batch bounds it.
- * No share: the batch that made the version has its own limit.
+ * Limit on the rows of one transaction, which is read whole; the limits on batches keep it below. No share: the batch
+ * that made the version has its own limit.
  */
 const changesOfOneVersionMax = 100_000
 
@@ -50,7 +50,7 @@ const HOSTS = `(SELECT coalesce(jsonb_agg(jsonb_build_object(
     'answersHosts', EXISTS (SELECT 1 FROM peers WHERE host_id = host_states.id AND address IS NOT NULL))), '[]')
   FROM host_states)`
 
-/** All of them, as within a change. */
+/** Returns all hosts, as within a change. */
 export async function readHosts(sql: Sql): Promise<readonly HostRow[]> {
   const [row] = await sql.query<{ hosts: readonly HostRow[] }>(`SELECT ${HOSTS} AS hosts`)
   return row?.hosts ?? []
@@ -67,7 +67,7 @@ function statement(columns: string): string {
 }
 
 const readChanges = statement('')
-/** In the first row alone: there may be thousands of rows, and tens of hosts. */
+/** Selects the hosts in the first row only: there may be thousands of rows, and tens of hosts. */
 const readChangesAndHosts = statement(
   `, CASE WHEN row_number() OVER (ORDER BY c.version, c.ordinal) = 1 THEN ${HOSTS} END AS hosts`,
 )
@@ -90,7 +90,7 @@ export async function fleetIdOf(sql: Sql): Promise<string> {
   return row.id
 }
 
-/** One statement. Fault: `fleet.unavailable`. */
+/** Reads changes with one statement. Fault `fleet.unavailable`. */
 export async function readChangeSet(sql: Sql, mark: ReplicaMark): Promise<ChangeSet> {
   const rows = await sql.query<ChangeRow>(readChanges, [mark.version, changeCountMax])
   const isOneVersion = rows.length === changeCountMax && rows[0]?.at === rows.at(-1)?.at
@@ -98,14 +98,15 @@ export async function readChangeSet(sql: Sql, mark: ReplicaMark): Promise<Change
   return changeSetOf(whole, mark, null)
 }
 
-/** Its rows are for `changesAndHostsIn`. */
+/** Returns a statement for `changesAndHostsIn`. */
 export function changesAndHostsAfter({ version }: ReplicaMark): Literal {
   return { text: readChangesAndHosts, values: [String(version), String(changeCountMax)] }
 }
 
 /**
- * Within the numbered transaction of `version`: changes up to the version before it, and the hosts. `mark`: where the
- * copy is by now; what it has already is left out. Changes that fill a page are left out, and not whole.
+ * Reads the statement's rows within the numbered transaction of `version`: changes up to the preceding version, and the
+ * hosts. `mark`: the current state of the copy, whose changes are skipped. If the changes fill a page, returns no
+ * changes, marked as not whole.
  */
 export function changesAndHostsIn(rows: readonly Row[], mark: ReplicaMark, version: number): ChangesAndHosts {
   const found = rows as readonly ChangeRow[]
@@ -125,10 +126,10 @@ function changeSetOf(rows: readonly ChangeRow[], mark: ReplicaMark, end: number 
   if (timeline !== mark.timeline || now < mark.version || mark.version < trimmed) return { kind: 'snapshot' }
   const isWhole = rows.length < changeCountMax
   const last = rows.at(-1)?.at ?? now
-  // The last version of a page may be cut, unless it is the only one, which was read whole.
+  // The last version of a page may be truncated, unless it is the only one, which was read whole.
   const isCut = !isWhole && first.at !== last
   const taken = isCut ? rows.filter(({ at }) => at !== null && at < last) : rows
-  // The copy may have moved on since the rows were asked for.
+  // The copy may have advanced since the rows were requested.
   const version = isCut ? last - 1 : isWhole ? now : last
   const changes = taken.flatMap(({ at, table_name: table, row_key: key, row }) =>
     at === null || at <= mark.version ? [] : [{ table, key, row }],
@@ -136,11 +137,11 @@ function changeSetOf(rows: readonly ChangeRow[], mark: ReplicaMark, end: number 
   return { kind: 'changes', changes, to: { version, timeline }, isWhole }
 }
 
-/** Rows of a turn of the event loop; documents of attestations may have half a MiB. */
+/** Rows per turn of the event loop. Documents of attestations may have half a MiB. */
 const pageRowCount = 100
 const documentRowCount = 16
 
-/** Rows of a table in the order of their keys, from after a key on: each page as of its own moment. */
+/** Yields the rows of a table in the order of their keys, after a key. Each page reflects its own moment. */
 export async function* pagesOf(
   sql: Sql,
   table: ReplicaTable,

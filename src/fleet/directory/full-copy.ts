@@ -1,8 +1,8 @@
-// Copies the whole directory to this host, in parts of a statement each, however long it takes. Effects: statements to
-// PostgreSQL, SQL on the host's database.
+// Copies the whole directory to this host, in parts of one statement each, however long it takes. Effects: statements
+// to PostgreSQL, SQL on the host's database.
 //
-// Each part is as of its own moment. A change that was made meanwhile has its line in `changes`: the copy follows those
-// from the version at which it began, and is whole at the version at which it ended. It remembers how far it has come.
+// Each part reflects its own moment. A concurrent change has its row in `changes`: the copy applies these rows from the
+// version at which it began, and is complete at the version at which it ended. It stores its progress.
 
 import { assert } from '../../base/assert.ts'
 import type { Clock } from '../../base/clock.ts'
@@ -28,13 +28,13 @@ export type FullCopyDeps = {
 }
 
 const reportEveryMs = 5_000
-/** Keys of rows here that are looked up there together. */
+/** Keys of local rows that are looked up in the directory together. */
 const goneKeyCount = 500
 
 /**
- * Afterwards the copy is at the version at which it began; changes after it are read as usual. Goes on where it was
- * interrupted, unless another server took over or the changes since are trimmed. A directory that lacks a step of this
- * executable's schema is not copied before it has it. Fault: `fleet.unavailable`.
+ * Copies the directory. Afterwards the copy is at the version at which it began, and later changes are read as usual.
+ * Resumes after an interruption, unless another server took over or the changes since were trimmed. Waits until the
+ * directory has every step of this executable's schema. Fault `fleet.unavailable`.
  */
 export async function copyWhole(deps: FullCopyDeps): Promise<void> {
   const { postgres, replica, progress } = deps
@@ -53,7 +53,7 @@ export async function copyWhole(deps: FullCopyDeps): Promise<void> {
     }
     const { timeline, fromVersion: version } = at
     replica.transact(() => {
-      // No change is to follow.
+      // No changes remain to be applied.
       if (at.toVersion === version) progress.end()
       else progress.write(at)
       if (at.toVersion !== null) replica.setMark({ version, timeline })
@@ -72,7 +72,7 @@ async function readPosition(sql: Sql): Promise<DirectoryPosition> {
   return at
 }
 
-/** Null if it must start over. */
+/** Returns the progress to resume from; null to start over. */
 function resumedProgress(
   progress: Progress | null,
   { version, timeline, trimmed }: DirectoryPosition,
@@ -87,7 +87,7 @@ async function beginProgress({ postgres, replica, progress, clock, log }: FullCo
   const earlier = progress.read()
   const isNew = mark === null || mark.version === 0
   const isFirst = isNew || earlier?.isFirst === true
-  // Another server, or a directory as of an earlier moment, may lack what this host reported.
+  // Another server, or a directory restored to an earlier moment, may lack what this host reported.
   if (!isFirst) await replica.reportOwn(() => clock.sleep(0))
   const { version, timeline } = await readPosition(postgres)
   const [first] = REPLICA_TABLES
@@ -114,14 +114,14 @@ async function copyTable(deps: FullCopyDeps, from: Progress, reportProgress: Pro
   return at
 }
 
-/** Removes rows that the directory does not have, but for those that this host has still to report. */
+/** Removes rows that the directory does not have, except those that this host has not reported yet. */
 async function removeGone({ postgres, replica, local, onApplied }: FullCopyDeps): Promise<void> {
   for (const table of REPLICA_TABLES.toReversed()) {
     let rows: LocalRow[]
     for (let after: LocalRow['key'] | null = null; ; after = rows.at(-1)?.key ?? null) {
       rows = local.page(table, after, goneKeyCount)
       if (rows.length === 0) break
-      // Before the directory is asked: what is reported meanwhile it has.
+      // Determine this before querying: rows reported in the meantime are in the directory.
       const asked = rows.filter(({ text }) => !(table.hostMay.includes('insert') && local.isNoted(table.name, text)))
       const gone = await postgres.query<{ i: number }>(whichAreGone(table), [
         JSON.stringify(asked.map(({ key }) => key)),

@@ -1,19 +1,19 @@
-// Which host gets a new instance. Pure: the one with most free places among those that may take it.
+// Chooses the host of a new instance: the one with most free places among those that may take it. Pure.
 
 import type { Placement } from '../../store/db.ts'
 import type { HostRow } from './feed.ts'
 
 type PlacementRequest = {
-  /** Platform of the host that was asked; its clients expect no other. */
+  /** Platform of the requested host, which its clients expect. */
   readonly platform: string
-  /** Instances that have a place already, by host. */
+  /** Number of instances placed already, by host. */
   readonly taken: ReadonlyMap<string, number>
 }
 
-/** The schema from which on hosts know that an instance may be given to another host. */
+/** The first schema whose hosts support moving an instance to another host. */
 const attemptsSchema = 3
 
-/** Hosts that an instance of the host `hostId` may be given to. */
+/** Returns the hosts to which an instance of the host `hostId` may be moved. */
 export function otherHosts(hosts: readonly HostRow[], hostId: string): readonly HostRow[] {
   return hosts.filter(({ id, schema }) => id !== hostId && (schema ?? 0) >= attemptsSchema)
 }

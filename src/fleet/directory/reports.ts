@@ -1,5 +1,5 @@
-// Carries what this host did to the directory, in numbered batches: each is taken once, in the transaction that notes
-// its number. Effects: statements to PostgreSQL, SQL on the host's database.
+// Reports this host's changes to the directory in numbered batches. Each is applied once, in the transaction that
+// stores its number. Effects: statements to PostgreSQL, SQL on the host's database.
 
 import type { Postgres } from '../postgres.ts'
 import type { Batch, Outbox } from '../replica/outbox.ts'
@@ -13,7 +13,7 @@ export type ReportsDeps = {
   readonly writing: Writing
 }
 
-/** Other hosts are woken for these; the rest they find at their next poll. */
+/** Tables whose changes wake other hosts. They find other changes at their next poll. */
 const NEWSWORTHY: ReadonlySet<string> = new Set([
   ...['instance_changes', 'instance_addresses', 'builds', 'build_reservations'],
 ])
@@ -21,7 +21,7 @@ const NEWSWORTHY: ReadonlySet<string> = new Set([
 const noteBatch =
   'INSERT INTO outboxes VALUES ($1, $2::bigint) ON CONFLICT (host_id) DO UPDATE SET batch = excluded.batch'
 
-/** Reports everything that there is to report now. Faults: `fleet.unavailable`, `store.*`. */
+/** Reports all pending changes. Faults: `fleet.unavailable`, `store.*`. */
 export async function reportAll(deps: ReportsDeps, signal: AbortSignal): Promise<void> {
   for (let batch = deps.outbox.next(); batch !== null && !signal.aborted; batch = deps.outbox.next()) {
     await report(deps, batch)

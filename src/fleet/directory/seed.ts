@@ -1,8 +1,8 @@
-// A single host's records become a fleet's directory, and the way back. Effects: statements to PostgreSQL, SQL on the
-// host's database, beside a running daemon too.
+// Converts a standalone host's records to a fleet's directory, and back. Effects: statements to PostgreSQL, SQL on the
+// host's database, also while a daemon is running.
 //
-// Rows go in parts, each in a transaction of its own, however many there are. Changes that are made here meanwhile are
-// noted from before the first part on, and reported when the daemon starts in the fleet.
+// Rows are copied in parts, each in its own transaction. Local changes are recorded from before the first part, and
+// reported when the daemon starts in the fleet.
 
 import { assert } from '../../base/assert.ts'
 import { canonicalJson } from '../../base/canonical-json.ts'
@@ -23,7 +23,7 @@ export type SeedDeps = {
   readonly directory: LocalDirectory
   readonly hostId: string
   readonly postgres: Pick<Postgres, 'query' | 'transact'>
-  /** After each part. */
+  /** Called after each part. */
   readonly onProgress?: (rows: number) => void
 }
 
@@ -31,9 +31,9 @@ const partRowCount = 500
 const partDocumentCount = 32
 
 /**
- * Copies the records of this host into an empty directory and reads every row back; returns their number. From then on
- * changes here are noted, and the daemon reports them once it starts in the fleet. Repeating it goes on where it was
- * interrupted. Faults: `conflict` (the directory has records of others, or what was read back differs),
+ * Copies the records of this host into an empty directory and reads every row back. Returns the number of rows. From
+ * then on local changes are recorded, and the daemon reports them when it starts in the fleet. Repeating it resumes
+ * after an interruption. Faults: `conflict` (the directory has records of others, or a row read back differs),
  * `fleet.unavailable`.
  */
 export async function seedDirectory({ directory, hostId, postgres, onProgress }: SeedDeps): Promise<number> {
@@ -84,21 +84,21 @@ function finish(
   })
 }
 
-/** Before the first row. */
+/** Progress before the first row. */
 const start: Progress = {
   ...{ timeline: 0, fromVersion: 0, toVersion: null, isFirst: true, isClean: true },
   ...{ table: REPLICA_TABLES[0]?.name ?? '', after: null, rowCount: 0 },
 }
 
 /**
- * The way back of the last host: sums of usage that it has still to report are reported, its records are compared with
- * the directory row by row, and are its own again. The directory stays as it is. Faults: `conflict` (other hosts,
- * differences, rows that were not reported), `fleet.unavailable`.
+ * Makes the last host standalone again: reports its unreported usage sums, and compares its records with the directory
+ * row by row. The directory stays unchanged. Faults: `conflict` (other hosts, differences, unreported rows),
+ * `fleet.unavailable`.
  */
 export async function leaveDirectory({ directory, hostId, postgres }: SeedDeps): Promise<number> {
   const replica = replicaOf({ directory, hostId })
   if (replica.mark() === null) throw new Fault('conflict', 'the records of this host are no copy of a fleet’s')
-  // Sums of usage that no report was due for when the daemon ended.
+  // Usage sums that were not due for a report when the daemon stopped.
   if (!replica.isSeeding()) await reportSums({ directory, hostId, postgres }, replica)
   const others = await postgres.query('SELECT 1 FROM hosts WHERE id <> $1 LIMIT 1', [hostId])
   if (others.length > 0) throw new Fault('conflict', 'the fleet has other hosts: remove or forget them first')
@@ -113,7 +113,7 @@ export async function leaveDirectory({ directory, hostId, postgres }: SeedDeps):
   return rows
 }
 
-/** Faults: `fleet.unavailable`. */
+/** Reports usage sums. Fault `fleet.unavailable`. */
 async function reportSums({ directory, hostId, postgres }: SeedDeps, replica: Replica): Promise<void> {
   const outbox = new Outbox(directory, replica)
   const { signal } = new AbortController()
@@ -129,8 +129,8 @@ function replicaOf({ directory, hostId }: Pick<SeedDeps, 'directory' | 'hostId'>
 }
 
 /**
- * Every row of either side is on the other, and the same, but for those whose change here is noted; returns the number
- * of rows there. Fault `conflict`.
+ * Compares every row of both sides, except rows with a recorded local change. Returns the number of rows in the
+ * directory. Fault `conflict`.
  */
 async function compare(sql: Sql, local: LocalRows): Promise<number> {
   let count = 0
@@ -158,7 +158,7 @@ async function compareThere(sql: Sql, local: LocalRows, table: ReplicaTable): Pr
   return { count, same }
 }
 
-/** A change that no report is due for is no difference: the triggers note none either (`reportedEveryMs`). */
+/** Omits changes too small to be reported: the triggers do not record them either (`reportedEveryMs`). */
 function comparable({ columns }: ReplicaTable, row: WireRow | null): string {
   const rounded = columns.flatMap(({ name, reportedEveryMs }) => {
     const value = row?.[name]
@@ -168,7 +168,7 @@ function comparable({ columns }: ReplicaTable, row: WireRow | null): string {
   return canonicalJson(row === null ? null : { ...row, ...Object.fromEntries(rounded) })
 }
 
-/** Fault `conflict`: a row here that the directory does not have. */
+/** Throws Fault `conflict` for a local row that the directory lacks. */
 async function nameMissing(sql: Sql, local: LocalRows, table: ReplicaTable): Promise<void> {
   let rows = local.page(table, null, partRowCount)
   for (; rows.length > 0; rows = local.page(table, rows.at(-1)?.key ?? null, partRowCount)) {
@@ -182,7 +182,7 @@ async function nameMissing(sql: Sql, local: LocalRows, table: ReplicaTable): Pro
   }
 }
 
-/** Fault `conflict`: there are records of others. */
+/** Throws Fault `conflict` if there are records of others. */
 async function refuseFilled(tx: NumberedTransaction): Promise<void> {
   const [row] = await tx.query<{ count: number }>('SELECT count(*) AS count FROM organizations')
   if (row?.count === 0) return

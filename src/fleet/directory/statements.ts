@@ -1,17 +1,17 @@
-// PostgreSQL's statements for a table that hosts copy. Text only, pure. ?-free: $1 is JSON of an array of rows or keys,
-// $2 of reports the host that makes them.
+// PostgreSQL statements for a table that hosts copy. Text only, pure. $1 is JSON of an array of rows or keys; for
+// reports, $2 is the reporting host.
 
 import { buildStage, type Column, type ReplicaTable, statusRank } from '../replica/tables.ts'
 
 /**
- * `wish`: of an owner or operator, made on what the directory has. `report`: of a host, made whenever it was.
- * `seed`: as a wish, but for rows whose organization or instance is not there yet: both are reported later.
+ * `wish`: by an owner or operator, based on the directory's state. `report`: by a host, based on an older state.
+ * `seed`: like a wish, but skips rows whose organization or instance is missing; both are reported later.
  */
 export type Writing = 'wish' | 'report' | 'seed'
 
 /**
- * Writes rows; everything moves only forwards. A report brings back nothing that is gone, but a build that its own host
- * reports, and says nothing of an instance that another host has by now.
+ * Writes rows, never moving state backwards. A report does not restore a deleted row, except a build reported by its
+ * own host, and does not change an instance that has moved to another host.
  */
 export function writeRows(table: ReplicaTable, writing: Writing): string {
   const { name, key, columns } = table
@@ -31,14 +31,14 @@ export function deleteRows(table: ReplicaTable, writing: Writing): string {
   return `DELETE FROM ${table.name} USING ${given(table)} WHERE ${same}${isOwn}`
 }
 
-/** The places (from 1) of the keys in $1 whose rows are not there. */
+/** Returns the positions (from 1) of the keys in $1 without a row. */
 export function whichAreGone({ name, key }: ReplicaTable): string {
   const same = key.map(column => `${name}.${column} = asked.key ->> '${column}'`).join(' AND ')
   return `SELECT asked.i FROM jsonb_array_elements($1::jsonb) WITH ORDINALITY AS asked (key, i)
     WHERE NOT EXISTS (SELECT 1 FROM ${name} WHERE ${same})`
 }
 
-/** A page of rows in the order of keys, after the key in $1 to $n; the last value: how many. */
+/** Reads a page of rows in the order of keys, after the key in $1 to $n. The last value is the limit. */
 export function readPage({ name, key }: ReplicaTable, isFirst: boolean): string {
   const columns = key.join(', ')
   const after = isFirst ? '' : `WHERE (${columns}) > (${key.map((_, index) => `$${index + 1}::text`).join(', ')})`
@@ -76,7 +76,10 @@ function assignment({ name: table }: ReplicaTable, { name, merge }: Column, writ
   }
 }
 
-/** Rows that a report may write: known ones, or new ones of what is known. Only its host may write an instance's. */
+/**
+ * Condition for rows that a report may write: existing ones, or new ones whose references exist. Only an instance's
+ * host may write its rows.
+ */
 function mayReport({ name, key, columns, hostMay, ofInstance, isLog, isHeld }: ReplicaTable): string {
   const isKnown = `EXISTS (SELECT 1 FROM ${name} AS known WHERE ${key.map(column => `known.${column} = given.${column}`).join(' AND ')})`
   if (name === 'instances') return hasInstance('id')
@@ -95,13 +98,13 @@ function mayReport({ name, key, columns, hostMay, ofInstance, isLog, isHeld }: R
   ].join(' AND ')
 }
 
-/** By the host that has it, unless it has changed hands since. */
+/** A build may be reported by its host, unless another host has taken it over since. */
 const mayReportBuild = `given.host_id = $2
   AND (given.organization_id IS NULL OR EXISTS (SELECT 1 FROM organizations WHERE id = given.organization_id))
   AND NOT EXISTS (SELECT 1 FROM builds AS known WHERE known.id = given.id
     AND (known.claims > given.claims OR (known.host_id <> $2 AND (known.claims = given.claims OR known.state <> 'queued'))))`
 
-/** The organization and the instance of the given row are there. */
+/** Condition: the organization and the instance of the given row exist. */
 function refersToKnown({ columns }: ReplicaTable): string {
   const conditions = [
     ['organization_id', 'organizations'],
@@ -114,7 +117,7 @@ function refersToKnown({ columns }: ReplicaTable): string {
   return ['true', ...conditions].join(' AND ')
 }
 
-/** The host that reports has the instance of a given row. */
+/** Condition: the reporting host has the instance of a given row. */
 function hasInstance(column: string): string {
   return `EXISTS (SELECT 1 FROM instances AS own WHERE own.id = given.${column} AND own.host_id = $2)`
 }

@@ -5,9 +5,9 @@ import { REPLICA_TABLES, type RowChange } from '../replica/tables.ts'
 import { deleteRows, type Writing, writeRows } from './statements.ts'
 
 /**
- * In the order in which they are to run: organizations first, as what may be deleted follows from them; deletions,
- * those of referring rows before the rows they refer to; then writes, the other way round. `hostId`: the host that
- * reports.
+ * Returns the statements in the order in which they must run: organizations first, because they determine what may be
+ * deleted; then deletions, referring rows before the rows they refer to; then writes, in the opposite order. `hostId`:
+ * the reporting host.
  */
 export function writesOf(
   changes: readonly RowChange[],
@@ -32,7 +32,7 @@ function keysGone(changes: readonly RowChange[] = []): RowChange['key'][] {
   return changes.flatMap(({ key, row }) => (row === null ? [key] : []))
 }
 
-/** Made once: they are long. */
+/** Built once, because they are long. */
 const deletionTexts = {
   wish: new Map(REPLICA_TABLES.map(table => [table, deleteRows(table, 'wish')])),
   report: new Map(REPLICA_TABLES.map(table => [table, deleteRows(table, 'report')])),

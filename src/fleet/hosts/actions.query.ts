@@ -1,4 +1,4 @@
-// Actions of hosts that concern all of them, as the directory noted them. Effects: statements to PostgreSQL.
+// Actions of hosts that affect the whole fleet, as recorded in the directory. Effects: statements to PostgreSQL.
 
 import { iso } from '../../base/clock.ts'
 import type { HostAction } from '../../contract/admin/events.ts'
@@ -8,7 +8,7 @@ export type ActionsQuery = { readonly sinceMs: number | null; readonly limit: nu
 
 type ActionRow = Omit<HostAction, 'at'> & { readonly atMs: number }
 
-/** The newest `limit`, oldest first. */
+/** Returns the newest `limit` actions, oldest first. */
 export async function listActions(sql: Sql, { sinceMs, limit }: ActionsQuery): Promise<HostAction[]> {
   const rows = await sql.query<ActionRow>(
     `SELECT a.seq, a.at_ms AS "atMs", a.host_name AS host, a.database_role, a.action, a.subject, a.detail,

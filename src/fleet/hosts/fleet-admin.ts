@@ -1,5 +1,5 @@
-// The operator's commands on a fleet: list, show, drain, remove, forget. By the daemon, or by the command line where no
-// daemon runs. Effects: statements to PostgreSQL.
+// The operator's commands for a fleet: list, show, drain, remove, forget. Run by the daemon, or by the command line if
+// no daemon runs. Effects: statements to PostgreSQL.
 
 import { toHex } from '../../base/bytes.ts'
 import { type Clock, iso, isoOrNull } from '../../base/clock.ts'
@@ -20,40 +20,40 @@ import { forgetHost, type HostState, hostNamed, listHosts, removeHost, setDraini
 export type FleetAdmin = {
   readonly list: () => Promise<FleetHost[]>
   readonly show: (name: string) => Promise<FleetHost>
-  /** It takes no new instances; those that it has go on. */
+  /** Makes a host take no new instances. Existing ones continue. */
   readonly drain: (name: string) => Promise<FleetHost>
   readonly undrain: (name: string) => Promise<FleetHost>
-  /** A host that has drained and holds nothing. As the next one by the owner's role alone. */
+  /** Removes a drained host that holds nothing. Like `forget`, requires the role that owns the schema. */
   readonly remove: (name: string) => Promise<FleetHost>
-  /** A host that does not come back: its instances fail. */
+  /** Forgets a host that will not return: its instances fail. */
   readonly forget: (name: string) => Promise<FleetHost>
   /**
-   * Actions of hosts that concern all of them; with a problem where the directory cannot be asked. Empty on a host that
-   * is in no fleet. Never rejects.
+   * Returns actions of hosts that affect the whole fleet, or a problem if the directory is unreachable. Empty for a
+   * host without a fleet. Never rejects.
    */
   readonly actions: (asked: ActionsQuery) => Promise<{ readonly fleet?: HostActionList }>
-  /** Parts of budgets that hosts hold in a month (as 2026-11). Never rejects. */
+  /** Returns the budget blocks that hosts hold in a month (as 2026-11). Never rejects. */
   readonly held: (of: HeldBudgetsQuery) => Promise<HeldBudgets>
 }
 
-/** `organizationId` null: the budgets of organizations; else those of one and of its keys. */
+/** If `organizationId` is null, the budgets of all organizations; otherwise those of one organization and its keys. */
 export type HeldBudgetsQuery = { readonly month: string; readonly organizationId: string | null }
 /**
- * The part of an organization's budget, or of a key's. Null if the directory cannot be asked now, undefined on a host
- * that is in no fleet.
+ * Returns the amounts held of an organization's budget, or a key's. Null if the directory is unreachable, undefined on
+ * a host without a fleet.
  */
 export type HeldBudgets = (organizationId: string, keyPrefix?: string) => Amounts | null | undefined
 
 export type FleetAdminDeps = {
   readonly postgres: Pick<Postgres, 'query' | 'transact' | 'transactPlain' | 'view'>
-  /** This host's; null if it has no records yet. */
+  /** This host's id; null if it has no records yet. */
   readonly hostId: string | null
   readonly clock: Pick<Clock, 'nowMs'>
-  /** Other hosts with the last contact of this one. Absent if there was no attempt. */
+  /** Other hosts with this host's last contact. Absent if there was no attempt. */
   readonly reached?: () => readonly PeerReach[]
 }
 
-/** Faults: `not_found`, `conflict`, `fleet.forbidden`, `fleet.unavailable`. */
+/** Creates the commands. Faults: `not_found`, `conflict`, `fleet.forbidden`, `fleet.unavailable`. */
 export function createFleetAdmin({ postgres, hostId, clock, reached = () => [] }: FleetAdminDeps): FleetAdmin {
   const shown = (host: HostState) =>
     hostDocument(
@@ -91,7 +91,7 @@ export function createFleetAdmin({ postgres, hostId, clock, reached = () => [] }
       }
     },
     held: async asked => {
-      // Others ask it every two seconds, and so find out that it is back.
+      // Other tasks query the database every two seconds, and so detect that it is back.
       if (!postgres.view().isReachable) return () => null
       const rows = await heldOverHosts(postgres, asked).catch(() => null)
       if (rows === null) return () => null
@@ -148,7 +148,7 @@ export function hostDocument(host: HostState, ownId: string | null, reach?: Peer
   }
 }
 
-/** Null as well for a text that is no certificate: a host of any release has published it. */
+/** Returns the key's digest. Null also if the text is not a certificate, because hosts of other releases publish it. */
 function keyOf(certificate: string | null): string | null {
   return certificate === null ? null : resultOr(() => toHex(spkiDigestOf(certificate)), null)
 }

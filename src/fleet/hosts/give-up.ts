@@ -1,4 +1,4 @@
-// The end of instances and builds whose host was lost or is forgotten. Effects: statements to PostgreSQL.
+// Ends instances and builds of a host that was lost or forgotten. Effects: statements to PostgreSQL.
 
 import { INSTANCE_FAILURES } from '../../contract/http/instance.ts'
 import { attemptsMax } from '../../store/directory/attempt.query.ts'
@@ -7,10 +7,10 @@ import { otherHosts, placementOf } from '../directory/placement.plan.ts'
 import type { NumberedTransaction } from '../postgres.ts'
 
 /**
- * Gives up the instances of a silent host; returns their number. Instances that were not ready yet go to other hosts,
- * once and as far as there is room; the rest fails, and its hours end with the host's last renewal. Deleted ones are
- * terminated: a deletion must not wait for a host that may never come back. Should it come back, it ends all their
- * VMs.
+ * Gives up the instances of a silent host, and returns their number. Instances that were not ready move to other hosts,
+ * once and if there is room. The others fail, and their usage ends with the host's last renewal. Instances to be
+ * deleted are terminated, because a deletion must not wait for a host that may never return. If it returns, it ends all
+ * their VMs.
  */
 export async function giveUpInstancesOf(tx: NumberedTransaction, hostId: string): Promise<number> {
   const given = await giveElsewhere(tx, hostId)
@@ -37,7 +37,7 @@ export async function giveUpInstancesOf(tx: NumberedTransaction, hostId: string)
   return given + failed.length + ended.length
 }
 
-/** Instances that get another host, which starts over with them (store/directory/attempt.query). */
+/** Moves instances to other hosts, which start them from scratch (store/directory/attempt.query). */
 async function giveElsewhere(tx: NumberedTransaction, hostId: string): Promise<number> {
   const waiting = await tx.query<{ id: string; platform: string | null }>(
     `SELECT id, platform FROM instances
@@ -70,8 +70,8 @@ async function giveElsewhere(tx: NumberedTransaction, hostId: string): Promise<n
 const lastSeen = lastSeenOf('$1')
 
 /**
- * Fails the builds that a lost host had; returns their number. One of a git repository that waits goes on: no host
- * needs anything of the lost one for it.
+ * Fails the builds of a lost host, and returns their number. A queued build of a git repository continues, because no
+ * host needs files from the lost one for it.
  */
 export async function failBuildsOf(tx: NumberedTransaction, hostId: string): Promise<number> {
   const rows = await tx.query(
@@ -85,7 +85,7 @@ export async function failBuildsOf(tx: NumberedTransaction, hostId: string): Pro
 }
 
 /**
- * Gives up a host that has left: its builds fail too, because their files are gone and no daemon is left to end their
+ * Ends the builds of a host that has left. All fail, because their files are gone and no daemon remains to end their
  * VMs.
  */
 export async function endBuildsOf(tx: NumberedTransaction, hostId: string): Promise<number> {
@@ -101,22 +101,22 @@ export async function endBuildsOf(tx: NumberedTransaction, hostId: string): Prom
   return failed
 }
 
-/** Clients see it. */
+/** Shown to clients. */
 const buildLost = 'The host that had this build was lost; submit it again.'
 
-/** All that a host loses that is silent for too long. Returns the number of instances. */
+/** Gives up everything of a host that was silent for too long. Returns the number of instances. */
 export async function failAllOf(tx: NumberedTransaction, hostId: string): Promise<number> {
   await failBuildsOf(tx, hostId)
   return await giveUpInstancesOf(tx, hostId)
 }
 
-/** All that ends with a host that does not come back. Returns the number of instances. */
+/** Ends everything of a host that will not return. Returns the number of instances. */
 export async function endAllOf(tx: NumberedTransaction, hostId: string): Promise<number> {
   await endBuildsOf(tx, hostId)
   return await giveUpInstancesOf(tx, hostId)
 }
 
-/** Milliseconds; a host that never renewed has none. */
+/** SQL: time of a host's last renewal in milliseconds; 0 if it never renewed. */
 function lastSeenOf(host: string): string {
   return `(SELECT coalesce((extract(epoch FROM max(renewed_at)) * 1000)::bigint, 0) FROM leases WHERE host_id = ${host})`
 }

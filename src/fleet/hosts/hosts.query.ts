@@ -6,7 +6,7 @@ import { sqlStateOf } from '../failures.ts'
 import type { NumberedTransaction, Postgres, Sql } from '../postgres.ts'
 import { grantHost, revokeHost } from '../rights.ts'
 
-/** A host as the view host_states has it. */
+/** A host in the view host_states. */
 export type HostState = {
   readonly id: string
   readonly name: string
@@ -14,23 +14,23 @@ export type HostState = {
   readonly joinedMs: number
   readonly drainingMs: number | null
   readonly platform: string | null
-  /** Instances that it has and can take besides, together. */
+  /** Number of instances that it has and can take in addition. */
   readonly places: number
-  /** As the host sent it: of any release. */
+  /** The host's report, possibly in the form of another release. */
   readonly report: Readonly<Record<string, unknown>> | null
   readonly renewedAt: Date | null
   readonly lostAt: Date | null
   readonly silentMs: number | null
   readonly hasLease: boolean
-  /** Where it answers other hosts; null if it does not. */
+  /** Address for other hosts; null if it does not serve them. */
   readonly peerAddress: string | null
-  /** By which certificate (PEM); null if it has published none. */
+  /** Certificate (PEM) for other hosts; null if it has published none. */
   readonly peerCertificate: string | null
   /** Instances that are not terminated. */
   readonly livingCount: number
   /** Instances that have a VM or will get one. */
   readonly takenCount: number
-  /** Builds that wait or run there, or have still their source there. */
+  /** Builds queued or running there, or with their source still there. */
   readonly buildCount: number
 }
 
@@ -49,19 +49,19 @@ const COLUMNS = `s.id, s.name, s.database_role AS role, s.joined_ms AS "joinedMs
     WHERE (b.host_id = s.id AND b.state IN ('queued', 'starting', 'running'))
       OR (b.source_host_id = s.id AND b.state = 'starting')) AS "buildCount"`
 
-/** By name. */
+/** Lists hosts by name. */
 export async function listHosts(sql: Sql): Promise<HostState[]> {
   return await sql.query<HostState>(`SELECT ${COLUMNS} FROM host_states s ORDER BY s.name LIMIT $1`, [hostCountMax])
 }
 
-/** Fault: `not_found`. */
+/** Returns a host. Fault `not_found`. */
 export async function hostNamed(sql: Sql, name: string): Promise<HostState> {
   const [found] = await sql.query<HostState>(`SELECT ${COLUMNS} FROM host_states s WHERE s.name = $1`, [name])
   if (found === undefined) throw new Fault('not_found', `the fleet has no host ${name}`, { param: 'name' })
   return found
 }
 
-/** Null if the fleet does not have it. */
+/** Returns a host; null if the fleet does not have it. */
 export async function hostById(sql: Sql, id: string): Promise<HostState | null> {
   const [found] = await sql.query<HostState>(`SELECT ${COLUMNS} FROM host_states s WHERE s.id = $1`, [id])
   return found ?? null
@@ -70,14 +70,14 @@ export async function hostById(sql: Sql, id: string): Promise<HostState | null> 
 export type NewHost = {
   readonly id: string
   readonly name: string
-  /** Signs in as this role, and no other host does. */
+  /** Database role with which only this host signs in. */
   readonly role: string
   readonly nowMs: number
 }
 
 /**
- * Adds a host; needs the role that owns the schema. Fault: `conflict` (another host has the name or the role, or the
- * host is there).
+ * Adds a host. Requires the role that owns the schema. Fault `conflict` if another host has the name or the role, or
+ * the host exists already.
  */
 export async function joinHost(tx: NumberedTransaction, { id, name, role, nowMs }: NewHost): Promise<void> {
   try {
@@ -92,7 +92,7 @@ export async function joinHost(tx: NumberedTransaction, { id, name, role, nowMs 
 const uniqueViolation = '23505'
 const noRight = '42501'
 
-/** A right that is missing is one of the role that owns the schema: any other error stays as it is. */
+/** Converts a missing right to a Fault that requires the schema's owner. Returns any other error unchanged. */
 export function ownersAlone(error: unknown): unknown {
   return sqlStateOf(error) === noRight ? ownerNeeded(error) : error
 }
@@ -103,8 +103,8 @@ function ownerNeeded(cause?: unknown): Fault {
 }
 
 /**
- * Binds a host to a role, and takes its key for other hosts away: the next one that it publishes is its own. Needs the
- * role that owns the schema. Faults: `not_found`, `conflict` (another host has the role), `fleet.forbidden`.
+ * Binds a host to a role, and removes its key for other hosts; it publishes a new one. Requires the role that owns the
+ * schema. Faults: `not_found`, `conflict` (another host has the role), `fleet.forbidden`.
  */
 export async function rebindHost(
   postgres: Pick<Postgres, 'transact' | 'transactPlain'>,
@@ -128,7 +128,7 @@ export async function rebindHost(
   })
 }
 
-/** Takes the rights of a host's role from one that no host signs in as any more. */
+/** Revokes the rights of a role with which no host signs in any more. */
 export async function takeRights(postgres: Pick<Postgres, 'transactPlain'>, role: string): Promise<void> {
   await postgres.transactPlain(async tx => {
     const unused = `SELECT 1 FROM pg_roles r JOIN pg_namespace n ON n.nspname = $2
@@ -138,15 +138,14 @@ export async function takeRights(postgres: Pick<Postgres, 'transactPlain'>, role
   })
 }
 
-/** No effect where it is so already. Fault: `not_found`. */
+/** Sets whether a host drains. Idempotent. Fault `not_found`. */
 export async function setDraining(tx: NumberedTransaction, name: string, sinceMs: number | null): Promise<void> {
   const [row] = await tx.query<{ done: boolean }>('SELECT set_draining($1, $2) AS done', [name, sinceMs])
   if (row?.done !== true) throw new Fault('not_found', `the fleet has no host ${name}`, { param: 'name' })
 }
 
 /**
- * Takes a host out that has drained and holds nothing; the results of its builds go with it. Faults: `not_found`,
- * `conflict`.
+ * Removes a host that has drained and holds nothing, with the results of its builds. Faults: `not_found`, `conflict`.
  */
 export async function removeHost(tx: NumberedTransaction, name: string, endBuilds: GiveUp): Promise<void> {
   const host = await hostNamed(tx, name)
@@ -165,12 +164,12 @@ export async function removeHost(tx: NumberedTransaction, name: string, endBuild
   await deleteHost(tx, host)
 }
 
-/** Fails the instances of a host, in the transaction that gives them up; returns their number. */
+/** Gives up the instances of a host within the transaction, and returns their number. */
 export type GiveUp = (tx: NumberedTransaction, hostId: string) => Promise<number>
 
 /**
- * Takes a host out that does not come back, and gives its instances up. Returns their number. Faults: `not_found`,
- * `conflict` (it has a lease: it is there).
+ * Removes a host that will not return, and gives up its instances. Returns their number. Faults: `not_found`,
+ * `conflict` (it has a lease, so it is running).
  */
 export async function forgetHost(tx: NumberedTransaction, name: string, giveUp: GiveUp): Promise<number> {
   const host = await hostNamed(tx, name)
@@ -182,7 +181,10 @@ export async function forgetHost(tx: NumberedTransaction, name: string, giveUp: 
   return count
 }
 
-/** Before rows of the host are written, which a host's role may not either. Fault `fleet.forbidden`. */
+/**
+ * Throws Fault `fleet.forbidden` unless the role owns the schema. Call it before writing rows of the host, which a
+ * host's role may not write either.
+ */
 async function requireOwner(tx: NumberedTransaction): Promise<void> {
   const [row] = await tx.query<{ may: boolean }>("SELECT has_table_privilege('hosts', 'DELETE') AS may")
   if (row?.may !== true) throw ownerNeeded()

@@ -1,4 +1,4 @@
-// Renews a host's lease; hosts that have been silent for too long are given up. Effects: statements to PostgreSQL.
+// Renews a host's lease, and gives up hosts that have been silent for too long. Effects: statements to PostgreSQL.
 
 import { present } from '../../base/assert.ts'
 import type { HostReport } from '../../contract/admin/fleet.ts'
@@ -9,7 +9,7 @@ export type Renewal = {
   readonly hostId: string
   readonly lostAfterMs: number
   readonly platform: string
-  /** Instances that it has and can take besides, together. */
+  /** Number of instances that it has and can take in addition. */
   readonly places: number
   readonly report: HostReport
 }
@@ -19,7 +19,7 @@ export type Renewed =
   | {
       readonly isMember: true
       readonly isDraining: boolean
-      /** It had been silent for so long that its instances were given up. */
+      /** The host was silent for so long that its instances were given up. */
       readonly wasLost: boolean
       readonly epoch: number
       readonly leaseMs: number
@@ -27,7 +27,7 @@ export type Renewed =
       readonly silent: readonly string[]
     }
 
-/** Soon enough for another try while the lease lasts. */
+/** Short enough for another attempt before the lease expires. */
 const renewalAnswerMs = 1_500
 
 export async function renewLease(sql: Sql, renewal: Renewal): Promise<Renewed> {
@@ -41,7 +41,7 @@ export async function renewLease(sql: Sql, renewal: Renewal): Promise<Renewed> {
   return present(row, 'a function has one row')
 }
 
-/** Null if it has returned, or another host gave it up. */
+/** Gives up a silent host. Null if it has returned, or another host gave it up. */
 export async function giveUpSilent(
   postgres: Pick<Postgres, 'transact'>,
   { hostId, lostAfterMs }: Pick<Renewal, 'hostId' | 'lostAfterMs'>,

@@ -1,6 +1,7 @@
-// This host's lease in the fleet: while it has one it takes new instances. Effects: statements to PostgreSQL, a timer.
+// This host's lease in the fleet. While it has one it takes new instances. Effects: statements to PostgreSQL, a timer.
 //
-// The host counts from before it asked, by its own clock that never jumps, so it stops no later than others expect.
+// The host measures the lease from before its request, with its monotonic clock, so it stops no later than others
+// expect.
 
 import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
@@ -19,14 +20,14 @@ export type LeaseDeps = {
   /** Silence of another host after which its instances are given up. */
   readonly lostAfterMs: number
   readonly renewEveryMs?: number
-  /** Whether this host can work on the directory; asked until it once succeeds. Rejects with what is wrong. */
+  /** Checks that this host can work on the directory; repeated until it succeeds. Rejects with the problem. */
   readonly check?: () => Promise<void>
-  /** A failure of it counts as one of the renewal. */
+  /** Returns this host's report. Throwing counts as a failed renewal. */
   readonly report: () => { readonly places: number; readonly report: HostReport }
   readonly giveUp: GiveUp
   readonly clock: Clock
   readonly log: Logger
-  /** For this host's journal: it was lost, it gave another one up. */
+  /** Records an event in this host's journal: it was lost, or gave up another host. */
   readonly onEvent: (kind: FleetEvent, detail: Record<string, unknown>) => void
 }
 
@@ -37,11 +38,11 @@ export type LeaseView = {
   readonly isDraining: boolean
   /** Null before the first renewal. */
   readonly epoch: number | null
-  /** Why the last renewal failed; null if it did not. */
+  /** Why the last renewal failed; null if it succeeded. */
   readonly problem: string | null
 }
 
-/** In the log, and in status where the database answers. */
+/** Shown in the log, and in status if the database responds. */
 export const notMember = 'this host is no member of the fleet, or signs in to the database as another role'
 
 export class Lease {
@@ -64,7 +65,7 @@ export class Lease {
     return { hasLease, isDraining: this.#isDraining, epoch: this.#epoch, problem }
   }
 
-  /** Without it this host starts nothing new; its VMs go on. */
+  /** Reports whether this host holds its lease. Without it the host starts nothing new; its VMs continue. */
   isHeld(): boolean {
     return this.#deps.clock.monotonicMs() < this.#untilMs
   }
@@ -80,7 +81,7 @@ export class Lease {
     await this.#giving
   }
 
-  /** One renewal. Never rejects. */
+  /** Renews once. Never rejects. */
   async renew(): Promise<void> {
     const { postgres, hostId, platform, lostAfterMs, clock } = this.#deps
     const beganMs = clock.monotonicMs()
@@ -110,11 +111,11 @@ export class Lease {
       log.warn('this host was silent for so long that the fleet gave its instances up; they are ended')
       onEvent('fleet.lost', {})
     }
-    // Beside the renewals, which must not wait for it.
+    // Runs concurrently, because renewals must not wait for it.
     if (renewed.silent.length > 0) this.#giving ??= this.#giveUpAll(renewed.silent)
   }
 
-  /** Never rejects. */
+  /** Gives up all these hosts. Never rejects. */
   async #giveUpAll(hostIds: readonly string[]): Promise<void> {
     for (const hostId of hostIds) await this.#giveUp(hostId)
     this.#giving = null

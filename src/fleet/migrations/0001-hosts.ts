@@ -1,4 +1,4 @@
-// Schema 1: the counter of versions and what changed at each, the hosts, their leases, the clock of silence. Pure.
+// Schema 1: the version counter and the changes of each version, the hosts, their leases, the clock of silence. Pure.
 
 import type { FleetMigration } from './migration.ts'
 

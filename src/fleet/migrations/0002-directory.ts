@@ -1,7 +1,7 @@
-// Schema 2: what organizations own, as every host has a copy of it, and how much each host has reported. Pure.
+// Schema 2: records of organizations, copied by every host, and how much each host has reported. Pure.
 //
-// Names and meanings are those of a host's own database (store/migrations). No foreign key leads to hosts: records stay
-// when a host is removed.
+// Names and meanings are those of a host's own database (store/migrations). No foreign key refers to hosts: records
+// remain after a host is removed.
 
 import type { FleetMigration } from './migration.ts'
 

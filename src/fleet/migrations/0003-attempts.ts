@@ -1,4 +1,4 @@
-// Schema 3: an instance that fails before it is ready is tried once more on another host. Pure.
+// Schema 3: an instance that fails before it is ready is retried once on another host. Pure.
 
 import type { FleetMigration } from './migration.ts'
 

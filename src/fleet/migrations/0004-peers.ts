@@ -1,4 +1,4 @@
-// Schema 4: where hosts answer each other, and by which certificate. Pure.
+// Schema 4: addresses and certificates of hosts for each other. Pure.
 
 import type { FleetMigration } from './migration.ts'
 

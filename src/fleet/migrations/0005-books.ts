@@ -1,4 +1,4 @@
-// Schema 5: what gateway keys have used, by host, and what each host may use of their budgets. Pure.
+// Schema 5: usage of gateway keys by host, and each host's leases of their budgets. Pure.
 
 import type { FleetMigration } from './migration.ts'
 

@@ -1,4 +1,4 @@
-// Schema 6: which part of the limits of its gateway keys each gateway has on lease. Pure.
+// Schema 6: the share of its gateway keys' rate limits that each gateway leases. Pure.
 
 import type { FleetMigration } from './migration.ts'
 

@@ -1,4 +1,4 @@
-// Schema 7: builds, their nonces and reserved build VMs, as every host has a copy of them. Pure.
+// Schema 7: builds, their nonces and reserved build VMs, copied by every host. Pure.
 //
 // Names and meanings are those of a host's own database (store/migrations).
 

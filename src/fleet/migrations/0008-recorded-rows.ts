@@ -1,5 +1,5 @@
-// Schema 8: the trigger that records changes makes a row's key without a query. It runs for each row, and all other
-// hosts wait meanwhile. Pure.
+// Schema 8: the trigger that records changes builds a row's key without a query. It runs for each row, while all other
+// hosts wait. Pure.
 
 import type { FleetMigration } from './migration.ts'
 

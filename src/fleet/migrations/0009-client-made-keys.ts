@@ -1,4 +1,4 @@
-// Schema 9: keys whose secret the client drew, as in a host's own database (store/migrations). Pure.
+// Schema 9: keys whose secret the client generated, as in a host's own database (store/migrations). Pure.
 
 import type { FleetMigration } from './migration.ts'
 

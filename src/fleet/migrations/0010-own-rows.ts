@@ -1,12 +1,12 @@
-// Schema 10: what one host's role may do in the name of that host alone, and what it does for all is
-// on record. Pure.
+// Schema 10: restricts each host's role to rows of that host, and records its actions that affect the whole fleet.
+// Pure.
 //
-// Triggers hold for each statement that a role sends, and for functions as well: no client is trusted
-// to check. The role that owns the schema is the operator's own, and may do everything.
+// Triggers apply to every statement of a role, and to functions too: no client is trusted to check. The role that owns
+// the schema is the operator's own, and is unrestricted.
 
 import type { FleetMigration } from './migration.ts'
 
-/** At most `step_ms_max` of the time since a row was written. */
+/** The time since a row was written, at most `step_ms_max`. */
 const stepOf = (row: 'c' | 'l', moment: string) =>
   `greatest(0, least(c.step_ms_max, (extract(epoch FROM ${moment} - ${row}.renewed_at) * 1000)::bigint))`
 /** The clock of silence at a moment; `c` is the row of clock. */

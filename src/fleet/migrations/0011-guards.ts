@@ -1,10 +1,9 @@
 // Schema 11: which rows of the shared tables a host's role may add, change and delete. Pure.
 //
-// Triggers run after the row was written, within the statement; one that refuses takes all of it back.
-// They judge statements by the role that sends them (is_judged): a role may have triggers of its own, on
-// temporary tables, so that it says nothing how deep a statement is. The owner's own ones are noted.
-// Rows that follow from one that was judged are written by the owner's role, and not judged again.
-// A branch that says nothing allows; each ends with a refusal.
+// Triggers run after the row was written, within the statement; if one rejects, the statement is rolled back. They
+// judge statements by the role that sends them (is_judged). Nesting depth is no criterion, because a role may define
+// triggers on temporary tables. The owner's own statements are recorded. Rows that follow from a judged one are written
+// by the owner's role, and not judged again. A branch without a rule allows; each function ends by rejecting.
 
 import type { FleetMigration } from './migration.ts'
 

@@ -1,4 +1,4 @@
-// Schema 12: budgets of a day and of a week, as in a host's own database (store/migrations). Pure.
+// Schema 12: daily and weekly budgets, as in a host's own database (store/migrations). Pure.
 
 import type { FleetMigration } from './migration.ts'
 

@@ -1,4 +1,4 @@
-// Schema 13: fields of a build request that concern Nix alone, as in a host's own database. Pure.
+// Schema 13: fields of a build request that apply only to Nix, as in a host's own database. Pure.
 
 import type { FleetMigration } from './migration.ts'
 

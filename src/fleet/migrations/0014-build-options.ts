@@ -1,4 +1,4 @@
-// Schema 14: options of a build request that belong to one toolchain, as in a host's own database. Pure.
+// Schema 14: options of a build request for one toolchain, as in a host's own database. Pure.
 
 import type { FleetMigration } from './migration.ts'
 

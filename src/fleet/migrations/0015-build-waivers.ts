@@ -1,4 +1,4 @@
-// Schema 15: what a build request waives, as in a host's own database. Pure.
+// Schema 15: waivers of a build request, as in a host's own database. Pure.
 
 import type { FleetMigration } from './migration.ts'
 

@@ -1,7 +1,7 @@
-// Schema 16: a host takes up only builds whose request it can read whole. Pure.
+// Schema 16: a host takes only builds whose request it can read completely. Pure.
 //
-// A host copies the columns that it knows and would build a request without the others. Its lease names the newest
-// schema that it knows. A later step that adds a column for a request replaces `schema_of_build`.
+// A host copies the columns that it supports, and would otherwise build a request without the others. Its lease names
+// the newest schema that it supports. A later step that adds a column to requests replaces `schema_of_build`.
 
 import type { FleetMigration } from './migration.ts'
 

@@ -1,11 +1,11 @@
 // A step of the directory's schema. Pure.
 
 export type FleetMigration = {
-  /** The version of the schema that it makes. */
+  /** The schema version that it creates. */
   readonly to: number
-  /** The release that brings it, counted from the first that has fleets. */
+  /** The release that introduces it, counted from the first with fleets. */
   readonly release: number
   readonly name: string
-  /** Statements without values. Names need no schema: the search path has it. */
+  /** Statements without parameters. Names need no schema, because of the search path. */
   readonly sql: string
 }

@@ -1,8 +1,8 @@
-// Calls to other hosts of the fleet: requests of clients that are passed on, and the question whether a host is there.
-// Effects: connections to other hosts.
+// Calls to other hosts of the fleet: forwarded requests of clients, and reachability checks. Effects: connections to
+// other hosts.
 //
-// Each call has a connection of its own: a handshake costs less than a millisecond, and no call can go to a process
-// whose certificate was judged for another one.
+// Each call has its own connection. A handshake takes less than a millisecond, and no call can reach a process whose
+// certificate was verified for another host.
 
 import type { Clock } from '../../base/clock.ts'
 import { messageOf, systemErrorCode } from '../../base/fault.ts'
@@ -33,23 +33,23 @@ export type CallerDeps = {
   readonly clock: Clock
   readonly random: RandomBytes
   readonly log: Logger
-  /** Called with each host that was reached, or why it was not. */
+  /** Called for each host that was reached, or with the reason that it was not. */
   readonly onCall?: (hostId: string, problem: string | null) => void
-  /** Whether the last call did not reach it: then the next one is given up sooner. */
+  /** Reports whether the last call did not reach the host; the next one then times out sooner. */
   readonly isDown?: (hostId: string) => boolean
   readonly answerMs?: number
 }
 
-/** From the last byte of a request to the first of its answer: fresh evidence takes up to 15 s. */
+/** Timeout from the last byte of a request to the first of its response: fresh evidence takes up to 15 s. */
 const answerMsDefault = 25_000
-/** For a host that was not reached lately, and for the question whether it is there. */
+/** Timeout for a host that was not reached recently, and for reachability checks. */
 const answerQuickMs = 4_000
-/** Without a byte of the request's body. */
+/** Timeout without a byte of the request's body. */
 const uploadIdleMs = 60_000
 
 /** Share: half for one host, a sixteenth for one client network; beyond it 503. */
 const callsMax = 1_024
-/** The part of all calls under way that one host, and one client's network, may have. */
+/** Fractions of all concurrent calls: for one host, and for one client's network. */
 const hostParts = 2
 const clientParts = 16
 
@@ -59,7 +59,7 @@ const retryMs = 2_000
 export const peerAwayMessage =
   'The host of this service that has the requested data does not answer at present. Try again after the time in Retry-After.'
 
-/** Why a host without fleet.peer_listen is not asked. */
+/** Why a host without fleet.peer_listen is not called. */
 export const answersNone = 'it answers no other hosts: its fleet.peer_listen is ""'
 
 type Called = {
@@ -83,18 +83,18 @@ export class PeerCaller implements Peers {
     this.#deps = deps
   }
 
-  /** Calls under way. */
+  /** Number of calls in progress. */
   get count(): number {
     return this.#places.count
   }
 
-  /** Requests of clients since the start. */
+  /** Returns the numbers of client requests since the start. */
   view(): { readonly answered: number; readonly failed: number } {
     return { answered: this.#answered, failed: this.#failed }
   }
 
   async forward(hostId: string, request: Request, { service, clientAddress, principal }: Forwarded): Promise<Response> {
-    // The sign of a host that passed it on: it is the other one that is wrong about who has the thing.
+    // This field means that another host forwarded the request, so that host has wrong data about the owner.
     if (request.headers.has(peerField)) throw away('the request has been passed on already')
     const client = clientText(clientAddress)
     const giveBack = this.#places.take([
@@ -118,7 +118,10 @@ export class PeerCaller implements Peers {
     }
   }
 
-  /** Resolves once the host has answered that it knows this one. Fault `fleet.unavailable`; its cause says why. */
+  /**
+   * Resolves when the host has responded that it accepts this one. Fault `fleet.unavailable`, whose cause is the
+   * reason.
+   */
   async greet(hostId: string, signal: AbortSignal): Promise<void> {
     const called = {
       service: 'alive',
@@ -185,12 +188,13 @@ export class PeerCaller implements Peers {
 
 type Answering = PeerRow & { readonly address: string; readonly certificate: string }
 
-/** Why the other host's listener did not take the call; null if its service has answered, and that is the client's. */
+/** Returns why the other host's listener rejected the call; null if its service has responded to the client. */
 function refusalOf({ status, headers }: Response, service: CalledService): string | null {
   const refusal = headers.get(refusalField)
   if (refusal !== null) return REFUSALS[refusal] ?? UNKNOWN
   if (service === 'alive') return status === 204 ? null : UNKNOWN
-  // Services say what is wrong. A host that has just started may not know others yet, and answers as to strangers.
+  // Services return error documents. A host that has just started may not have read the list of hosts yet, and treats
+  // this one like a stranger.
   if (headers.has('content-type')) return null
   if (status === 401) return UNKNOWN
   return status === 503 && !headers.has('retry-after') ? 'it has failed at the call' : null
@@ -205,7 +209,7 @@ const REFUSALS: { readonly [refusal: string]: string } = {
   off: 'it has switched this service off',
 }
 
-/** Aborts with the client, or when nothing came for too long. */
+/** Aborts together with the client, or after too long without data. */
 class CallTimeout {
   readonly #clock: Clock
   readonly #late = new AbortController()
@@ -226,7 +230,7 @@ class CallTimeout {
     return this.#late.signal.aborted
   }
 
-  /** No effect once the answer is there. */
+  /** Sets the timeout. No effect after the response has arrived. */
   within(ms: number): void {
     if (this.#isOver) return
     this.#timer?.abort()
@@ -244,7 +248,7 @@ class CallTimeout {
   }
 }
 
-/** The same bytes; each one that is asked for gives the call more time. */
+/** Returns the same bytes; each read extends the timeout of the call. */
 function watched(body: ReadableStream<Uint8Array>, waiting: CallTimeout, answerMs: number): ReadableStream<Uint8Array> {
   const reader = body.getReader()
   return new ReadableStream({

@@ -1,5 +1,5 @@
-// A request and its answer, as they stand once they are passed on: without the fields of one connection (RFC 9110,
-// section 7.6.1). No effects but those of reading a body.
+// Converts a request and its response for forwarding, without connection fields (RFC 9110, section 7.6.1). No effects
+// except reading a body.
 
 import { peerField } from './call.codec.ts'
 
@@ -16,13 +16,13 @@ const OF_CONNECTION = [
   'expect',
 ] as const
 
-/** Fields by which a client proves its identity. The call names the client; no other host gets the proof. */
+/** Fields with which a client proves its identity. The call names the client; the proof never reaches another host. */
 const SECRETS = ['authorization', 'cookie', 'x-api-key'] as const
 
 export function requestHeaders(headers: Headers): Headers {
   const passed = withoutConnection(headers)
   for (const name of [peerField, ...SECRETS]) passed.delete(name)
-  // The runtime's own would ask for encodings that the client may not read.
+  // The runtime's default would request encodings that the client may not support.
   if (!passed.has('accept-encoding')) passed.set('accept-encoding', 'identity')
   return passed
 }
@@ -38,7 +38,7 @@ function withoutConnection(headers: Headers): Headers {
   return passed
 }
 
-/** The same answer. `end` is called once, when the body was read completely, fails, or is abandoned. */
+/** Returns the same response. Calls `end` once, when the body has been read completely, fails, or is abandoned. */
 export function untilEnd(answer: Response, headers: Headers, end: () => void): Response {
   const { status, body } = answer
   if (body === null) {

@@ -1,5 +1,5 @@
-// This host among the others of its fleet: calls to them, answers to theirs, whether they are reached. Effects: those
-// of its parts.
+// This host among the others of its fleet: calls to them, responses to theirs, and reachability. Effects: those of its
+// parts.
 
 import type { Runtime } from '../../base/runtime.ts'
 import type { Postgres } from '../postgres.ts'
@@ -19,7 +19,7 @@ export type OpenPeers = {
   readonly caller: PeerCaller
   readonly watch: PeerWatch
   readonly list: PeerList
-  /** To be put behind a listener with the host's own certificate. */
+  /** Creates the handler for a listener with the host's own certificate. */
   readonly answering: (services: PeerServerDeps['services']) => PeerServer
 }
 

@@ -1,5 +1,5 @@
-// The key by which this host answers other hosts of its fleet and signs its calls to them, with a certificate that it
-// signs itself. Effects: two files in <stateDir>/peer, made at the first start.
+// The key with which this host authenticates to other hosts of its fleet, as server and as caller, with a self-signed
+// certificate. Effects: two files in <stateDir>/peer, created at the first start.
 //
 // Backups exclude it: a reinstalled host creates a new one and publishes it.
 
@@ -17,7 +17,7 @@ export type PeerKey = {
   readonly certificate: string
   /** PEM, PKCS #8. */
   readonly privateKey: string
-  /** ECDSA with SHA-256 on P-256; 64 bytes, r before s. */
+  /** Signs with ECDSA and SHA-256 on P-256. Returns 64 bytes, r before s. */
   readonly sign: (message: Uint8Array) => Uint8Array
 }
 
@@ -29,19 +29,19 @@ export type PeerKeyDeps = {
 }
 
 const validityDays = 3_653
-/** A start within this time of its end makes another certificate for the same key. */
+/** A start within this time before its expiry creates another certificate for the same key. */
 const renewBeforeMs = 366 * dayMs
-/** Clocks of other hosts may be behind this one. */
+/** How far clocks of other hosts may be behind this one. */
 const backdateMs = dayMs
 
 const P256 = { name: 'ECDSA', namedCurve: 'P-256' } as const
 
-/** The name in a host's certificate. No resolver knows it (RFC 6761, section 6.4). */
+/** Returns the name in a host's certificate. It never resolves (RFC 6761, section 6.4). */
 export function peerName(hostId: string): string {
   return `${hostId}.peer.invalid`
 }
 
-/** Opens or makes them. Fault internal: a file cannot be read or written. */
+/** Opens or creates key and certificate. Fault internal if a file is unreadable or cannot be written. */
 export async function openPeerKey(deps: PeerKeyDeps): Promise<PeerKey> {
   const { stateDir, hostId, nowMs } = deps
   const { dir, keyFile, certificateFile } = filesOf(stateDir)
@@ -54,14 +54,14 @@ export async function openPeerKey(deps: PeerKeyDeps): Promise<PeerKey> {
   return ofFiles(hostId, key, readTextOrNull(certificateFile) ?? '')
 }
 
-/** Null if this host has not created them yet. Fault internal: a file cannot be read. */
+/** Reads key and certificate; null if this host has not created them yet. Fault internal if a file is unreadable. */
 export function readPeerKey(stateDir: string, hostId: string): PeerKey | null {
   const { keyFile, certificateFile } = filesOf(stateDir)
   const certificate = readTextOrNull(certificateFile)
   return certificate === null ? null : ofFiles(hostId, readKey(keyFile), certificate)
 }
 
-/** Whether the key of a certificate (PEM) has signed the message. False as well for anything that is no certificate. */
+/** Reports whether the key of a certificate (PEM) signed the message. False also if the text is not a certificate. */
 export function isSignedBy(certificate: string, message: Uint8Array, signature: Uint8Array): boolean {
   try {
     const { publicKey } = new X509Certificate(certificate)
@@ -115,7 +115,7 @@ async function newKeyPem(): Promise<string> {
   return `${PemConverter.encode(await crypto.subtle.exportKey('pkcs8', privateKey), 'PRIVATE KEY')}\n`
 }
 
-/** The profile of a server's certificate (RFC 5280, section 4.2); it is no authority. */
+/** Creates a certificate in the profile of a server (RFC 5280, section 4.2), not of an authority. */
 async function selfSign(key: KeyObject, { hostId, nowMs, random }: PeerKeyDeps): Promise<string> {
   const x509 = await loadX509()
   const pkcs8 = new Uint8Array(key.export({ format: 'der', type: 'pkcs8' }))
@@ -142,7 +142,7 @@ async function selfSign(key: KeyObject, { hostId, nowMs, random }: PeerKeyDeps):
   return `${certificate.toString('pem')}\n`
 }
 
-/** X.509 times have no fractions. */
+/** Rounds down: X.509 times have no fractions. */
 function wholeSecond(ms: number): Date {
   return new Date(Math.floor(ms / 1000) * 1000)
 }

@@ -1,4 +1,4 @@
-// The hosts of the fleet with address and certificate, as this host last read them. Effects: statements to PostgreSQL.
+// The hosts of the fleet with address and certificate, as last read by this host. Effects: statements to PostgreSQL.
 
 import type { Clock } from '../../base/clock.ts'
 import type { Postgres } from '../postgres.ts'
@@ -9,11 +9,11 @@ export type PeerListDeps = {
   readonly clock: Pick<Clock, 'monotonicMs' | 'sleep'>
 }
 
-/** A host that was removed is refused this long after; so often at most is the database asked, however many call. */
+/** Minimum interval between two reads, whatever the number of calls. A removed host may be accepted for this long. */
 const readEveryMs = 1_000
-/** For a host that is not known, or has not published itself: it may be new. */
+/** Minimum interval for a host that is unknown or has not published its address, because it may be new. */
 const readUnknownEveryMs = 200
-/** A database that is slower, or away, does not hold up calls between hosts that know each other. */
+/** Longest wait for a read, so that a slow or unreachable database does not delay calls between known hosts. */
 const waitMs = 500
 
 export class PeerList {
@@ -27,8 +27,8 @@ export class PeerList {
   }
 
   /**
-   * Null if the fleet does not have it. While the database does not answer, returns the last known state. Never
-   * rejects.
+   * Returns a host; null if the fleet does not have it. While the database is unreachable, returns the last known
+   * state. Never rejects.
    */
   async find(hostId: string): Promise<PeerRow | null> {
     await this.#fresh(readEveryMs)
@@ -38,7 +38,7 @@ export class PeerList {
     return this.#rows.get(hostId) ?? null
   }
 
-  /** Never rejects. */
+  /** Returns all hosts. Never rejects. */
   async all(): Promise<readonly PeerRow[]> {
     await this.#fresh(readEveryMs)
     return [...this.#rows.values()]
@@ -60,7 +60,7 @@ export class PeerList {
       const rows = await listPeers(postgres)
       this.#rows = new Map(rows.map(row => [row.hostId, row]))
     } catch {
-      // Hosts from before the database went away still are hosts; the driver has said what is wrong.
+      // Keep the hosts from before the outage; the driver has logged the error.
     }
     this.#readAtMs = clock.monotonicMs()
   }

@@ -1,5 +1,5 @@
-// Answers other hosts of the fleet: requests of their clients, as this host answers its own. Effects: those of its
-// services. Strangers get status 401 and nothing else.
+// Serves other hosts of the fleet: handles requests of their clients like those of this host's own. Effects: those of
+// its services. Strangers only get status 401.
 
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
@@ -21,33 +21,33 @@ import type { PeerList } from './peer-list.ts'
 import type { PeerService } from './peers.ts'
 import type { SeenCalls } from './seen-calls.ts'
 
-/** The connection of a request that another host passed on. */
+/** The connection of a request that another host forwarded. */
 export type ForwardingPeer = {
-  /** The client's, as that host says. */
+  /** Returns the client's address, according to that host. */
   readonly address: () => string
-  /** From now on this response may pause for longer than others. */
+  /** Allows longer pauses in this response. */
   readonly mayPause: () => void
-  /** The caller that this other host has authenticated. Null if the caller has no key. */
+  /** The caller that the other host has authenticated. Null if the caller has no key. */
   readonly principal: ForwardedPrincipal | null
-  /** Id of that host. */
+  /** Id of the other host. */
   readonly from: string
 }
 
-/** A service as its own listener has it. Never rejects. */
+/** A service's handler, as on its own listener. Never rejects. */
 export type ForwardedFetch = (request: Request, peer: ForwardingPeer) => Promise<Response>
 
 export type PeerServerDeps = {
   readonly hostId: string
   readonly list: Pick<PeerList, 'find'>
   readonly seen: SeenCalls
-  /** Null if it is switched off. */
+  /** A service is null if it is off. */
   readonly services: Readonly<Record<PeerService, ForwardedFetch | null>>
   readonly clock: Pick<Clock, 'nowMs'>
   readonly log: Logger
 }
 
 export type PeerServer = {
-  /** Never rejects. */
+  /** Handles a request. Never rejects. */
   readonly fetch: (request: Request, mayPause: () => void) => Promise<Response>
   readonly view: () => PeerServerView
 }
@@ -62,9 +62,9 @@ export type PeerServerView = {
 
 /** Share: a quarter for one host, which divides it among its clients. */
 const callsMax = 4_096
-/** In the log. */
+/** Longest path in the log. */
 const pathCharsMax = 200
-/** The part of all calls under way that one host may have. */
+/** Fraction of all concurrent calls for one host. */
 const hostParts = 4
 
 export function createPeerServer(deps: PeerServerDeps): PeerServer {
@@ -79,12 +79,12 @@ export function createPeerServer(deps: PeerServerDeps): PeerServer {
     log.debug('a call of another host was refused', { host: call.from, refusal })
     return new Response(null, { status: 401, headers: { [refusalField]: refusal } })
   }
-  /** For the operator: a host of the fleet can ask in the name of each key. */
+  /** Logged for the operator, because a host of the fleet can act in the name of every key. */
   const note = ({ from, service, principal }: SignedCall, { method, url }: Request) => {
     const path = targetOf(url).split('?', 1)[0]?.slice(0, pathCharsMax)
     log.info('a call of another host was taken', { from, service, method, path, caller: principalText(principal) })
   }
-  /** Null if no host of this fleet signed it for this host. */
+  /** Returns the call; null if no host of this fleet signed it for this host. */
   const callOf = async (request: Request): Promise<SignedCall | null> => {
     const call = decodeCall(request.headers.get(peerField))
     if (call === null || call.to !== hostId || call.from === hostId) return null

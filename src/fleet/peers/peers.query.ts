@@ -1,17 +1,17 @@
-// Where hosts of the fleet answer each other, in the directory. Effects: statements to PostgreSQL.
+// Addresses of the fleet's hosts for each other, in the directory. Effects: statements to PostgreSQL.
 
 import type { Sql } from '../postgres.ts'
 
 export type PeerRow = {
   readonly hostId: string
   readonly name: string
-  /** `host:port`; null if it answers no others. */
+  /** `host:port`; null if it does not serve other hosts. */
   readonly address: string | null
   /** PEM; null if it has published none. */
   readonly certificate: string | null
-  /** It is there, as the database sees it. */
+  /** Whether it is running, according to the database. */
   readonly hasLease: boolean
-  /** Where its services are, as it reports; of any release. */
+  /** Addresses of its services as reported, possibly in the form of another release. */
   readonly services: unknown
 }
 
@@ -19,7 +19,7 @@ export type PeerRow = {
 const hostCountMax = 1_000
 const answerMs = 3_000
 
-/** Every host of the fleet. */
+/** Lists every host of the fleet. */
 export async function listPeers(sql: Sql): Promise<PeerRow[]> {
   return await sql.query<PeerRow>(
     `SELECT s.id AS "hostId", s.name, s.has_lease AS "hasLease", s.report -> 'addresses' AS services, p.address, p.certificate
@@ -31,7 +31,7 @@ export async function listPeers(sql: Sql): Promise<PeerRow[]> {
 
 export type Publication = { readonly address: string | null; readonly certificate: string }
 
-/** Returns false if the fleet does not have this host, or not with this role. */
+/** Publishes a host's address. Returns false if the fleet does not have this host, or not with this role. */
 export async function publishPeer(sql: Sql, hostId: string, { address, certificate }: Publication): Promise<boolean> {
   const values = [hostId, address, certificate]
   const [row] = await sql.query<{ done: boolean }>('SELECT publish_peer($1, $2, $3) AS done', values)

@@ -1,27 +1,27 @@
-// Calls that were taken, for as long as their time is accepted: none is taken twice. Pure: state in memory.
+// Accepted calls, remembered while their time is accepted, so that none is accepted twice. Pure: state in memory.
 
 import type { Call } from './call.codec.ts'
 
-/** How far the clocks of two hosts may be apart. */
+/** How far the clocks of two hosts may differ. */
 export const apartMsMax = 30_000
 
 /**
- * For each host that calls; the fleet's own hosts alone get that far.
- * No share: limits the calls of one host within a minute; hosts are the operator's.
+ * Limit on the calls of one host; only the fleet's own hosts get this far. No share: limits the calls of one host
+ * within a minute; hosts are the operator's.
  */
 const callsPerHostMax = 65_536
 
 export class SeenCalls {
-  /** By caller: when each number may be forgotten, the oldest first. */
+  /** By caller, oldest first: when each number may be forgotten. */
   readonly #seen = new Map<string, Map<string, number>>()
   readonly #sinceMs: number
 
-  /** `nowMs`: when this process begins. It does not know which calls the one before it took. */
+  /** `nowMs`: start of this process. Calls from before are rejected, because it cannot know which were accepted. */
   constructor(nowMs: number) {
     this.#sinceMs = nowMs
   }
 
-  /** The call's signature is good. */
+  /** Accepts a call with a valid signature. Returns null, or why it is rejected. */
   take({ from, atMs, nonce }: Call, nowMs: number): 'clock' | 'replay' | 'busy' | null {
     if (Math.abs(nowMs - atMs) > apartMsMax || atMs < this.#sinceMs) return 'clock'
     const seen = this.#seen.get(from) ?? new Map<string, number>()

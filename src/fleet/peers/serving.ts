@@ -1,4 +1,4 @@
-// Where the other hosts of the fleet that are there serve clients: DNS names them. Effects: statements to PostgreSQL, a
+// Addresses at which the fleet's other running hosts serve clients, for DNS. Effects: statements to PostgreSQL, a
 // timer.
 
 import { isIPv4, isIPv6 } from 'node:net'
@@ -8,18 +8,18 @@ import type { ServiceAddresses } from '../../contract/admin/fleet.ts'
 import type { PeerList } from './peer-list.ts'
 import type { PeerRow } from './peers.query.ts'
 
-/** With the six seconds of a lease: no host names a dead host after ten. */
+/** Together with a lease of six seconds, no host names a dead host for longer than ten. */
 const lookEveryMs = 2_000
 
 export type ServingDeps = {
   readonly hostId: string
   readonly list: Pick<PeerList, 'all'>
   readonly clock: Clock
-  /** Must not throw. */
+  /** Called with the current hosts. Must not throw. */
   readonly onLook: (hosts: readonly ServiceAddresses[]) => void
 }
 
-/** Looks until the signal is aborted. Never rejects. While the database is away hosts stay as they were. */
+/** Polls until the signal is aborted. Never rejects. While the database is unreachable, hosts stay unchanged. */
 export async function watchServing({ hostId, list, clock, onLook }: ServingDeps, signal: AbortSignal): Promise<void> {
   for (let turn = 0; !signal.aborted; turn += 1) {
     onLook(servingHosts(await list.all(), { hostId, turn }))
@@ -27,7 +27,7 @@ export async function watchServing({ hostId, list, clock, onLook }: ServingDeps,
   }
 }
 
-/** The other hosts with a lease, each first in its turn: an answer names a few. */
+/** Returns the other hosts with a lease, rotated with each turn, because a DNS response names only a few. */
 export function servingHosts(
   rows: readonly PeerRow[],
   { hostId, turn }: { readonly hostId: string; readonly turn: number },
@@ -41,7 +41,7 @@ export function servingHosts(
   return [...others.slice(first), ...others.slice(0, first)]
 }
 
-/** A host of another release may say more, or something else. */
+/** Reads a host's addresses. A host of another release may report more, or in another form. */
 function servicesOf(services: unknown): ServiceAddresses {
   const at = (label: HostName) => pairOf(Reflect.get(Object(services), label))
   return { ns: at('ns'), instances: at('instances'), inference: at('inference'), builds: at('builds') }

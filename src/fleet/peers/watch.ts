@@ -1,5 +1,5 @@
-// Whether this host reaches the other hosts of its fleet, and the publication of its own address. Effects: calls to
-// other hosts, statements to PostgreSQL, a timer.
+// Checks whether this host reaches the other hosts of its fleet, and publishes its own address. Effects: calls to other
+// hosts, statements to PostgreSQL, a timer.
 
 import { type Clock, iso, pause } from '../../base/clock.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
@@ -14,7 +14,7 @@ export type PeerReach = {
   readonly hostId: string
   readonly name: string
   readonly isReached: boolean
-  /** Why it was not reached by the last call. */
+  /** Why the last call did not reach it; null if it did. */
   readonly problem: string | null
   readonly askedAt: string
 }
@@ -29,11 +29,11 @@ export type PeerWatchDeps = {
 }
 
 const lookEveryMs = 5_000
-/** A host that was reached less long ago is not asked again. */
+/** A host that was reached more recently is not checked again. */
 const reachedMs = 18_000
-/** Until this host is published. */
+/** Poll interval until this host is published. */
 const lookSoonMs = 1_000
-/** How many hosts are called at once. No share: the remaining hosts follow. */
+/** Limit on concurrent checks. No share: the remaining hosts follow. */
 const greetingsMax = 8
 
 export class PeerWatch {
@@ -47,7 +47,7 @@ export class PeerWatch {
     this.#deps = deps
   }
 
-  /** Other hosts that answer others, or should, by name. */
+  /** Returns the other hosts that serve others, or should, by name. */
   view(): readonly PeerReach[] {
     return [...this.#reach.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
   }
@@ -56,7 +56,7 @@ export class PeerWatch {
     return this.#reach.get(hostId)?.isReached === false
   }
 
-  /** Every call tells. */
+  /** Records the result of every call. */
   noteCall(hostId: string, problem: string | null): void {
     const { clock, log } = this.#deps
     const before = this.#reach.get(hostId)
@@ -73,7 +73,7 @@ export class PeerWatch {
       })
   }
 
-  /** Asks every other host again and again, until the signal is aborted. Never rejects. */
+  /** Checks all other hosts repeatedly, until the signal is aborted. Never rejects. */
   async run(own: Publication, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       await this.look(own, signal)
@@ -81,7 +81,7 @@ export class PeerWatch {
     }
   }
 
-  /** Once. Never rejects. */
+  /** Checks once. Never rejects. */
   async look(own: Publication, signal: AbortSignal): Promise<void> {
     const { hostId, list } = this.#deps
     const row = (await list.all()).find(each => each.hostId === hostId)
@@ -89,7 +89,7 @@ export class PeerWatch {
     await this.greetAll(signal)
   }
 
-  /** Asks the hosts that have not been reached lately. Never rejects. */
+  /** Checks the hosts that have not been reached recently. Never rejects. */
   async greetAll(signal: AbortSignal): Promise<void> {
     const { hostId, list } = this.#deps
     const rows = await list.all()
@@ -126,7 +126,7 @@ export class PeerWatch {
     }
   }
 
-  /** The call itself notes how it went. */
+  /** The call itself records its result. */
   async #greet({ hostId }: PeerRow, signal: AbortSignal): Promise<void> {
     try {
       await this.#deps.greet(hostId, signal)

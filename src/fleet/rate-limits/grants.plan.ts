@@ -1,33 +1,33 @@
-// From the rows of a key's gateways to the target of one of them, and to its grant. Pure.
+// Computes a gateway's target and grant from the rows of a key's gateways. Pure.
 
 import { type Amounts, NO_AMOUNTS, type ShareAsk, type ShareGrant } from '../../contract/vm/shares.ts'
 import { planShares, reserveOf, type Sharer } from './shares.plan.ts'
 
-/** One gateway's row of a key, as the directory has it. */
+/** A gateway's row for a key in the directory. */
 export type ShareRow = Omit<ShareAsk, 'keyPrefix'> & {
   readonly keyPrefix: string
-  /** Host and gateway. */
+  /** Identifies host and gateway. */
   readonly id: string
   readonly isOwn: boolean
-  /** Since its last question, by the clock of silence. */
+  /** Time since its last request, by the clock of silence. */
   readonly silentMs: number
 }
 
-/** A gateway asks again after so long, at the latest. */
+/** Longest interval between two renewals of a gateway. */
 export const renewSharesMs = 2_000
 
-/** A gateway that has missed so many renewals neither takes nor gives; what it has stays its own until it is over. */
+/** A gateway that has missed this many renewals neither takes nor gives. It keeps its share until it expires. */
 const silentFromMs = 3 * renewSharesMs
 
-/** In which another host hears of a want and gives up what it does not hold. */
+/** Time for another host to learn of a request and to return what it does not use. */
 const handOverMs = 2 * renewSharesMs
-/** Until a whole window is over, where nothing else is known. */
+/** Time until a whole window has passed, used if nothing better is known. */
 const wholeWindowMs = 61_000
 
 const DIMENSIONS = [0, 1, 2] as const
 type Dimension = (typeof DIMENSIONS)[number]
 
-/** The ask with nothing above the limits in it: a gateway counts for its own host's part alone. */
+/** Limits all amounts of the ask, because a gateway is only trusted with its own host's share. */
 export function boundedBy(limits: Amounts, ask: ShareAsk): ShareAsk {
   const bounded = (amounts: Amounts) => mapDimensions(dimension => Math.min(amounts[dimension], limits[dimension]))
   return {
@@ -37,12 +37,12 @@ export function boundedBy(limits: Amounts, ask: ShareAsk): ShareAsk {
   }
 }
 
-/** It has nothing left and wants nothing. */
+/** Reports whether a gateway has nothing left and wants nothing. */
 export function isGivenBack({ share, held, wanted }: Pick<ShareAsk, 'share' | 'held' | 'wanted'>): boolean {
   return [...share, ...held, ...wanted].every(amount => amount === 0)
 }
 
-/** The part that it is to have. `others`: as of the last answer; undefined: it asks for the first time. */
+/** Returns the target of a gateway's share. `others`: as of the last response; undefined for the first request. */
 export function targetOf(limits: Amounts, own: ShareRow, others: readonly ShareRow[] | undefined): Amounts {
   if (isGivenBack(own)) return [...NO_AMOUNTS]
   if (others === undefined) return mapDimensions(dimension => limits[dimension] - reserveOf(limits[dimension]))
@@ -73,7 +73,10 @@ function partOf(limits: Amounts, dimension: Dimension, rows: readonly ShareRow[]
   return planShares(Math.max(0, limit), sharers).get(own.id) ?? 0
 }
 
-/** Unused parts of others come with their next questions; else their windows have to let go of something. */
+/**
+ * Returns when more may become available: at the next renewal of hosts with unused shares, otherwise when amounts leave
+ * their windows.
+ */
 function moreInMsOf(dimension: Dimension, others: readonly ShareRow[]): number {
   const heard = others.filter(({ silentMs }) => silentMs < silentFromMs)
   if (others.length === 0 || heard.some(({ share, held }) => share[dimension] > held[dimension])) return handOverMs

@@ -1,5 +1,5 @@
-// Answers gateways of this host that ask for parts of keys' limits. Effects: one statement to PostgreSQL for each
-// question; keeps the rows of other gateways in memory, by which the next targets are set.
+// Leases shares of keys' rate limits to gateways of this host. Effects: one statement to PostgreSQL per request; keeps
+// the rows of other gateways in memory, to compute the next targets.
 
 import type { Amounts, ShareAnswer, ShareAsk, ShareGrant } from '../../contract/vm/shares.ts'
 import type { Postgres } from '../postgres.ts'
@@ -7,30 +7,30 @@ import { boundedBy, grantOf, isGivenBack, type ShareRow, targetOf } from './gran
 import { endShares, type RequestedShare, renewShares } from './shares.query.ts'
 
 /**
- * A gateway goes on with its shares for so long after it asked. Longer: an outage of the database may last as long.
- * Shorter: what a dead host had is back sooner, after this and a minute.
+ * How long a gateway may use its shares after its last renewal. A longer time covers longer outages of the database; a
+ * shorter time frees a dead host's shares sooner, after this and a minute.
  */
 export const sharesGoodMs = 300_000
 
 /**
- * Gateways whose view is kept: of this host, the newest.
- * No share: gateways of this host; the oldest view is dropped and read again.
+ * Limit on gateways of this host whose view is cached; the newest are kept. No share: gateways of this host; the oldest
+ * view is dropped and read again.
  */
 const viewsMax = 8
 
 export type ShareAllocatorDeps = {
   readonly postgres: Pick<Postgres, 'query'>
   readonly hostId: string
-  /** The terms of a key; zeros for one that is not good any more, null for one that never was. */
+  /** Returns a key's limits; zeros for a key that is no longer valid, null for a key that never existed. */
   readonly limitsOf: (keyPrefix: string) => Amounts | null
 }
 
-/** Other gateways' rows by key, as of the last answer. */
+/** Other gateways' rows by key, as of the last response. */
 type View = Map<string, readonly ShareRow[]>
 
 export class ShareAllocator {
   readonly #deps: ShareAllocatorDeps
-  /** By gateway. */
+  /** Views by gateway. */
   readonly #views = new Map<string, View>()
 
   constructor(deps: ShareAllocatorDeps) {
@@ -38,8 +38,8 @@ export class ShareAllocator {
   }
 
   /**
-   * One question of a gateway, whose turns rise. Its own numbers count for this host's part alone; the limits are those
-   * of the directory. Fault `fleet.unavailable`.
+   * Handles a gateway's renewal; its turns increase. Its own numbers only affect its host's share; the limits are the
+   * directory's. Fault `fleet.unavailable`.
    */
   async renew(member: string, turn: number, asks: readonly ShareAsk[]): Promise<ShareAnswer> {
     const { postgres, hostId, limitsOf } = this.#deps
@@ -67,13 +67,13 @@ export class ShareAllocator {
     return { goodMs: isLate ? 0 : sharesGoodMs, grants }
   }
 
-  /** This gateway has ended. Fault `fleet.unavailable`. */
+  /** Ends the shares of a gateway that has stopped. Fault `fleet.unavailable`. */
   async end(member: string): Promise<void> {
     this.#views.delete(member)
     await endShares(this.#deps.postgres, { hostId: this.#deps.hostId, ended: member, otherThan: '' })
   }
 
-  /** All gateways that this host had have ended, but for this one. Fault `fleet.unavailable`. */
+  /** Ends the shares of all gateways of this host except this one. Fault `fleet.unavailable`. */
   async endOthers(member: string): Promise<void> {
     await endShares(this.#deps.postgres, { hostId: this.#deps.hostId, ended: null, otherThan: member })
   }

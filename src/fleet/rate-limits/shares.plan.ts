@@ -1,33 +1,36 @@
 // How hosts divide one limit of a key. Pure: every host computes the same from the same rows.
 //
-// A part is what a host ought to have once its window has let go of the rest; that no more than the limit is given out
-// is the database's to see to (migrations/0006-shares.ts).
+// A share is a host's target, reached after its window has released the rest. The database ensures that no more than
+// the limit is granted (migrations/0006-shares.ts).
 
 export type Sharer = {
   readonly id: string
   readonly wanted: number
-  /** With it the next waiting request would be admitted; 0: none waits. */
+  /** Amount that would admit the next waiting request; 0 if none waits. */
   readonly least: number
-  /** For how long requests wait and none was admitted. */
+  /** How long requests have been waiting without one being admitted. */
   readonly waitingMs: number
 }
 
-/** Limits below it are given out whole: a reserve would be a large part of them. */
+/** Smaller limits have no reserve, which would be a large part of them. */
 const reservedFrom = 10
-/** One of so many is kept for hosts that begin to use the key. */
+/** One part in this many is reserved for hosts that begin to use the key. */
 const reservedOneOf = 20
 
-/** Kept for hosts that begin to use the key, so that their first requests need not wait for the others. */
+/** Returns the reserve for hosts that begin to use the key, so that their first requests need not wait for others. */
 export function reserveOf(limit: number): number {
   return limit < reservedFrom ? 0 : Math.ceil(limit / reservedOneOf)
 }
 
-/** A host that admits nothing for so long comes first: two renewals, in which the usual division would help it. */
+/**
+ * A host that has admitted nothing for this long takes precedence: two renewals, in which the usual division would
+ * help.
+ */
 export const starvedMs = 4_000
 
 /**
- * The part of each sharer, whole numbers; their sum is at most `limit`. Demands are met from the smallest on, and the
- * rest is divided evenly. The sharer that has starved longest gets what its next request needs, even from the
+ * Returns the share of each sharer, in whole numbers with a sum of at most `limit`. Demands are met from the smallest,
+ * and the rest is divided evenly. The sharer that has starved longest gets what its next request needs, even from the
  * reserve.
  */
 export function planShares(limit: number, sharers: readonly Sharer[]): ReadonlyMap<string, number> {
@@ -50,7 +53,7 @@ function longestStarved(limit: number, sharers: readonly Sharer[]): Sharer | nul
   return longest
 }
 
-/** Max-min fair: no sharer gets more than its demand while another one has less than its own. */
+/** Divides max-min fairly: no sharer gets more than its demand while another has less than its own. */
 function divide(amount: number, sharers: readonly Sharer[]): Map<string, number> {
   const parts = new Map<string, number>()
   let left = amount

@@ -7,16 +7,16 @@ import type { ShareRow } from './grants.plan.ts'
 export type RequestedShare = {
   readonly ask: ShareAsk
   readonly limits: Amounts
-  /** The part that this gateway ought to have; it is given what is free of it. */
+  /** The gateway's target share; it is granted the free part of it. */
   readonly target: Amounts
 }
 
-/** Soon enough for another try. */
+/** Short enough for another attempt in time. */
 const renewalAnswerMs = 1_500
 
 /**
- * One statement for all keys, in which each key is locked for itself. No rows: an older turn that came late. Faults:
- * `fleet.unavailable`, and `internal` where this host is no member.
+ * Renews shares with one statement for all keys, which locks each key separately. Returns no rows for an outdated turn.
+ * Faults: `fleet.unavailable`; `internal` if this host is not a member.
  */
 export async function renewShares(
   sql: Sql,
@@ -32,7 +32,7 @@ export async function renewShares(
     ...{ k: ask.keyPrefix, l: limits, s: ask.share, h: ask.held, t: target },
     ...{ w: ask.wanted, m: ask.least, f: ask.freesInMs, a: ask.waitingMs },
   }))
-  // As text: the driver takes an array for one of PostgreSQL's.
+  // Sent as text, because the driver converts an array to a PostgreSQL array.
   return await sql.query<ShareRow>(
     `SELECT key_prefix AS "keyPrefix", id, is_own AS "isOwn", to_json(share) AS share, to_json(held) AS held,
        to_json(wanted) AS wanted, to_json(needed) AS least, to_json(frees_ms) AS "freesInMs",
@@ -42,7 +42,7 @@ export async function renewShares(
   )
 }
 
-/** One gateway of the host has ended, or all of them but one. Fault `fleet.unavailable`. */
+/** Ends the shares of one gateway of the host, or of all but one. Fault `fleet.unavailable`. */
 export async function endShares(
   sql: Sql,
   { hostId, ended, otherThan }: { readonly hostId: string; readonly ended: string | null; readonly otherThan: string },

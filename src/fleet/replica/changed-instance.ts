@@ -1,4 +1,4 @@
-// Instances that changes of the directory touch, and what follows for them. Pure.
+// Instances affected by changes of the directory, and the consequences. Pure.
 
 import type { WireRow } from './tables.ts'
 
@@ -6,17 +6,17 @@ import type { WireRow } from './tables.ts'
 export type ChangedInstance = {
   readonly id: string
   readonly isOwn: boolean
-  /** It was not there, or this host has it newly. */
+  /** It did not exist here, or has moved to this host. */
   readonly isNew: boolean
-  /** This host has to end the VM that it had for it. */
+  /** This host must end the VM that it had for the instance. */
   readonly isLeft: boolean
-  /** It was wanted before, and is not any more. */
+  /** It was wanted before, and no longer is. */
   readonly isDismissed: boolean
-  /** It was given up, and the VM with it. */
+  /** It was given up, and its VM with it. */
   readonly isFailed: boolean
 }
 
-/** As a host's copy has it. */
+/** An instance in a host's copy. */
 export type InstanceBefore = {
   readonly host_id: string
   readonly desired: string
@@ -25,7 +25,7 @@ export type InstanceBefore = {
   readonly attempt: number
 }
 
-/** Also an earlier one: a failover may have lost that another host got it. */
+/** Reports whether the attempt differs. It may also be earlier, if a failover lost the instance's move. */
 export function isOtherAttempt(before: InstanceBefore, after: InstanceBefore): boolean {
   return after.attempt !== before.attempt || after.host_id !== before.host_id
 }
@@ -34,7 +34,7 @@ export function mayHaveVm(after: InstanceBefore | null): boolean {
   return after !== null && after.status !== 'terminated'
 }
 
-/** Two changes of an instance together. */
+/** Combines two changes of an instance. */
 export function mergeChanges(a: ChangedInstance | undefined, b: ChangedInstance): ChangedInstance {
   if (a === undefined) return b
   return {
@@ -46,7 +46,7 @@ export function mergeChanges(a: ChangedInstance | undefined, b: ChangedInstance)
   }
 }
 
-/** Instances whose record, name or address a row is about. */
+/** Returns the instance of a row with its record, name or address; null for other rows. */
 export function instanceOf(table: string, row: WireRow): string | null {
   const column = { instances: 'id', instance_addresses: 'instance_id', instance_attestations: 'instance_id' }[table]
   const id = column === undefined ? null : row[column]

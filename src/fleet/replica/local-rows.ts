@@ -5,7 +5,7 @@ import { type DirectoryDb, prepareRaw } from '../../store/db.ts'
 import { countUnnoted, selectPage, selectRow } from './statements.ts'
 import { REPLICA_TABLES, type ReplicaTable, type RowChange, type WireRow } from './tables.ts'
 
-/** A row, and its key as the outbox writes it. */
+/** A row, with its key in the form of the outbox. */
 export type LocalRow = RowChange & { readonly row: WireRow; readonly text: string }
 
 type KeyedRow = { readonly row_key: string; readonly row: string }
@@ -33,25 +33,25 @@ export class LocalRows {
     )
   }
 
-  /** The next rows after a key, in the order of keys. */
+  /** Returns the next rows after a key, in the order of keys. */
   page({ name, key }: ReplicaTable, after: WireRow | null, limit: number): LocalRow[] {
     const { first, next } = this.#of(name)
     const found = after === null ? first.all(limit) : next.all(...key.map(column => after[column] ?? null), limit)
     return found.map(({ row_key: text, row }) => ({ table: name, key: JSON.parse(text), row: JSON.parse(row), text }))
   }
 
-  /** Null if there is none. */
+  /** Returns the row of a key; null if there is none. */
   row({ name, key: columns }: ReplicaTable, key: WireRow): WireRow | null {
     const found = this.#of(name).one.get(...columns.map(column => key[column] ?? null))
     return found === null ? null : JSON.parse(found.row)
   }
 
-  /** Rows that have not changed here since. */
+  /** Counts rows without an unreported local change. */
   countUnnoted({ name }: ReplicaTable): number {
     return this.#of(name).unnoted.get()?.count ?? 0
   }
 
-  /** It changed here, and the directory may not have it as it is. `text`: its key. */
+  /** Reports whether a row has a local change that the directory may lack. `text`: its key. */
   isNoted(table: string, text: string): boolean {
     return this.#noted.get(table, text) !== null
   }
@@ -63,7 +63,7 @@ export class LocalRows {
   }
 }
 
-/** The key of a row as the outbox writes it. */
+/** Returns the key of a row in the form of the outbox. */
 export function outboxKey({ key: columns }: ReplicaTable, key: WireRow): string {
   return JSON.stringify(Object.fromEntries(columns.map(column => [column, key[column] ?? null])))
 }

@@ -1,5 +1,5 @@
-// Reports of this host to the directory: batches of rows, numbered without a gap, so that each is taken once
-// whatever was interrupted. Effects: SQL on the host's database.
+// This host's reports to the directory: batches of rows, numbered without gaps, so that each is applied once whatever
+// was interrupted. Effects: SQL on the host's database.
 
 import { type LocalDirectory, prepareRaw } from '../../store/db.ts'
 import type { Replica } from './replica.ts'
@@ -14,8 +14,7 @@ export type Batch = {
 /** No share: the next report has the remaining rows. */
 const batchRowsMax = 500
 /**
- * Lines of sums that become lines of batches in one turn of the event loop.
- * No share: the next turn has the remaining rows.
+ * Rows of sums that move to the outbox in one turn of the event loop. No share: the next turn has the remaining rows.
  */
 const releasedRowsMax = 2_000
 
@@ -55,14 +54,14 @@ export class Outbox {
     }
   }
 
-  /** Lines that the directory has not taken. */
+  /** Counts the rows that the directory has not accepted. */
   count(): number {
     return this.#sql.count.get()?.count ?? 0
   }
 
   /**
-   * The batch that is on its way, else the next one; null with nothing to report. Its number and end are kept before it
-   * is sent: a row that changes meanwhile gets a line behind it, and goes with a later batch.
+   * Returns the batch in flight, otherwise the next one; null if there is nothing to report. Its number and end are
+   * stored before it is sent: a row that changes in the meantime gets a later entry, and goes into a later batch.
    */
   next(): Batch | null {
     if (this.#sql.isEmpty.get()?.none === 1) return null
@@ -76,12 +75,15 @@ export class Outbox {
     return next
   }
 
-  /** The newest line of a sum that changed; null if there is none. */
+  /** Returns the newest entry of a changed sum; null if there is none. */
   held(): number | null {
     return this.#sql.heldThrough.get()?.last ?? null
   }
 
-  /** Lines of sums up to that one go with the next batches; false: there were none. Call it again after those. */
+  /**
+   * Moves entries of sums, up to `through`, into the next batches. Returns false if there were none. Call it again
+   * after reporting those batches.
+   */
   release(through: number): boolean {
     return this.#directory.transact(() => {
       this.#sql.note.run(through, releasedRowsMax)
@@ -89,7 +91,7 @@ export class Outbox {
     })
   }
 
-  /** The directory has it. */
+  /** Removes a batch that the directory has accepted. */
   taken({ throughSeq }: Pick<Batch, 'throughSeq'>): void {
     this.#directory.transact(() => {
       this.#sql.strike.run(throughSeq)
@@ -97,7 +99,10 @@ export class Outbox {
     })
   }
 
-  /** The directory has a later batch: these records come from a backup. Everything goes again, behind that one. */
+  /**
+   * Renumbers after the directory's later batch, because these records come from a backup. Everything is reported
+   * again.
+   */
   renumber(taken: number): void {
     this.#sql.renumber.run(taken)
   }

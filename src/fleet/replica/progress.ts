@@ -1,20 +1,20 @@
-// How far a copy of everything has come, kept with its rows: it goes on after an interruption. Effects: SQL on the
-// host's database.
+// Progress of a full copy, stored with its rows, so that it resumes after an interruption. Effects: SQL on the host's
+// database.
 
 import { type DirectoryDb, prepareRaw } from '../../store/db.ts'
 import type { WireRow } from './tables.ts'
 
 export type Progress = {
   readonly timeline: number
-  /** Changes of the directory after it follow the rows. */
+  /** The directory's changes after this version are applied after the rows. */
   readonly fromVersion: number
-  /** With the changes up to it the copy is whole; null while rows are still read. */
+  /** The copy is complete with the changes up to this version; null while rows are being read. */
   readonly toVersion: number | null
-  /** There was no whole copy before. */
+  /** There was no complete copy before. */
   readonly isFirst: boolean
-  /** Nor any rows. */
+  /** There were no rows either. */
   readonly isClean: boolean
-  /** Rows of earlier tables are there, and those of this one up to a key. */
+  /** Rows of earlier tables are copied, and those of this table up to a key. */
   readonly table: string
   readonly after: WireRow | null
   readonly rowCount: number
@@ -42,7 +42,7 @@ export class CopyProgress {
     }
   }
 
-  /** Null if no copy is under way. */
+  /** Returns the progress; null if no copy is in progress. */
   read(): Progress | null {
     const row = this.#sql.read.get()
     if (row === null) return null

@@ -1,5 +1,5 @@
-// This host's copy of the fleet's directory, in its own database: what came from others is taken over, and what a
-// change would write is found out before the directory has it. Effects: SQL on the host's database.
+// This host's copy of the fleet's directory, in its own database. Applies changes of other hosts, and dry-runs local
+// changes to compute the rows that they would write. Effects: SQL on the host's database.
 
 import { isDeepStrictEqual } from 'node:util'
 import { assert } from '../../base/assert.ts'
@@ -21,28 +21,28 @@ import { REPLICA_TABLES, type ReplicaTable, type RowChange, type WireRow } from 
 export type ReplicaDeps = {
   readonly directory: LocalDirectory
   readonly hostId: string
-  /** Called for a new instance of this host in the transaction that adds it: which VM it has. */
+  /** Called in the transaction that adds a new instance of this host. Returns its VM. */
   readonly adopt: (tx: DirectoryDb, instanceId: string) => { readonly vmId: string }
 }
 
-/** Where the copy stands. */
+/** State of the copy. */
 export type ReplicaMark = { readonly fleetId: string; readonly timeline: number; readonly version: number }
 
 export type AppliedChanges = {
   readonly instances: readonly ChangedInstance[]
-  /** Keys of gateways, or organizations. */
+  /** Whether gateway keys or organizations changed. */
   readonly touchesKeys: boolean
-  /** Builds whose rows have changed, or are gone. */
+  /** Builds whose rows have changed or were deleted. */
   readonly builds: readonly string[]
 }
 
-/** Outcome of one change that was tried. */
+/** Outcome of one change of a dry run. */
 export type Outcome = { readonly ok: true; readonly value: unknown } | { readonly ok: false; readonly error: unknown }
 
 /** A timeline that no server has; forces a full copy. */
 const noTimeline = 0
 
-/** Instances of a turn of the event loop. */
+/** Instances per turn of the event loop. */
 const ownCount = 250
 
 export class Replica {
@@ -50,7 +50,7 @@ export class Replica {
   readonly #tables: ReadonlyMap<string, TableStatements>
   readonly #instance: (id: string) => InstanceBefore | null
   readonly #sql: ReturnType<typeof statementsOn>
-  /** How far a copy of everything has come. */
+  /** Progress of a full copy. */
   readonly progress: CopyProgress
 
   constructor(deps: ReplicaDeps) {
@@ -72,9 +72,9 @@ export class Replica {
   }
 
   /**
-   * Begins a copy of a fleet at version 0, unless there is one of this fleet, and notes what changes from here on. It
-   * must be copied again if an executable with other tables or columns made it. `isSeeding`: the records here are to
-   * become the directory's. Fault `conflict`: there are records that a copy would replace.
+   * Begins a copy of a fleet at version 0, unless there is one of this fleet, and records local changes from now on.
+   * Forces a full copy if an executable with other tables or columns made it. `isSeeding`: the records here will become
+   * the directory's. Fault `conflict` if there are records that a copy would replace.
    */
   begin(fleetId: string, { isSeeding = false } = {}): void {
     this.#deps.directory.transact(tx => {
@@ -92,12 +92,12 @@ export class Replica {
       const known = new Set(before.map(({ name }) => name))
       dropTriggers(tx)
       for (const table of REPLICA_TABLES) for (const sql of outboxTriggers(table)) run(tx, sql)
-      // Their text has every column.
+      // The triggers' text contains every column.
       const isOtherwise = before.length > 0 && !isDeepStrictEqual(before, this.#triggers())
       if (isOtherwise && at !== null && at.version > 0 && !this.isSeeding()) {
         this.setMark({ version: at.version, timeline: noTimeline })
       }
-      // A table that this host had to itself until now: the directory gets what is this host's own.
+      // A table that was local until now: report this host's own rows to the directory.
       if (!isSeeding) {
         for (const table of REPLICA_TABLES) if (!triggerNames(table).some(name => known.has(name))) this.#noteOwn(table)
       }
@@ -112,7 +112,7 @@ export class Replica {
     return (this.#sql.organizations.get()?.count ?? 0) === 0
   }
 
-  /** Fault `conflict`: there are records that a copy would replace. */
+  /** Throws Fault `conflict` if there are records that a copy would replace. */
   refuseOwn(): void {
     if (this.isEmpty()) return
     const message = 'this host has organizations of its own, which a fleet it enters would replace'
@@ -124,12 +124,12 @@ export class Replica {
     if (sql !== null) prepareRaw(this.#deps.directory.db, sql).run(this.#deps.hostId)
   }
 
-  /** Whether what is here is still on its way to become the directory. */
+  /** Reports whether the local records are still being copied to the directory. */
   isSeeding(): boolean {
     return this.#sql.seeding.get()?.is_seeding === 1
   }
 
-  /** Rows that the directory does not have as they are. */
+  /** Counts the rows that the directory lacks in their current form. */
   unreported(): number {
     return this.#outboxKeys().length
   }
@@ -139,8 +139,8 @@ export class Replica {
   }
 
   /**
-   * Has all that this host alone knows reported again: another server may have lost the newest of it. `turn`: between
-   * parts, so that other work gets its turn.
+   * Reports everything again that only this host has written, because another server may have lost the newest part.
+   * `turn`: called between parts, so that other work can run.
    */
   async reportOwn(turn: () => Promise<void>): Promise<void> {
     const { directory, hostId } = this.#deps
@@ -158,12 +158,12 @@ export class Replica {
     }
   }
 
-  /** In one transaction with what `setMark` writes. */
+  /** Runs `work` in one transaction, for example together with `setMark`. */
   transact(work: () => void): void {
     this.#deps.directory.transact(work)
   }
 
-  /** Takes over changes in their order; the copy is then at `to`. No effect on one that has them. */
+  /** Applies changes in their order, after which the copy is at `to`. Idempotent. */
   apply(changes: readonly RowChange[], to: Pick<ReplicaMark, 'version' | 'timeline'>): AppliedChanges {
     return this.#copying(tx => {
       const at = this.mark()
@@ -177,7 +177,7 @@ export class Replica {
     }, changes)
   }
 
-  /** Takes over rows of a copy that is made in parts, without moving on. `alongside`: in the same transaction. */
+  /** Applies rows of a full copy in parts, without changing the mark. `alongside` runs in the same transaction. */
   applyPart(changes: readonly RowChange[], alongside: () => void = () => {}): AppliedChanges {
     return this.#copying(tx => {
       const changed = changes.flatMap(change => this.#take(tx, change, 'upsertPart') ?? [])
@@ -187,8 +187,8 @@ export class Replica {
   }
 
   /**
-   * Runs changes one after the other, each all or nothing, and takes all of them back. Returns their outcomes and the
-   * rows as they would be: the directory gets those, and only then this copy.
+   * Runs each change in a savepoint, and rolls all of them back. Returns their outcomes and the rows that they would
+   * have written. These go to the directory first, and only then to this copy.
    */
   dryRun(works: readonly ((tx: DirectoryDb) => unknown)[]): {
     outcomes: readonly Outcome[]
@@ -197,7 +197,7 @@ export class Replica {
     let result: { outcomes: readonly Outcome[]; changes: readonly RowChange[] } | null = null
     try {
       this.#deps.directory.transact(tx => {
-        // The sequence's own number, because the newest line may be gone.
+        // Use the sequence's own number, because the newest entry may have been deleted.
         const since = this.#sql.sequence.get()?.seq ?? 0
         const outcomes = works.map(work => runInSavepoint(tx, work))
         result = { outcomes, changes: this.changesBetween(since, Number.MAX_SAFE_INTEGER).changes }
@@ -210,7 +210,9 @@ export class Replica {
     return result
   }
 
-  /** Rows that lines of the outbox name, as they are now: after one line, through another; the first `limit`. */
+  /**
+   * Returns the current rows of outbox entries after `afterSeq` and through `throughSeq`; at most the first `limit`.
+   */
   changesBetween(
     afterSeq: number,
     throughSeq: number,
@@ -236,14 +238,14 @@ export class Replica {
     return found
   }
 
-  /** Where the copy stands from now on; or the records that became the directory. */
+  /** Sets the state of the copy, or of the records that became the directory. */
   setMark({ version, timeline }: Pick<ReplicaMark, 'version' | 'timeline'>): void {
     this.#sql.setMark.run(version, timeline)
   }
 
   /**
-   * In one transaction that reports nothing back. A power cut may take it back: then it comes again from the directory,
-   * after the mark that is left.
+   * Applies changes in one transaction that reports nothing back. A power cut may undo it; the changes are then read
+   * again from the directory, after the mark that remains.
    */
   #copying(work: (tx: DirectoryDb) => ChangedInstance[], changes: readonly RowChange[]): AppliedChanges {
     this.#sql.syncLater.run()
@@ -271,7 +273,7 @@ export class Replica {
     how: 'upsert' | 'upsertPart' = 'upsert',
   ): ChangedInstance | null {
     const found = this.#tables.get(table)
-    // A table that a newer host has.
+    // A table of a newer host.
     if (found === undefined) return null
     const id = instanceOf(table, row ?? key)
     const before = id === null ? null : this.#instance(id)
@@ -297,7 +299,10 @@ export class Replica {
     }
   }
 
-  /** While parts of a copy are of different moments a row may refer to one that comes later or has gone. */
+  /**
+   * Writes a row. While parts of a copy reflect different moments, a row may refer to one that is missing; skips it
+   * then.
+   */
   #upsert(upsert: TableStatements['upsert'], row: WireRow): void {
     try {
       upsert(row)
@@ -306,7 +311,7 @@ export class Replica {
     }
   }
 
-  /** Given to another host: what its first one said of it counts no more. */
+  /** Deletes what the instance's previous host reported, because the instance has moved. */
   #beginAnew(id: string): void {
     for (const statement of this.#sql.beginAnew) statement.run(id)
   }
@@ -317,12 +322,12 @@ export class Replica {
   }
 }
 
-/** The fleet whose directory the records of this host are a copy of; null if of none. */
+/** Returns the fleet whose directory this host copies; null if it copies none. */
 export function copiedFleetOf({ db }: Pick<LocalDirectory, 'db'>): string | null {
   return db.all<{ fleet_id: string }>('SELECT fleet_id FROM replica')[0]?.fleet_id ?? null
 }
 
-/** Ends the notes of changes, and forgets the copy's place: the records stay. */
+/** Stops recording changes and forgets the copy's state. The records stay. */
 export function endReplica(directory: Pick<LocalDirectory, 'transact'>): void {
   directory.transact(tx => {
     dropTriggers(tx)
@@ -335,7 +340,7 @@ export function endReplica(directory: Pick<LocalDirectory, 'transact'>): void {
   })
 }
 
-/** The key of a row as text: its values, in the order of the columns. */
+/** Returns the key of a row as text: its values, in the order of the columns. */
 export function keyText(key: WireRow): string {
   return JSON.stringify(Object.entries(key).sort(([a], [b]) => (a < b ? -1 : 1)))
 }
@@ -360,7 +365,7 @@ type Trigger = { readonly name: string; readonly sql: string }
 
 type MarkRow = { readonly fleet_id: string; readonly timeline: number; readonly version: number }
 
-/** Prepared once: they are of every request in a fleet. */
+/** Prepared once, because every request of a fleet uses them. */
 function statementsOn(db: DirectoryDb) {
   const noting = (textOf: (table: ReplicaTable) => string | null) =>
     REPLICA_TABLES.flatMap(table => {

@@ -1,16 +1,19 @@
-// SQLite's statements for a table that hosts copy: triggers that note changes, reading a row, taking over a row that
-// came from elsewhere. Text only, pure.
+// SQLite statements for a table that hosts copy: triggers that record changes, reading a row, applying a row from
+// another host. Text only, pure.
 
 import { buildStage, type Column, type ReplicaTable, statusRank } from './tables.ts'
 
-/** Triggers of a table that note changes in `outbox`, or `outbox_held`. They are silent while others' are copied. */
+/**
+ * Returns a table's triggers that record changes in `outbox`, or `outbox_held`. They are inactive while changes of
+ * others are applied.
+ */
 export function outboxTriggers(table: ReplicaTable): string[] {
   if (table.isSum === true) return sumTriggers(table)
   const { name } = table
   const silent = '(SELECT is_applying FROM replica) = 0'
   const note = (row: 'NEW' | 'OLD') => {
     const key = jsonOf(table.key, column => `${row}.${column}`)
-    // Not OR REPLACE: a clause of the outer statement would overrule it.
+    // Not OR REPLACE, because a clause of the outer statement would override it.
     return `DELETE FROM outbox WHERE table_name = '${name}' AND row_key = ${key};
       INSERT INTO outbox (table_name, row_key) VALUES ('${name}', ${key});`
   }
@@ -22,7 +25,7 @@ export function outboxTriggers(table: ReplicaTable): string[] {
   ]
 }
 
-/** A sum changes with every request, so its row says itself whether it has a line: `is_held`. */
+/** A sum changes with every request, so its own row stores whether it has an entry: `is_held`. */
 function sumTriggers({ name, key, columns }: ReplicaTable): string[] {
   const silent = '(SELECT is_applying FROM replica) = 0'
   const keyOf = (row: 'NEW' | 'OLD') => jsonOf(key, column => `${row}.${column}`)
@@ -52,13 +55,15 @@ function differs({ name, reportedEveryMs }: Column): string {
   return `NEW.${name}${every} IS NOT OLD.${name}${every}`
 }
 
-/** The row of a key (its columns as parameters, in order) as JSON text. */
+/** Reads the row of a key (its columns as parameters, in order) as JSON text. */
 export function selectRow(table: ReplicaTable): string {
   const where = table.key.map((column, index) => `${column} = ?${index + 1}`).join(' AND ')
   return `SELECT ${rowJson(table)} AS row FROM ${table.name} WHERE ${where}`
 }
 
-/** Lines for this host's own rows, those of its instances included (?1: the host); null if the table has none. */
+/**
+ * Adds entries for this host's own rows, including those of its instances (?1: the host); null if the table has none.
+ */
 export function noteOwn(table: ReplicaTable): string | null {
   if (table.isSum === true) {
     return `INSERT OR IGNORE INTO outbox_held (table_name, row_key) SELECT '${table.name}', ${keyJson(table)} FROM ${table.name} WHERE host_id = ?1`
@@ -77,7 +82,7 @@ export function noteOwn(table: ReplicaTable): string | null {
     WHERE ${column} IN (SELECT id FROM instances WHERE host_id = ?1)`
 }
 
-/** Lines for rows of some instances (?1: their ids, as JSON); null if the table has none. */
+/** Adds entries for the rows of some instances (?1: their ids, as JSON); null if the table has none. */
 export function noteOfInstances(table: ReplicaTable): string | null {
   const column = table.name === 'instances' ? 'id' : table.columns.find(({ name }) => name === 'instance_id')?.name
   if (column === undefined) return null
@@ -91,7 +96,9 @@ export function countUnnoted(table: ReplicaTable): string {
   return `SELECT count(*) AS count FROM ${table.name} WHERE NOT ${noted('outbox')} AND NOT ${noted('outbox_held')}`
 }
 
-/** A page of rows with their keys, in the order of keys, after the key in ?1 to ?n; the last value: how many. */
+/**
+ * Reads a page of rows with their keys, in the order of keys, after the key in ?1 to ?n. The last value is the limit.
+ */
 export function selectPage(table: ReplicaTable, isFirst: boolean): string {
   const { name, key } = table
   const columns = key.join(', ')
@@ -101,9 +108,9 @@ export function selectPage(table: ReplicaTable, isFirst: boolean): string {
 }
 
 /**
- * Takes over a row: parameters are the columns in order, then this host's id. A row of this host keeps what this host
- * says, and everything moves only forwards. `isPart`: in a copy of everything a row that is not this host's becomes as
- * the directory has it, also where that is less: a failover may have lost what was copied from the server before.
+ * Applies a row. Parameters: the columns in order, then this host's id. A row of this host keeps this host's own
+ * values, and state never moves backwards. `isPart`: in a full copy, rows of other hosts take the directory's values,
+ * even if that moves state backwards, because a failover may have lost what was copied from the previous server.
  */
 export function upsertRow(table: ReplicaTable, isPart: boolean): string {
   const { name, key, columns } = table
@@ -127,7 +134,7 @@ export function upsertRow(table: ReplicaTable, isPart: boolean): string {
   const isOthers = isPart ? othersRow(name, me) : null
   const isHolder = `${name}.host_id = ${me} AND excluded.host_id = ${me}`
   const sets = columns.filter(({ merge }) => merge !== 'fixed').map(column => `${column.name} = ${chosen(column)}`)
-  // The parameter has to appear, also where no column needs it.
+  // The parameter must occur, even if no column uses it.
   return `INSERT INTO ${name} (${names}) SELECT ${values} WHERE ${me} IS NOT NULL
     ON CONFLICT (${key.join(', ')}) ${sets.length === 0 ? 'DO NOTHING' : `DO UPDATE SET ${sets.join(', ')}`}`
 
@@ -167,7 +174,7 @@ export function upsertRow(table: ReplicaTable, isPart: boolean): string {
   }
 }
 
-/** SQL: whether a row in a copy of everything is no word of this host's; null if each table has a row for each host. */
+/** SQL: whether, in a full copy, a row is not this host's own; null if the table has separate rows for each host. */
 function othersRow(name: string, me: string): string | null {
   switch (name) {
     case 'organizations':
@@ -184,7 +191,10 @@ function othersRow(name: string, me: string): string | null {
   }
 }
 
-/** Parameters: the key's columns, then this host's id. Rows that this host writes for its own instance stay. */
+/**
+ * Deletes a row. Parameters: the key's columns, then this host's id. Keeps rows that this host writes for its own
+ * instance.
+ */
 export function deleteRow({ name, key, ofInstance }: ReplicaTable): string {
   const where = key.map((column, index) => `${column} = ?${index + 1}`).join(' AND ')
   const me = `?${key.length + 1}`

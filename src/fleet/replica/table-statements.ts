@@ -8,7 +8,7 @@ import type { ReplicaTable, WireRow } from './tables.ts'
 export type TableStatements = {
   readonly select: (key: WireRow) => WireRow | null
   readonly upsert: (row: WireRow) => void
-  /** As a part of a copy of everything. */
+  /** Applies a row as part of a full copy. */
   readonly upsertPart: (row: WireRow) => void
   readonly remove: (key: WireRow) => void
 }
@@ -37,7 +37,7 @@ export function prepareTable(db: DirectoryDb, table: ReplicaTable, hostId: strin
   }
 }
 
-/** A value that the directory has not is null: an older one lacks a column. */
+/** Converts a value. One that the directory lacks is null, because an older directory lacks columns. */
 function bound(value: string | number | null | undefined, type: 'text' | 'integer' | 'bytes'): SQLQueryBindings {
   if (value === null || value === undefined) return null
   return type === 'bytes' ? Buffer.from(String(value).slice(2), 'hex') : value

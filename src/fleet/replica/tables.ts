@@ -1,14 +1,13 @@
-// The tables that every host of a fleet has a copy of: their columns, and how a value that came from elsewhere meets
-// the one that is there. Triggers, statements of both databases, and the way from one to the other follow from this.
-// Pure.
+// The tables that every host of a fleet copies: their columns, and how a value from elsewhere merges with the local
+// one. Triggers, statements of both databases, and the conversion between them are derived from this. Pure.
 
 /**
- * How two values of a column become one. `fixed`: set once, with the row. `wish`: as an owner or operator asked last;
- * a host's own progress never changes it. `first`: a value that is there stays. `latest`: the greater number stays.
- * `owner`: as the host that has the instance says. `status`, `desired`: the furthest along stays. `attempt`: as the
- * row with the greater number of the column `attempt` has it. Such a row starts over: a copy takes all its columns.
- * `stage`: as the row says that is further along by `buildStage`. `holder`: as the host says that has the build; once
- * it has changed hands, as its next host says.
+ * How two values of a column merge. `fixed`: set once, with the row. `wish`: the value last requested by an owner or
+ * operator; a host's own progress never changes it. `first`: an existing value stays. `latest`: the greater number
+ * wins. `owner`: the value of the host that has the instance wins. `status`, `desired`: the furthest along wins.
+ * `attempt`: the value of the row with the greater column `attempt` wins. Such a row starts over: a copy takes all its
+ * columns. `stage`: the value of the row that is further along by `buildStage` wins. `holder`: the value of the host
+ * that has the build wins, or of its next host after a handover.
  */
 export type Merge =
   | 'fixed'
@@ -26,9 +25,9 @@ export type Column = {
   readonly name: string
   readonly type: 'text' | 'integer' | 'bytes'
   readonly merge: Merge
-  /** A change within the same so many milliseconds is not worth a report. */
+  /** Changes within the same interval of this length are not reported. */
   readonly reportedEveryMs?: number
-  /** In a row of a directory that had no such column yet. */
+  /** Value for rows of a directory without this column. */
   readonly otherwise?: number
 }
 
@@ -36,19 +35,19 @@ export type ReplicaTable = {
   readonly name: string
   readonly key: readonly string[]
   readonly columns: readonly Column[]
-  /** Rows are only added, and go with what they belong to. */
+  /** Rows are only added, and are deleted together with their parent. */
   readonly isLog?: boolean
-  /** Column with the instance whose host alone writes the row; null if rows have no owner, or name it themselves. */
+  /** Column with the instance whose host alone may write the row; null if rows have no owner, or name it themselves. */
   readonly ofInstance?: string
-  /** Rows are sums that change with every request: they are reported a few times a minute, and say themselves whose. */
+  /** Rows are sums that change with every request. They are reported a few times a minute, and contain their owner. */
   readonly isSum?: boolean
   /** The column `host_id` names the only host that may report a row. */
   readonly isHeld?: boolean
-  /** A host may add or remove rows without a wish of anybody. */
+  /** Whether a host may add or remove rows on its own. */
   readonly hostMay: readonly ('insert' | 'delete')[]
 }
 
-/** `references` come before what refers to them. */
+/** Tables in an order in which referenced tables come first. */
 export const REPLICA_TABLES: readonly ReplicaTable[] = [
   {
     name: 'organizations',
@@ -88,7 +87,7 @@ export const REPLICA_TABLES: readonly ReplicaTable[] = [
       { name: 'desired', type: 'text', merge: 'desired' },
       { name: 'status', type: 'text', merge: 'status' },
       ...texts('fixed', 'agent', 'public_key', 'inference_mode', 'inference_model'),
-      // Without vm_id: the VM is the host's own business.
+      // Without vm_id: the VM is internal to the host.
       ...texts('first', 'failure_code', 'failure_message', 'terminated_reason'),
       ...integers('owner', 'egress_bytes'),
       { name: 'egress_observed_at_ms', type: 'integer', merge: 'owner', reportedEveryMs: 60_000 },
@@ -131,7 +130,7 @@ export const REPLICA_TABLES: readonly ReplicaTable[] = [
     hostMay: ['insert', 'delete'],
     columns: [
       ...texts('fixed', 'prefix', 'organization_id'),
-      // Null once the record of the instance is gone.
+      // Null after the instance's record was deleted.
       ...texts('wish', 'instance_id'),
       { name: 'secret_sha256', type: 'bytes', merge: 'fixed' },
       { name: 'client_made', type: 'integer', merge: 'fixed', otherwise: 0 },
@@ -157,7 +156,8 @@ export const REPLICA_TABLES: readonly ReplicaTable[] = [
       ...integers('wish', 'created_at_ms'),
     ],
   },
-  // Each host counts its own rows up, so the greater of two values is the later one, however late a report comes.
+  // Each host only increments its own rows, so the greater of two values is the newer one, however late a report
+  // arrives.
   {
     name: 'usage_months',
     key: ['organization_id', 'month', 'key_prefix', 'host_id'],
@@ -215,28 +215,30 @@ export const REPLICA_TABLE_BY_NAME: ReadonlyMap<string, ReplicaTable> = new Map(
   REPLICA_TABLES.map(table => [table.name, table]),
 )
 
-/** A row between the two databases: values as JSON has them; bytes as `\x` and hexadecimal digits. */
+/** A row in transit between the two databases: JSON values; bytes as `\x` and hexadecimal digits. */
 export type WireRow = Readonly<Record<string, string | number | null>>
 
-/** A row as it is now; null if it is gone. */
+/** A row in its current state; null if it was deleted. */
 export type RowChange = { readonly table: string; readonly key: WireRow; readonly row: WireRow | null }
 
-/** SQL of both databases: how far along a status is. */
+/** SQL for both databases: how far along a status is. */
 export function statusRank(expression: string): string {
   const ranks = STATUS_ORDER.map((status, rank) => `WHEN '${status}' THEN ${rank}`).join(' ')
   return `CASE ${expression} ${ranks} END`
 }
 
-/** SQL of both databases: how far along the row of a build is. It waits again only with one more change of hands. */
+/**
+ * SQL for both databases: how far along a build's row is. It only returns to the queue with an incremented `claims`.
+ */
 export function buildStage(row: string): string {
   const ranks = BUILD_RANKS.map((state, rank) => `WHEN '${state}' THEN ${rank}`).join(' ')
   return `(${row}.claims * ${BUILD_RANKS.length + 1} + CASE ${row}.state ${ranks} ELSE ${BUILD_RANKS.length} END)`
 }
 
-/** All that is none of these is an end. */
+/** States before the end of a build; all others are final. */
 const BUILD_RANKS = ['queued', 'starting', 'running'] as const
 
-/** No status returns, so each is in a log at most once. */
+/** A status never returns, so each occurs in a log at most once. */
 const STATUS_ORDER = ['provisioning', 'ready', 'failed', 'terminating', 'terminated'] as const
 
 function texts(merge: Merge, ...names: readonly string[]): Column[] {

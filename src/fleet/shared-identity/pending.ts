@@ -1,5 +1,5 @@
-// The request that this host has made last, and the identity that opens the answer. Effects: `share/` of the state
-// directory, for root alone.
+// The request that this host made last, and the identity that opens the response. Effects: `share/` of the state
+// directory, readable only by root.
 
 import { join } from 'node:path'
 import { utf8 } from '../../base/bytes.ts'
@@ -12,14 +12,14 @@ import { SignedRequest } from './request.codec.ts'
 
 export type Pending = { readonly asked: SignedRequest; readonly identity: string }
 
-/** In place of one from before, whose answer then opens no more. */
+/** Stores a request. Replaces an earlier one, whose response can then no longer be opened. */
 export function keepPending(stateDir: string, { asked, identity }: Pending): void {
   const dir = dirOf(stateDir)
   ensureDir(dir, { mode: 0o700 })
   writeFileAtomic(fileOf(stateDir), utf8(`${JSON.stringify({ asked, identity })}\n`), { mode: 0o600 })
 }
 
-/** Faults: `not_found` (no request is open), `internal` (the file was damaged). */
+/** Reads the request. Faults: `not_found` (there is none), `internal` (the file was damaged). */
 export function readPending(stateDir: string): Pending {
   const text = readTextOrNull(fileOf(stateDir))
   if (text === null) {
@@ -36,7 +36,7 @@ export function dropPending(stateDir: string): void {
   removeTree(fileOf(stateDir))
 }
 
-/** Where the host's own secrets go when it takes others: a directory for each request. */
+/** Returns the directory for the host's own secrets when others replace them. Each request has its own. */
 export function asideDir(stateDir: string, requestSha256: string): string {
   return join(dirOf(stateDir), `before-${requestSha256.slice(0, 16)}`)
 }

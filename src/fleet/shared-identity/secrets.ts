@@ -20,33 +20,36 @@ import { ensureDir, readTextOrNull, writeFileAtomic } from '../../linux/files.ts
 import { readP384Key } from '../../linux/keys/p384-key.ts'
 
 export const sharedSecretsFormat = 'strongroom/fleet-shared-secrets/v1'
-/** Bound of the sealed file. */
+/** Size limit of the sealed file. */
 export const sealedBytesMax = 262_144
 
 const Pem = Type.String({ minLength: 1, maxLength: 16_384 })
 
-/** The names are those of the files in the state directory. */
+/** Shared secrets, named like their files in the state directory. */
 export const SharedSecrets = Closed({
   format: Type.Literal(sharedSecretsFormat),
-  /** `nonceOf` of the request that is answered. */
+  /** `nonceOf` of the request. */
   request_sha256: Sha256,
-  /** Name of the host that they are from. */
+  /** Name of the host that sealed them. */
   from: Type.String({ pattern: '^[a-z0-9][a-z0-9-]{0,62}$' }),
   files: Closed({ 'operator-key.pem': Pem, 'control.key': Pem, 'ca/ca.key': Pem, 'ca/ca.pem': Pem }),
 })
 export type SharedSecrets = Static<typeof SharedSecrets>
 type Name = keyof SharedSecrets['files']
 
-/** In the order in which they are put in place: a key before what belongs to it. */
+/** In the order in which they are installed: a key before what depends on it. */
 const NAMES = ['operator-key.pem', 'control.key', 'ca/ca.key', 'ca/ca.pem'] as const satisfies readonly Name[]
 
-/** Left out while its key is replaced; the daemon's next start makes it again, or this does. */
+/**
+ * The file that depends on each key, removed while the key is replaced. It is recreated here or at the daemon's next
+ * start.
+ */
 const BELONGS: { readonly [name in Name]?: string } = {
   'operator-key.pem': 'operator-key.pub.pem',
   'ca/ca.key': 'ca/ca.pem',
 }
 
-/** Fault not_found: this host has not made all of them yet. */
+/** Reads the secrets. Fault not_found if this host has not created all of them yet. */
 export function readSecrets(stateDir: string): SharedSecrets['files'] {
   const read = (name: Name) => {
     const text = readTextOrNull(join(stateDir, name))
@@ -61,14 +64,17 @@ export function readSecrets(stateDir: string): SharedSecrets['files'] {
   }
 }
 
-/** ASCII armor of age. */
+/** Seals the secrets. Returns age's ASCII armor. */
 export async function sealSecrets(secrets: SharedSecrets, recipient: string): Promise<string> {
   const encrypter = new Encrypter()
   encrypter.addRecipient(recipient)
   return armor.encode(await encrypter.encrypt(canonicalJson(secrets)))
 }
 
-/** Fault invalid_request: sealed to another host or for another request, changed, or not in form. */
+/**
+ * Opens the secrets. Fault invalid_request if they were sealed to another host or for another request, changed, or are
+ * malformed.
+ */
 export async function openSecrets(text: string, identity: string): Promise<SharedSecrets> {
   let plain: Uint8Array
   try {
@@ -82,7 +88,7 @@ export async function openSecrets(text: string, identity: string): Promise<Share
   return checkedJson(SharedSecrets, plain, { what: 'the sealed file', code: 'invalid_request' })
 }
 
-/** SHA-384 of the operator key. Fault invalid_request: the files do not fit together, or are no such keys. */
+/** Returns SHA-384 of the operator key. Fault invalid_request if the files do not match, or are not valid keys. */
 export async function checkSecrets({ files }: SharedSecrets, nowMs: number): Promise<Uint8Array> {
   const refusing = async <T>(name: Name, work: () => T | Promise<T>): Promise<T> => {
     try {
@@ -107,7 +113,7 @@ export async function checkSecrets({ files }: SharedSecrets, nowMs: number): Pro
   })
 }
 
-/** Fault invalid_request: an operator key that is not the expected one. */
+/** Throws Fault invalid_request unless the operator key is the expected one. */
 export function requireOperatorKey(found: Uint8Array, expected: Uint8Array): void {
   if (equalConstantTime(found, expected)) return
   const message = `the sealed file has the operator key ${toHex(found)}, and ${toHex(expected)} is expected`
@@ -115,8 +121,8 @@ export function requireOperatorKey(found: Uint8Array, expected: Uint8Array): voi
 }
 
 /**
- * Puts them in place and what was there into `asideDir`, which may be there from a run that was killed. Killed
- * anywhere, the service starts, and the same again completes it.
+ * Installs the secrets, and moves previous ones to `asideDir`, which may exist after an interrupted run. If it is
+ * killed at any point, the service still starts, and running it again completes it.
  */
 export function placeSecrets(stateDir: string, { files }: SharedSecrets, asideDir: string): void {
   ensureDir(asideDir, { mode: 0o700 })

@@ -1,5 +1,5 @@
-// The boot chain of a build VM: the launch digest from an IGVM file or from the image's own files, the command line
-// that the digest covers, the dm-verity root hash that the command line names, and the disk that must hash to it. Pure.
+// The boot chain of a build VM: the launch digest computed from an IGVM file or from the image's own files, the command
+// line that the digest covers, the dm-verity root hash in the command line, and the disk that must hash to it. Pure.
 
 import { describeIgvm, type IgvmDescription } from '../../attest/igvm/describe.ts'
 import { IGVM_PROFILES } from '../../attest/igvm/measure.ts'
@@ -15,16 +15,16 @@ import { fromHex, fromUtf8, toHex } from '../../base/bytes.ts'
 import type { BootImage, BootParts, BuildQuestion } from './question.ts'
 
 export type ExpectedLaunch = {
-  /** Null when neither file is given, or when it cannot be measured: then `problem` says why. */
+  /** Null if neither file is given, or it cannot be measured; `problem` then explains why. */
   readonly measurements: readonly Uint8Array[] | null
-  /** By their digest in hexadecimal: what of the image gives it. */
+  /** For each digest in hexadecimal, the shape of the image that produces it. */
   readonly shapes: ReadonlyMap<string, string>
   readonly source: string
   readonly problem: string | null
   readonly igvm: IgvmDescription | null
 }
 
-/** The digests that the given files can be launched with. Never throws. */
+/** Returns the digests with which the given files can be launched. Never throws. */
 export async function expectedLaunch(
   question: Pick<BuildQuestion, 'igvm' | 'image' | 'hashes'>,
 ): Promise<ExpectedLaunch> {
@@ -70,10 +70,10 @@ function digestsOf(shapes: ReadonlyMap<string, string>): Uint8Array[] {
 
 const shapePattern = /^qemu-kvm\/(bios|igvm)\/([A-Za-z0-9-]{1,32})\/([1-9][0-9]{0,2})$/
 const shapeCountMax = 256
-/** SEV_FEATURES of every launch of ours: SNP active. */
+/** SEV_FEATURES of all our launches: SNP active. */
 const launchFeatures = 1n
 
-/** Each is computed here, whatever digest the manifest has for it. */
+/** Computes the digest of each shape, ignoring the digests in the manifest. */
 async function shapesOf(boot: BootParts, cmdline: Uint8Array, sha384: BootHash): Promise<Map<string, string>> {
   const named = boot.shapes.slice(0, shapeCountMax)
   wellFormed(named.length > 0, 'image: its manifest names no VM that it can be launched as')
@@ -106,7 +106,7 @@ function decodeCommandLine(cmdline: Uint8Array): string {
   }
 }
 
-/** In the order of the chain; what follows a broken link is said not to be checked. `found`: of every report. */
+/** Returns checks in the order of the chain. Those after a broken link are not-checked. `found`: all reports. */
 export async function bootChecks(
   { image, hashes }: Pick<BuildQuestion, 'image' | 'hashes'>,
   launch: ExpectedLaunch,
@@ -152,7 +152,7 @@ function measurementCheck(
   return check(name, wrong === undefined, `the report has ${wrong}, ${source} gives ${wanted}${others}`, shape)
 }
 
-/** Whether the launch digest covers this very command line. */
+/** Checks that the launch digest covers exactly this command line. */
 function commitmentChecks(image: BootImage | 'any', { igvm, measurements }: ExpectedLaunch): Check[] {
   if (igvm !== null) return [...igvm.checks]
   if (image === 'any') return []
@@ -171,7 +171,7 @@ const WORDS = {
 }
 const blockBytes = 4096
 
-/** Each word exactly once: of two, the kernel's reader of a command line and the initrd's would take different ones. */
+/** Requires each word exactly once: with duplicates, kernel and initrd could use different ones. */
 function readVerityWords(cmdline: Uint8Array): VerityWords {
   const words = decodeCommandLine(cmdline).split(/\s+/)
   const found = new Map<string, string>()
@@ -194,7 +194,7 @@ function readVerityWords(cmdline: Uint8Array): VerityWords {
   }
 }
 
-/** The superblock precedes the tree. The guest does not read it, but it must give the same parameters. */
+/** Checks the disk. The guest does not read the superblock before the tree, but it must have the same parameters. */
 async function diskCheck(
   { disk }: BootImage,
   words: VerityWords,

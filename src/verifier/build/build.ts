@@ -2,9 +2,9 @@
 //
 // In this order: the hardware's evidence and the policy, REPORT_DATA, the nonce, the digest of the provenance, every
 // artifact's digest, the source and the host's order against the request, then the VM's launch: its measurement, the
-// command line, the disk. Our own results carry two receipts, made before any of the source ran and after all of it
-// ended. Results of other builders of this service family carry one report, or a quote of a TPM that a report vouches
-// for; the same rules apply as far as they reach.
+// command line, the disk. Our own results contain two receipts, made before any of the source ran and after all of it
+// ended. Results of other builders of this service family contain one report, or a quote of a TPM that a report
+// attests; the same rules apply as far as possible.
 
 import { sha256 } from '../../attest/hash.ts'
 import { parsed } from '../../attest/malformed.ts'
@@ -38,25 +38,28 @@ type SlsaReached = {
 }
 
 export type BuildVerdict = Verdict & {
-  /** True when a chain ends at a root that is not AMD's: no hardware attests the build. */
+  /** True if a chain ends at a root that is not AMD's: no hardware attests the build. */
   readonly simulated: boolean
-  /** Name of the first check, in the order of the chain, that is not good; null when all are. */
+  /** Name of the first bad check in the order of the chain; null if all are good. */
   readonly firstBroken: string | null
-  /** Whether the result has receipts of Strongroom. */
+  /** Whether the result has Strongroom's receipts. */
   readonly isOwn: boolean
-  /** Null when it cannot be read; to be trusted only in a good verdict. */
+  /** Null if unreadable. Trust it only in a good verdict. */
   readonly provenance: Provenance | null
-  /** The host's order; null when it cannot be read, and for other builders. */
+  /** The host's order; null if unreadable, and for other builders. */
   readonly order: BuildOrder | null
   readonly dispatch: ReceiptVerdict<'build-dispatch'> | null
   readonly completion: ReceiptVerdict<'build'> | null
-  /** The report of evidence.json; null when there is none. */
+  /** The report of evidence.json; null if it has none. */
   readonly report: JudgedReport | null
-  /** Levels of slsa.dev v1.2 that this verdict shows, and what is missing for more. */
+  /** SLSA v1.2 levels that this verdict proves, and what is missing for higher ones. */
   readonly slsa: SlsaReached
 }
 
-/** Never throws for a bad result: an unreadable part is a failed check. Errors of the disk's source pass through. */
+/**
+ * Verifies a result. Never throws for a bad result: an unreadable part is a failed check. Errors of the disk's source
+ * propagate.
+ */
 export async function verifyBuild(files: ResultFiles, question: BuildQuestion): Promise<BuildVerdict> {
   const provenanceFile = files.documents.get(RESULT_PATHS.provenance)
   const provenance = parsed(() => readProvenance(documentOf(files, RESULT_PATHS.provenance)))
@@ -93,7 +96,7 @@ export async function verifyBuild(files: ResultFiles, question: BuildQuestion): 
     ...ordered.checks,
     ...(await bootChecks(question, launch, measurements)),
   ]
-  // The groups hold every check; the verdict must not depend on how they are grouped.
+  // The groups contain every check, but the verdict must not depend on the grouping.
   const ok = verdict(checks).ok && parts.every(part => part.ok)
   const simulated = parts.some(part => part.simulated)
   return {
@@ -116,7 +119,7 @@ function isOwnType(provenance: Provenance | null): boolean {
   return provenance !== null && types.includes(provenance.predicate.buildDefinition.buildType)
 }
 
-/** A policy without measurements leaves it to the IGVM file or the image, where there is one. */
+/** Without measurements in the policy, the IGVM file or the image decides, if one is given. */
 function measuredBelow({ measurements }: ExpectedLaunch, checks: readonly Check[]): Check[] {
   const isBelow = ({ name, outcome, required }: Check) =>
     measurements !== null && name.endsWith('/measurement') && outcome === 'not-checked' && !required
@@ -135,7 +138,9 @@ function typeCheck({ _type, predicateType }: Provenance): Check {
   )
 }
 
-/** Levels that this verdict shows: each needs all that it rests on to be compared and to hold. */
+/**
+ * Returns the levels that this verdict proves. Each requires that everything it depends on was compared and matched.
+ */
 function reached({
   ok,
   simulated,

@@ -1,4 +1,4 @@
-// The files of a build's result against its provenance: artifacts and documents, each bound by its digest. Pure.
+// Compares the files of a build's result with its provenance: artifacts and documents, each bound by its digest. Pure.
 
 import { parsedJson } from '../../attest/encoding/json.ts'
 import { type Parsed, parsed, wellFormed } from '../../attest/malformed.ts'
@@ -29,7 +29,7 @@ import type { JudgedReceipts } from './receipts.ts'
 const artifactsPrefix = `${RESULT_PATHS.artifacts}/`
 const namedMax = 8
 
-/** A digest binds every file of a result. Other builders' artifacts may stand in the top-level directory, too. */
+/** Requires a digest for every file of a result. Artifacts of other builders may also be in the top-level directory. */
 export function filesCheck({ digests }: ResultFiles, isOwn: boolean, provenance: Provenance | null): Check {
   const name = 'result-files'
   const known: readonly string[] = Object.values(RESULT_PATHS)
@@ -44,7 +44,7 @@ export function filesCheck({ digests }: ResultFiles, isOwn: boolean, provenance:
   return isOwn ? fail(name, reason) : notChecked(name, reason, false)
 }
 
-/** In the order of the chain. */
+/** Returns checks in the order of the chain. */
 export async function documentChecks(
   read: ReadResult,
   { nonce }: AskedBuild,
@@ -81,7 +81,7 @@ function artifactCheck({ subject }: Provenance, { digests }: ResultFiles): Check
   return check(name, bad.length === 0, listed(bad), `${subject.length} artifacts`)
 }
 
-/** An artifact stands below artifacts/; what other builders write may have a copy beside it, which must be the same. */
+/** Finds a fault of an artifact. It is below artifacts/; other builders may add an identical copy beside it. */
 function artifactFault(name: string, digest: FamilyDigest, digests: ReadonlyMap<string, string>): string[] {
   const shown = JSON.stringify(name)
   if (!isArtifactName(name)) return [`${shown} is no name of an artifact`]
@@ -104,7 +104,10 @@ function artifactListCheck({ subject }: Provenance, { digests }: ResultFiles): C
   return check('artifact-list', extra.length === 0, `the provenance does not name ${listed(extra)}`, 'no others')
 }
 
-/** in-toto wants hexadecimal; another builder of the family writes base64 for what Nix fetches. */
+/**
+ * Checks the encoding of digests. in-toto requires hexadecimal; another builder of the family uses base64 for Nix
+ * fetches.
+ */
 function dependencyCheck({ predicate }: Provenance, isOwn: boolean): Check {
   const name = 'dependency-digests'
   const all = predicate.buildDefinition.resolvedDependencies
@@ -142,7 +145,7 @@ function byproductCheck({ predicate }: Provenance, { digests }: ResultFiles, isO
   return check(name, bad.length === 0, listed(bad), `${wanted.length} files`)
 }
 
-/** attestations/slsa.json repeats the job, the nonce, the source, the artifacts and the VM: both places must agree. */
+/** Checks that attestations/slsa.json has the same job, nonce, source, artifacts and VM as the other documents. */
 function statementCheck(
   read: ReadResult,
   provenance: Provenance,
@@ -175,7 +178,7 @@ function statementCheck(
   return fail(name, `${wrong[0]} is ${JSON.stringify(wrong[1])}, elsewhere ${JSON.stringify(wrong[2])}`)
 }
 
-/** Further fields are what the statement is there for; its digest binds them. */
+/** Ignores further fields, which are the statement's purpose; its digest binds them. */
 const slsaForm = partly({
   _type: exactly(statementType),
   predicateType: exactly(slsaPredicateType),
@@ -209,7 +212,7 @@ function subjectText(subject: readonly { readonly name: string; readonly digest:
   return subject.map(({ name, digest }) => `${JSON.stringify(name)} ${JSON.stringify(digest)}`).join(', ')
 }
 
-/** Both signatures, by the keys for which the hardware vouches in the completion receipt. */
+/** Checks both signatures with the keys that the hardware attests in the completion receipt. */
 async function envelopeCheck(files: ResultFiles, receipts: JudgedReceipts | null): Promise<Check> {
   const name = 'slsa-envelope'
   const keys = receipts?.keys ?? null
@@ -241,7 +244,7 @@ function envelopeOf(files: ResultFiles): Envelope {
   return envelope
 }
 
-/** Its one signature is the first one of the envelope, byte for byte. */
+/** Checks that the bundle's only signature equals the first one of the envelope, byte for byte. */
 function bundleCheck(files: ResultFiles): Check {
   const name = 'sigstore-bundle'
   const read: Parsed<string> = parsed(() => {
@@ -262,7 +265,7 @@ function bundleCheck(files: ResultFiles): Check {
   return read.ok ? pass(name, read.value) : fail(name, read.reason)
 }
 
-/** Every locked package is in it: as many as the provenance has dependencies besides the source. */
+/** Checks that every locked package is listed: as many as the provenance has dependencies besides the source. */
 function sbomCheck(files: ResultFiles, { predicate }: Provenance): Check {
   const name = 'sbom'
   const read = parsed(() => {

@@ -1,5 +1,5 @@
 // The report of evidence.json, which every verifier of this service family reads: an SNP report over the provenance and
-// the nonce, or on Azure a quote of the paravisor's TPM over both, whose key an SNP report vouches for. Pure.
+// the nonce, or on Azure a quote of the paravisor's TPM over both, whose key an SNP report attests. Pure.
 
 import { productOfCpuid } from '../../attest/amd/product.ts'
 import { parsed } from '../../attest/malformed.ts'
@@ -29,15 +29,15 @@ import { differenceOf, type JudgedReceipts } from './receipts.ts'
 export type JudgedReport = Verdict & {
   readonly report: SnpReport | null
   readonly simulated: boolean
-  /** Every check of the report by its own name: root, VMPL and firmware among them. */
+  /** Every check of the report under its own name, including root, VMPL and firmware. */
   readonly details: readonly Check[]
-  /** Null when the report itself is over the provenance. */
+  /** Null if the report itself covers the provenance. */
   readonly tpm: VtpmKind | null
 }
 
 const prefix = 'report/'
 
-/** Null when evidence.json cannot be read. Its checks are named `report/…`. Never throws. */
+/** Judges the report. Null if evidence.json is unreadable. Its checks are named `report/…`. Never throws. */
 export async function judgeReport(
   read: ReadResult,
   question: AskedBuild,
@@ -60,7 +60,7 @@ export async function judgeReport(
   return { ...verdict(checks), report, simulated, tpm, details }
 }
 
-/** The report has no nonce if padding would make it ambiguous; then the receipts alone bind it, with its length. */
+/** There is no report if padding would make the nonce ambiguous. Then only the receipts bind it, with its length. */
 function withoutReport(nonce: Uint8Array | 'any'): JudgedReport {
   const name = `${prefix}evidence`
   const checks =
@@ -73,19 +73,19 @@ function withoutReport(nonce: Uint8Array | 'any'): JudgedReport {
           ),
         ]
       : [fail(name, 'evidence.json has no report, which is left out only for a nonce of fewer than 16 bytes')]
-  // No check of its own is made: the receipts decide.
+  // This makes no check of its own: the receipts decide.
   const ok = checks.every(check => check.outcome !== 'fail')
   return { ok, checks, details: [], report: null, simulated: false, tpm: null }
 }
 
 type EvidenceFindings = {
   readonly checks: readonly Check[]
-  /** The same before they were grouped. */
+  /** The checks before they were grouped. */
   readonly details: readonly Check[]
   readonly report: SnpReport | null
   readonly simulated: boolean
   readonly tpm: VtpmKind | null
-  /** The signed value: REPORT_DATA or the quote's extraData. Null when it cannot be read. */
+  /** The signed value: REPORT_DATA or the quote's extraData. Null if unreadable. */
   readonly signed: Uint8Array | null
 }
 
@@ -127,7 +127,7 @@ async function judgeVtpm(
     measurement: 'any',
     quote: given.quote,
     signature: { scheme: 'RSASSA', hash: 'SHA-256', signature: given.signature },
-    // Checked below, part by part.
+    // The parts are checked below, one by one.
     nonce: extraData,
     pcrs: { 'SHA-256': new Map(given.pcrs.map((value, number) => [number, value])) },
   })
@@ -150,7 +150,7 @@ async function evidenceOf(
   return await verifyEvidence({ report, prepared, asOf, policy, requireCrl: pins.crl !== 'any' })
 }
 
-/** Beside the evidence, so that a TPM whose report is good but for old firmware is not said to be bad as well. */
+/** Separate from the evidence, so that old firmware alone does not make a TPM with a good report look bad. */
 function floorsOf({ report, product }: EvidenceVerdict, { pins }: AskedBuild): Check[] {
   if (pins.tcb === 'any') return []
   const cpuid = report?.cpuid ?? null
@@ -171,7 +171,7 @@ function inGroups(checks: readonly Check[]): Check[] {
 const provenanceBytes = 32
 const signedBytesMin = provenanceBytes + familyNonceBytes
 
-/** SHA-256 of provenance.json, the nonce of 16 bytes, and zeros to the end. */
+/** Expects SHA-256 of provenance.json, the nonce of 16 bytes, then zeros. */
 function signedChecks(
   signed: Uint8Array | null,
   provenanceDigest: Uint8Array | null,

@@ -1,8 +1,7 @@
-// The order that a build VM got from its host, against what the client asked for. Pure.
+// Compares the order that a build VM received from its host with the client's request. Pure.
 //
-// The receipt of the dispatch has the digest of the whole order, attestations/slsa.json has the order itself. A host
-// may write into an order what it likes: what decides the result is compared with the request, and what is not compared
-// is shown.
+// The dispatch receipt contains the digest of the whole order, and attestations/slsa.json the order itself. A host may
+// write anything into an order, so whatever influences the result is compared with the request, and the rest is shown.
 
 import { sourceCheckName } from '../../attest/check-names.ts'
 import { parsedJson } from '../../attest/encoding/json.ts'
@@ -41,15 +40,15 @@ import { documentOf, sourceDigestOf } from './question.ts'
 import type { JudgedReceipts } from './receipts.ts'
 
 /**
- * How a verifier checks a field: `asked` against the request, `receipts` against receipts and provenance; else the
- * reason why it cannot change the result.
+ * How a verifier checks a field. `asked`: compares it with the request. `receipts`: compares it with receipts and
+ * provenance. Otherwise: the reason why the field cannot change the result.
  */
 export type OrderRule = 'asked' | 'receipts' | { readonly shown: string }
 
 const boundOnly = { shown: 'a build that goes beyond it fails' } as const
 const ofArchive = { shown: 'the tree id of what is in the archive is compared, however it is packed' } as const
 
-/** Each field of an order, by its path. */
+/** Rules for all fields of an order, by path. */
 export const ORDER_FIELDS = {
   jobId: 'receipts',
   nonce: 'receipts',
@@ -97,11 +96,11 @@ export const ORDER_FIELDS = {
 
 type JudgedOrder = {
   readonly checks: readonly Check[]
-  /** Null when it cannot be read, and for results of other builders. */
+  /** Null if unreadable, and for results of other builders. */
   readonly order: BuildOrder | null
 }
 
-/** `source`, `order`, `request` and `fetch`. Never throws. */
+/** Returns the checks `source`, `order`, `request` and `fetch`. Never throws. */
 export function judgeOrder(
   read: ReadResult,
   asked: AskedRequest,
@@ -134,10 +133,10 @@ export function judgeOrder(
 type StatedOrder = {
   readonly order: BuildOrder
   readonly request: ReadonlyMap<string, unknown>
-  /** Undefined in results of builders before it. */
+  /** Undefined in results of builders that do not report them. */
   readonly lfsPointers: { readonly count: number; readonly first: readonly string[] } | undefined
   readonly pinnedCompiler: PinnedCompiler | null | undefined
-  /** The toolchain that the build fetched; null without one. */
+  /** The toolchain that the build fetched; null if it fetched none. */
   readonly rust: FetchedRust | null
 }
 
@@ -173,7 +172,7 @@ const dependency = partly({
   ),
 })
 
-/** The fetched toolchain among the dependencies. Throws Malformed for one without its manifest. */
+/** Finds the fetched toolchain in the dependencies. Throws Malformed if its manifest is missing. */
 function rustOf(dependencies: readonly ReadBy<typeof dependency>[], what: string): FetchedRust | null {
   const fileOf = ({ name, uri = '', digest }: ReadBy<typeof dependency>) => ({
     name: name.slice(rustComponentPrefix.length),
@@ -202,7 +201,7 @@ const slsaForm = partly({
   }),
 })
 
-/** The order is the one of the receipt, and whatever stands in several places says the same in each. */
+/** Checks that the receipt covers the order, and that values in several places agree. */
 function orderCheck(
   { order, request }: StatedOrder,
   { provenance }: ReadResult,
@@ -237,7 +236,7 @@ function orderCheck(
   return fail(name, `${wrong[0]} is ${JSON.stringify(wrong[1])}, the order has ${JSON.stringify(wrong[2])}`)
 }
 
-/** externalParameters of the provenance, out of the order. */
+/** Returns the externalParameters that the provenance must have for the order. */
 function requestFields({ source, accepts, ...order }: BuildOrder): [field: string, value: unknown][] {
   const { nonce, projectDir, toolchain, reproduce, options, waivers } = order
   const isGit = source.kind === 'git'
@@ -257,7 +256,9 @@ function requestFields({ source, accepts, ...order }: BuildOrder): [field: strin
   })
 }
 
-/** Words of each option. Caches and keys in their order, which decides where a path comes from. */
+/**
+ * Compares the words of each option. The order of caches and keys matters, because it decides where a path comes from.
+ */
 function optionsCompared(found: ToolchainOptions | null, asked: ToolchainOptions | null): [string, unknown, unknown][] {
   const wordsOf = (options: ToolchainOptions | null, field: keyof typeof OPTION_FIELDS) => {
     const words = options === null ? [] : OPTION_FIELDS[field].words(options)
@@ -276,7 +277,7 @@ function plain(value: unknown): unknown {
   return typeof value === 'object' && value !== null ? canonicalJson(value as Plain) : value
 }
 
-/** Every field of the request but its source. */
+/** Compares every field of the request except its source. */
 function requestCheck(order: BuildOrder, asked: AskedRequest): Check {
   const { source, projectDir, toolchain, reproduce, options, waivers, accepts } = order
   const isWaived = { allow_lfs_pointers: asked.lfsPointers === 'any', any_toolchain: asked.compiler === 'any' }
@@ -288,7 +289,7 @@ function requestCheck(order: BuildOrder, asked: AskedRequest): Check {
     ...(isNamed ? [['source_name', name, asked.sourceName] as const] : []),
     ...(asked.reproduce ? [['reproduce', reproduce, true] as const] : []),
     ...optionsCompared(options, asked.options),
-    // A build without a waiver can only fail where one with it passes.
+    // A waiver can only be missing from the order, with which a build that needs it fails.
     ...waivers.map(waiver => [waiver, true, isWaived[waiver]] as const),
     ['fetch_ca_sha256', accepts.caSha256, asked.fetchCaSha256],
     ['crates_mirror', accepts.cratesMirror, asked.cratesMirror],
@@ -308,7 +309,7 @@ function requestCheck(order: BuildOrder, asked: AskedRequest): Check {
   return pass('request', parts.join(', '))
 }
 
-/** Origins that a fetch had beside the public authorities and the registry that the lock names. */
+/** Shows the sources of a fetch beside the public authorities and the registry in the lock. */
 function fetchCheck({ fetch }: BuildOrder, asked: AskedRequest): Check {
   const name = 'fetch'
   if (fetch === null) return pass(name, 'nothing could be fetched')
@@ -325,7 +326,7 @@ function fetchCheck({ fetch }: BuildOrder, asked: AskedRequest): Check {
   return pass(name, `by the proxy ${proxy}, ${authorities}, ${mirror}`)
 }
 
-/** A pointer is compiled as it is: the file that it names is not in the source. */
+/** Checks Git LFS pointers, which are compiled as they are: the files they name are not in the source. */
 function lfsCheck(pointers: StatedOrder['lfsPointers'], asked: AskedRequest): Check {
   const name = 'lfs-pointers'
   if (pointers === undefined) return notChecked(name, 'this result does not say whether there are any', false)
@@ -337,7 +338,7 @@ function lfsCheck(pointers: StatedOrder['lfsPointers'], asked: AskedRequest): Ch
   return fail(name, `${found}; send an archive made after \`git lfs pull\`, or accept them by --allow-lfs-pointers`)
 }
 
-/** Names the compiler, where a source can pin one. Receipts and report cover its version. */
+/** Names the compiler, if the source could pin one. Receipts and report cover its version. */
 function compilerCheck(
   { pinnedCompiler: pin, rust }: StatedOrder,
   provenance: Provenance | null,
@@ -371,7 +372,7 @@ function fetchedWords({ mirror, version, manifest, components }: FetchedRust): s
 
 const lfsNamedMax = 8
 
-/** That what was built is what the caller has, and what that is. */
+/** Checks that the built source is the caller's, and names it. */
 function sourceCheck(provenance: Provenance | null, asked: AskedSource | 'any', order: BuildOrder | null): Check {
   const name = sourceCheckName
   if (provenance === null) return notChecked(name, 'provenance.json cannot be read', true)
@@ -380,7 +381,7 @@ function sourceCheck(provenance: Provenance | null, asked: AskedSource | 'any', 
   const trees = `git tree ${digest.gitTree || 'none'}${tree === null ? '' : `, SHA-256 tree ${toHex(tree)}`}`
   const source = order?.source ?? null
   const ref = source?.kind === 'git' && source.ref !== null ? `, ref ${JSON.stringify(source.ref)}` : ''
-  // The VM compares the archive with the order before it unpacks it, and names in its log what it leaves out.
+  // The VM compares the archive with the order before unpacking, and logs which entries it skips.
   const packed = source?.kind === 'archive' ? `, of the archive with SHA-256 ${source.sha256}` : ''
   const built =
     uri === '' ? `archive, ${trees}${packed}` : `commit ${digest.gitCommit || 'none'} of ${uri}${ref}, ${trees}`
@@ -399,7 +400,7 @@ function treeProblem(
   order: BuildOrder | null,
 ): string | null {
   if (order !== null && order.source.kind !== 'archive') return 'the host ordered a repository in place of the archive'
-  // Other builders have the SHA-1 alone.
+  // Other builders only have the SHA-1.
   if (found !== null && toHex(found) !== asked.sha256) return `yours is the tree ${asked.sha256} in SHA-256`
   if (found === null && order !== null) return 'the provenance has no tree id in SHA-256'
   return sha1 === asked.sha1 ? null : `yours is the git tree ${asked.sha1}`

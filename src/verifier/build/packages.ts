@@ -1,4 +1,4 @@
-// The packages of a build with Cargo, Go, npm or pnpm, each with its origin, in the statements and the SBOM. Pure.
+// Compares the packages of a build with Cargo, Go, npm or pnpm, each with its origin, in statements and SBOM. Pure.
 
 import { parsedJson } from '../../attest/encoding/json.ts'
 import { parsed, wellFormed } from '../../attest/malformed.ts'
@@ -11,7 +11,7 @@ import { documentOf, type ResultFiles } from './question.ts'
 
 const name = 'packages'
 const namedMax = 8
-/** Types of package URLs whose packages have an origin. */
+/** Prefixes of package URLs whose packages have an origin. */
 const PREFIXES = ['pkg:cargo/', 'pkg:golang/', 'pkg:npm/'] as const
 
 function hasOrigin(uri: string): boolean {
@@ -37,7 +37,9 @@ const sbomForm = partly({
   components: listOf(partly({ purl: text, properties: optional(listOf(property)) })),
 })
 
-/** Each package has one origin, the same in both documents, and provenance.json names all but the source's own. */
+/**
+ * Requires one origin per package, the same in both documents; provenance.json must list all except the source's own.
+ */
 export function packagesCheck(files: ResultFiles, { predicate }: Provenance): Check {
   const wanted = predicate.buildDefinition.resolvedDependencies.filter(({ uri }) => hasOrigin(uri))
   const read = parsed(() => packagesIn(files))
@@ -78,8 +80,8 @@ function packageOf({ name: called, uri, annotations }: Descriptor): Package | nu
   if (said === undefined) return { uri, name: called, origin: null }
   const origin = PACKAGE_ORIGINS.find(known => known === said)
   wellFormed(origin !== undefined, `slsa.json: ${uri}: the unknown origin ${JSON.stringify(said)}`)
-  // A checksum says that the builder compared it with the file that it fetched.
-  // `replace` of go.mod can name a module, which is fetched; of Cargo, only a directory.
+  // A checksum means that the builder compared it with the fetched file. `replace` of go.mod can name a module, which
+  // is fetched; Cargo's can only name a directory.
   const isOther = origin === 'patched' || (origin === 'replaced' && uri.startsWith('pkg:golang/'))
   const isChecked = !uri.includes('?checksum=') || origin === 'fetched' || isOther
   wellFormed(isChecked, `slsa.json: ${uri}: ${origin}, and yet with the checksum of a registry`)
@@ -94,7 +96,7 @@ const MEANINGS: Readonly<Record<PackageOrigin, string>> = {
   replaced: 'replaced by the source',
 }
 
-/** Counts of all; names of those that a reader of the lock would expect to be others. */
+/** Returns counts of all packages, and names of those that a reader of the lock would not expect. */
 function summary(packages: readonly Package[]): string {
   const parts = PACKAGE_ORIGINS.flatMap(origin => {
     const found = packages.filter(pkg => pkg.origin === origin)

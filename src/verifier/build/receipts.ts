@@ -1,4 +1,4 @@
-// The two receipts of a build, from before any source ran and after all of it ended, chained, by one VM. Pure.
+// The two chained receipts of a build by one VM: before any source ran, and after all of it ended. Pure.
 
 import { sha256 } from '../../attest/hash.ts'
 import { parsed } from '../../attest/malformed.ts'
@@ -16,13 +16,13 @@ import { type AskedBuild, type ReadResult, sourceDigestOf } from './question.ts'
 export type JudgedReceipts = {
   readonly dispatch: ReceiptVerdict<'build-dispatch'>
   readonly completion: ReceiptVerdict<'build'>
-  /** The VM's keys, out of the completion receipt; null when it cannot be read. */
+  /** The VM's keys, from the completion receipt; null if unreadable. */
   readonly keys: PublicKeys | null
-  /** DER of the revocation list in the completion receipt. */
+  /** The completion receipt's revocation list, in DER. */
   readonly crl: Uint8Array | undefined
 }
 
-/** Never throws. */
+/** Judges both receipts. Never throws. */
 export async function judgeReceipts(
   { dispatch, completion }: NonNullable<ReadEvidence['receipts']>,
   read: ReadResult,
@@ -34,13 +34,13 @@ export async function judgeReceipts(
     verifiers: nativeVerifiers,
   }
   const [first, last] = [dispatch, completion].map(receipt => parsed(() => decodeReceipt(receipt)))
-  // An unreadable source fails by a check of its own; no value has an empty digest.
+  // An unreadable source fails its own check; no value has an empty digest.
   const sourceDigest = { equals: sourceDigestOf(read.provenance) ?? nothing }
   const dispatched = await verifyReceipt(substituted(dispatch, question.crl), {
     ...common,
     kind: 'build-dispatch',
     expected: {
-      // The policy names measurements and the operator's key.
+      // The policy checks measurements and the operator's key.
       imageName: 'any',
       operatorKey: 'any',
       jobId: { equals: read.provenance?.predicate.runDetails.metadata.invocationId ?? '' },
@@ -56,7 +56,7 @@ export async function judgeReceipts(
   })
   const completed = await verifyReceipt(substituted(completion, question.crl), {
     ...common,
-    // Both must carry the same nonce, even if any is accepted.
+    // Both must contain the same nonce, even if any is accepted.
     nonce: nonce === 'any' ? (dispatched.statement?.nonce ?? 'any') : nonce,
     kind: 'build',
     expected: {
@@ -78,7 +78,7 @@ export async function judgeReceipts(
 
 const nothing = new Uint8Array(0)
 
-/** A value that is no receipt passes through, and fails as a receipt. */
+/** Replaces the revocation list. Returns a value that is not a receipt unchanged; it then fails as a receipt. */
 function substituted(receipt: unknown, crl: Uint8Array | undefined): unknown {
   const evidence: unknown = typeof receipt === 'object' && receipt !== null ? Reflect.get(receipt, 'evidence') : null
   if (typeof receipt !== 'object' || receipt === null || typeof evidence !== 'object' || evidence === null)
@@ -106,7 +106,7 @@ const COMPLETION_GROUPS: readonly Group[] = [
   { name: 'provenance-digest', members: ['expected-provenance-digest'] },
 ]
 
-/** Judged with the order itself, by judgeOrder. */
+/** judgeOrder judges these, together with the order itself. */
 const ofOrder = [
   'expected-order-digest',
   'expected-fetch-proxy',
@@ -114,10 +114,10 @@ const ofOrder = [
   'expected-fetch-authorities-digest',
 ]
 
-/** Only says that another check is bad, which its own group says; the verdict of the receipt has it. */
+/** This check only repeats that another check is bad, which that check's own group reports. */
 const repeating = 'evidence'
 
-/** The summary of a build for relying parties. */
+/** Returns the summary of a build for relying parties. */
 export function receiptChecks({ dispatch, completion }: JudgedReceipts): Check[] {
   return [
     ...groupsOf(dispatch.checks, {
@@ -131,14 +131,14 @@ export function receiptChecks({ dispatch, completion }: JudgedReceipts): Check[]
   ]
 }
 
-/** Check of a result without receipts: our own builders always write them. */
+/** Returns the checks of a result without receipts, which our own builders always write. */
 export function receiptsMissing(isOwn: boolean): Check[] {
   const reason = 'evidence.json has no receipts of the dispatch and of the completion'
   if (isOwn) return [fail('receipts', `${reason}; this builder always writes both`)]
   return [notChecked('receipts', `${reason}: another builder made it; its report alone vouches`, false)]
 }
 
-/** Fields that identify one launch: firmware draws a new REPORT_ID for each. */
+/** Fields that identify a launch: firmware generates a new REPORT_ID for each. */
 const SAME = ['reportId', 'chipId', 'measurement', 'hostData', 'idKeyDigest'] as const satisfies (keyof SnpReport)[]
 
 export function differenceOf(a: SnpReport, b: SnpReport): string | null {

@@ -1,8 +1,8 @@
-// A `fetch` for one attested gateway alone. Effects: the network, through its transport.
+// A `fetch` that only accepts one attested gateway. Effects: the network, through its transport.
 //
 // fresh evidence ─► a connection pinned to the attested TLS key (Bun, Node) ─► bodies encrypted to it
 //
-// A gateway that shows another key is asked once for evidence, with a new nonce. Then the request is resent or fails.
+// If a gateway presents another key, requests its evidence once, with a new nonce. Then the request is resent or fails.
 
 import type { HybridVerifiers } from '../../attest/receipt/hybrid-verify.ts'
 import { equalConstantTime } from '../../base/bytes.ts'
@@ -20,27 +20,28 @@ import { PeerKeyError, type Transport, type WireRequest } from './transport.ts'
 /** A `fetch` for one gateway: `new OpenAI({ apiKey, baseURL: 'https://HOST:PORT/v1', fetch })`. */
 export type AttestedFetch = {
   /**
-   * As the platform's fetch, but no redirect is followed, and a response that ends too early is an error of its body's
+   * Like the platform's fetch, but it follows no redirect, and a response that ends too early is an error of its body's
    * stream. Rejects with an AttestedFetchError, or with the signal's reason. The first call verifies the gateway.
    */
   (input: FetchInput, init?: RequestInit): Promise<Response>
-  /** Verifies the gateway now, for a new nonce. Rejects with EvidenceError or VerificationError. */
+  /** Verifies the gateway now, with a new nonce. Rejects with EvidenceError or VerificationError. */
   readonly verify: (options?: { readonly signal?: AbortSignal }) => Promise<Evidence>
-  /** The evidence that requests rely on now; null before the first verification and after the last one's end. */
+  /**
+   * Returns the current evidence for requests; null before the first verification and after the last one has expired.
+   */
   readonly evidence: () => Evidence | null
   /**
-   * Maker of an API key, by the verified gateway's word. `client`: the operator registered the
-   * key's digest; the host cannot act as you if you made the key yourself, and only you know that.
-   * `host`: the host minted the key and can act as you. The key goes over a pinned connection,
-   * which a page has none of: there the promise rejects with RequestError. Rejects with
-   * KeyMakerError if the gateway refuses the key or does not say.
+   * Returns the maker of an API key, according to the verified gateway. `client`: the operator registered the key's
+   * digest, so the host cannot impersonate you, provided that you made the key yourself and only you know it. `host`:
+   * the host minted the key and can impersonate you. Sends the key over a pinned connection; in a page, which has none,
+   * rejects with RequestError. Rejects with KeyMakerError if the gateway rejects the key or does not name the maker.
    */
   readonly keyMadeBy: (apiKey: string, options?: { readonly signal?: AbortSignal }) => Promise<'client' | 'host'>
-  /** Ends idle connections and forgets the evidence; a later call verifies again. Running requests continue. */
+  /** Closes idle connections and forgets the evidence; a later call verifies again. Running requests continue. */
   readonly close: () => void
 }
 
-/** Cryptography of a client: the runtime's, or JavaScript where that lacks some. */
+/** A client's cryptography: the runtime's, or JavaScript for what the runtime lacks. */
 export type ClientCrypto = { readonly verifiers: HybridVerifiers; readonly sealing: SealingCrypto }
 
 type AttestedFetchDeps = {
@@ -50,7 +51,7 @@ type AttestedFetchDeps = {
   readonly crypto: ClientCrypto
 }
 
-/** Throws OptionError. */
+/** Creates the fetch. Throws OptionError. */
 export function createAttestedFetch(options: AttestedFetchOptions, deps: AttestedFetchDeps): AttestedFetch {
   const settings = readOptions(options)
   const { createTransport, clock, random, crypto } = deps
@@ -114,7 +115,7 @@ async function sendAttested(request: WireRequest, sending: Sending): Promise<Res
   throw keyChanged(sending, again, 'and after fresh evidence, which verified, again')
 }
 
-/** The response, or why the holder of the attested keys did not get the request. */
+/** Returns the response, or why the holder of the attested keys did not receive the request. */
 async function attempt(
   request: WireRequest,
   { evidence, channel, sealing }: Attested,
@@ -151,7 +152,7 @@ async function renewed(
     if (signal?.aborted || !(error instanceof AttestedFetchError)) throw error
     throw keyChanged(sending, error, `and there is no fresh evidence for it: ${error.message}`)
   }
-  // A gateway that refuses the attested key, and then attests to it again, does not get the request twice.
+  // Do not resend to a gateway that rejects its attested key and then attests to the same key again.
   const isSameKey = sameEncryptionKey(stale.evidence, next.evidence)
   if (refused instanceof UnknownKeyError && isSameKey)
     throw keyChanged(sending, refused, `though its evidence names it${otherCauses}`)

@@ -1,5 +1,5 @@
-// The package's entry for pages and their workers: no key of a connection can be seen there, and what protects is the
-// encryption to the attested key. Effects: the network.
+// The package's entry for pages and their workers. They cannot see a connection's key, so only the encryption to the
+// attested key protects requests. Effects: the network.
 
 import { systemClock } from '../../base/clock.ts'
 import { systemRandom } from '../../base/ids.ts'
@@ -10,7 +10,9 @@ import { createWebTransport } from './web-transport.ts'
 
 export * from './public.ts'
 
-/** A `fetch` for one attested gateway alone. Throws OptionError; nothing is sent before the first call. */
+/**
+ * Creates a `fetch` that only accepts one attested gateway. Throws OptionError. Sends nothing before the first call.
+ */
 export function attestedFetch(options: AttestedFetchOptions): AttestedFetch {
   return createAttestedFetch(options, {
     createTransport: createWebTransport,

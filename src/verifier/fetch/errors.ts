@@ -1,16 +1,16 @@
-// Why an attested fetch did not go through: one class for each thing that its caller can do about it. Pure.
+// Errors of an attested fetch: one class for each action that its caller can take. Pure.
 //
-// An OpenAI client wraps what its `fetch` throws: look at the `cause` of its APIConnectionError.
+// An OpenAI client wraps the errors of its `fetch`: see the `cause` of its APIConnectionError.
 
 import type { Check } from '../../attest/verdict.ts'
 
-/** Every error of this package. An aborted request rejects with the signal's reason instead, as every fetch does. */
+/** Every error of this package. An aborted request rejects with the signal's reason instead, as in every fetch. */
 export abstract class AttestedFetchError extends Error {
-  /** Stable; the name of the class. */
+  /** Stable: the name of the class. */
   abstract override readonly name: string
 }
 
-/** The options cannot be used. Correct the one that `param` names; nothing was sent. */
+/** The options are invalid. Correct the one in `param`; nothing was sent. */
 export class OptionError extends AttestedFetchError {
   override readonly name = 'OptionError'
   readonly param: string
@@ -21,15 +21,18 @@ export class OptionError extends AttestedFetchError {
   }
 }
 
-/** The request is none that goes to the attested gateway. Correct it; nothing was sent. */
+/** The request cannot be sent to the attested gateway. Correct it; nothing was sent. */
 export class RequestError extends AttestedFetchError {
   override readonly name = 'RequestError'
 }
 
-/** No evidence came: no connection, no response in time, or the gateway has none now. Nothing was sent: try again. */
+/**
+ * No evidence was received: no connection, no response in time, or the gateway has none at the moment. Nothing was
+ * sent. Try again.
+ */
 export class EvidenceError extends AttestedFetchError {
   override readonly name = 'EvidenceError'
-  /** The response's HTTP status; null when there was no whole response. */
+  /** The response's HTTP status; null if there was no complete response. */
   readonly status: number | null
 
   constructor(message: string, { status, cause }: { readonly status: number | null; readonly cause?: unknown }) {
@@ -39,9 +42,8 @@ export class EvidenceError extends AttestedFetchError {
 }
 
 /**
- * Evidence came, and it is not what the policy wants. Trying again does not help: `failed` has the checks by name.
- * Either this is not the gateway that you mean, or it has changed and your policy has to; nothing of the request was
- * sent.
+ * The evidence does not meet the policy. Retrying does not help: `failed` has the checks by name. Either this is not
+ * the intended gateway, or it has changed and your policy must change too. Nothing of the request was sent.
  */
 export class VerificationError extends AttestedFetchError {
   override readonly name = 'VerificationError'
@@ -49,7 +51,7 @@ export class VerificationError extends AttestedFetchError {
   readonly checks: readonly Check[]
   /** The failed checks. */
   readonly failed: readonly Check[]
-  /** Every check of each receipt, of which some of `checks` are groups. */
+  /** Every check of each receipt; some of `checks` group these. */
   readonly details: readonly Check[]
 
   constructor(host: string, checks: readonly Check[], details: readonly Check[] = []) {
@@ -72,9 +74,7 @@ export class KeyChangedError extends AttestedFetchError {
   override readonly name = 'KeyChangedError'
 }
 
-/**
- * The gateway did not say who made an API key. `status` is that of its response to GET /v1/usage.
- */
+/** The gateway did not name the maker of an API key. `status` is that of its response to GET /v1/usage. */
 export class KeyMakerError extends AttestedFetchError {
   override readonly name = 'KeyMakerError'
   readonly status: number
@@ -86,13 +86,13 @@ export class KeyMakerError extends AttestedFetchError {
 }
 
 /**
- * The connection to the gateway failed, or it redirected. A request that was written to it may have been carried out:
- * the message says so then, and nothing but a GET or another idempotent request is sent a second time by this package.
- * An OpenAI client repeats it unless its `maxRetries` is 0.
+ * The connection to the gateway failed, or it redirected. If the request was sent, it may have been executed, and the
+ * message mentions it. This package resends only idempotent requests, such as a GET. An OpenAI client retries unless
+ * its `maxRetries` is 0.
  */
 export class ConnectionError extends AttestedFetchError {
   override readonly name = 'ConnectionError'
-  /** True if it is certain that no byte of the request was sent. */
+  /** True if certainly no byte of the request was sent. */
   readonly isUnsent: boolean
 
   constructor(message: string, { isUnsent = false, ...options }: ErrorOptions & { readonly isUnsent?: boolean } = {}) {
@@ -101,10 +101,10 @@ export class ConnectionError extends AttestedFetchError {
   }
 }
 
-/** A response is not encrypted to this request, or does not open. Distrust it; the request went out encrypted. */
+/** A response is not encrypted to this request, or cannot be decrypted. Distrust it; the request was sent encrypted. */
 export class EncryptionError extends AttestedFetchError {
   override readonly name = 'EncryptionError'
-  /** The response's HTTP status, which is not authenticated. Null if there was no response. */
+  /** The response's HTTP status, which is not authenticated; null if there was no response. */
   readonly status: number | null
 
   constructor(message: string, { status, cause }: { readonly status: number | null; readonly cause?: unknown }) {
@@ -113,7 +113,7 @@ export class EncryptionError extends AttestedFetchError {
   }
 }
 
-/** A response broke off: a stream without `[DONE]`, or half a JSON document. It may lack its end: ask again. */
+/** A response broke off: a stream without `[DONE]`, or an incomplete JSON document. Its end may be missing: retry. */
 export class IncompleteResponseError extends AttestedFetchError {
   override readonly name = 'IncompleteResponseError'
 }

@@ -1,4 +1,5 @@
-// Keeps the evidence of requests: shared, renewed in time, or when the gateway shows another key. Effects: its deps.
+// Caches the evidence for requests. It is shared, and renewed in time or when the gateway presents another key.
+// Effects: its deps.
 
 import type { SealingSession } from '../../attest/ehbp/client.ts'
 import { SIZES } from '../../attest/ehbp/protocol.ts'
@@ -7,46 +8,46 @@ import { VerificationError } from './errors.ts'
 import { type Evidence, type EvidenceDeps, takeEvidence } from './evidence.ts'
 import type { Channel } from './transport.ts'
 
-/** Evidence, and the way to the holder of its keys. */
+/** Evidence, and a channel to the holder of its keys. */
 export type Attested = {
   readonly evidence: Evidence
   readonly channel: Channel
-  /** One for all requests that rely on this evidence. */
+  /** Shared by all requests that rely on this evidence. */
   readonly sealing: Sealing
 }
 
 export type Sealing = {
   /** Null before the first request. */
   session: Promise<SealingSession> | null
-  /** The gateway's replay epoch as this client last heard it. */
+  /** The gateway's replay epoch as last received. */
   epoch: Uint8Array
 }
 
 type CachedEvidence = Attested & { readonly monotonicMs: number }
 
-/** After a renewal beside requests has failed, the next one waits this long. */
+/** Minimum wait after a failed background renewal. */
 const renewalPauseMs = 10_000
 
 export class EvidenceKeeper {
   readonly #deps: EvidenceDeps
   #kept: CachedEvidence | null = null
-  /** One for all callers. */
+  /** The renewal in progress, shared by all callers. */
   #underWay: Promise<CachedEvidence> | null = null
   #renewNotBeforeMs = Number.NEGATIVE_INFINITY
-  /** How often it was closed: what was asked for before is not kept afterwards. */
+  /** Number of calls of `close`, so that evidence requested before one is not cached after it. */
   #closedCount = 0
 
   constructor(deps: EvidenceDeps) {
     this.#deps = deps
   }
 
-  /** The last verified evidence, while it is fresh enough to rely on. */
+  /** Returns the last verified evidence while it is fresh enough; otherwise null. */
   current(): Evidence | null {
     const kept = this.#kept
     return kept !== null && this.#ageMs(kept) <= this.#deps.settings.limits.evidenceAgeMaxMs ? kept.evidence : null
   }
 
-  /** Fresh evidence, verified now if need be. Rejects as takeEvidence does, or with the signal's reason. */
+  /** Returns fresh evidence, verifying now if necessary. Rejects like takeEvidence, or with the signal's reason. */
   async fresh(signal: AbortSignal | null): Promise<Attested> {
     const kept = this.#kept
     const { evidenceAgeMaxMs, reverifyAfterMs } = this.#deps.settings.limits
@@ -55,7 +56,7 @@ export class EvidenceKeeper {
     return kept
   }
 
-  /** New evidence for a new nonce; calls while it is under way share it. */
+  /** Requests evidence with a new nonce. Concurrent calls share it. */
   async renew(signal: AbortSignal | null): Promise<Attested> {
     signal?.throwIfAborted()
     this.#underWay ??= this.#take().finally(() => {
@@ -64,13 +65,13 @@ export class EvidenceKeeper {
     return await waitFor(this.#underWay, signal)
   }
 
-  /** As `renew`, unless what is kept is newer than what the caller has found wanting. */
+  /** Renews, unless the cached evidence is newer than what the caller rejected. */
   async renewAfter(stale: Attested, signal: AbortSignal | null): Promise<Attested> {
     const kept = this.#kept
     return kept !== null && kept.evidence !== stale.evidence ? kept : await this.renew(signal)
   }
 
-  /** Forgets the evidence, and ends idle connections. */
+  /** Forgets the evidence, and closes idle connections. */
   close(): void {
     this.#closedCount += 1
     this.#forget()
@@ -90,7 +91,7 @@ export class EvidenceKeeper {
       if (closedCount === this.#closedCount) this.#kept = kept
       return kept
     } catch (error) {
-      // A gateway that answers with bad evidence is trusted no longer. Silence changes nothing.
+      // Bad evidence ends the trust in a gateway. A missing response changes nothing.
       if (error instanceof VerificationError) this.#forget()
       throw error
     }
@@ -105,25 +106,30 @@ export class EvidenceKeeper {
     const { clock } = this.#deps
     if (this.#underWay !== null || clock.monotonicMs() < this.#renewNotBeforeMs) return
     this.renew(null).catch(() => {
-      // Kept evidence stays good until it is too old; a caller after that gets the reason of then.
+      // Cached evidence stays valid until it is too old; later callers get their own error.
       this.#renewNotBeforeMs = clock.monotonicMs() + renewalPauseMs
     })
   }
 
-  /** Age by the larger of two clocks: the monotonic one may stand still in sleep, the other may be set back. */
+  /**
+   * Returns the age by the larger of two clocks: the monotonic one may stop during sleep, and the other may be set
+   * back.
+   */
   #ageMs({ evidence, monotonicMs }: CachedEvidence): number {
     const { clock } = this.#deps
     return Math.max(clock.monotonicMs() - monotonicMs, clock.nowMs() - evidence.verifiedAtMs)
   }
 }
 
-/** For a text that is no epoch, one that has ended: the gateway's refusal names the present one. */
+/**
+ * Parses an epoch. For invalid text, returns one that has ended, so that the gateway's rejection names the current one.
+ */
 export function readEpoch(text: string): Uint8Array {
   const epoch = fromHex(text)
   return epoch?.length === SIZES.epoch ? epoch : new Uint8Array(SIZES.epoch)
 }
 
-/** Leaving does not end the work: others wait for it, and it has a timeout of its own. */
+/** Waits for shared work. Aborting does not end it, because others wait for it, and it has its own timeout. */
 async function waitFor<T>(work: Promise<T>, signal: AbortSignal | null): Promise<T> {
   if (signal === null) return await work
   let leave = () => {}

@@ -1,4 +1,5 @@
-// Fetches and judges a gateway's evidence for a fresh nonce. Effects: through the given transport, clock, randomness.
+// Fetches and judges a gateway's evidence for a fresh nonce. Effects: through the given transport, clock and
+// randomness.
 
 import type { HybridVerifiers } from '../../attest/receipt/hybrid-verify.ts'
 import type { PublicKeys } from '../../attest/receipt/public-keys.ts'
@@ -15,19 +16,19 @@ import { EvidenceError, VerificationError } from './errors.ts'
 import type { Settings } from './options.ts'
 import type { EvidenceAnswer, EvidenceAnswers, Transport } from './transport.ts'
 
-/** Verified evidence, and the end of its validity. */
+/** Verified evidence with its expiry. */
 export type Evidence = {
-  /** When the evidence was verified, by this machine's clock; milliseconds since 1970. */
+  /** Time of verification by this machine's clock, in milliseconds since 1970. */
   readonly verifiedAtMs: number
-  /** After this it is relied on for no new request. */
+  /** No new request relies on it after this time. */
   readonly validUntilMs: number
-  /** True if no hardware attests it; it rests on the root of `simulatedRoot`. */
+  /** True if no hardware attests it: it depends on the root in `simulatedRoot`. */
   readonly simulated: boolean
-  /** Every check, those left out included. */
+  /** Every check, including skipped ones. */
   readonly checks: readonly Check[]
   /** The whole verdict, with each receipt's own, and workload.json, which names models outside of the measured VM. */
   readonly verdict: GatewayVerdict
-  /** SHA-256 of the public key (SPKI) that the gateway ends TLS connections with, as its verified statement says. */
+  /** SHA-256 of the public key (SPKI) with which the gateway terminates TLS, from its verified statement. */
   readonly tlsSpkiDigest: Uint8Array
   /** The gateway's public keys; bodies are encrypted to `x25519` and `mlkem768`. */
   readonly keys: PublicKeys
@@ -43,11 +44,14 @@ export type EvidenceDeps = {
 
 type VerifiedEvidence = {
   readonly evidence: Evidence
-  /** The gateway's replay epoch in hexadecimal. Null if the answer names none. */
+  /** The gateway's replay epoch in hexadecimal; null if the response contains none. */
   readonly epoch: string | null
 }
 
-/** Throws EvidenceError when none comes in time, VerificationError when it is not what the policy wants. */
+/**
+ * Fetches and verifies evidence. Throws EvidenceError if none arrives in time, VerificationError if it does not meet
+ * the policy.
+ */
 export async function takeEvidence({
   settings,
   transport,
@@ -59,7 +63,7 @@ export async function takeEvidence({
   const nonce = random(nonceBytes)
   const questions = [
     { url: new URL(`${prefix}/attestation?nonce=${toBase64Url(nonce)}`, origin), bodyBytesMax: attestationBytesMax },
-    // Any host may serve it: HOST_DATA and the receipts name its digest.
+    // Any host may serve it: HOST_DATA and the receipts contain its digest.
     ...(trust.workload === null
       ? [{ url: new URL(`${prefix}/workload.json`, origin), bodyBytesMax: workloadBytesMax }]
       : []),
@@ -124,7 +128,7 @@ async function inTime(
   }
 }
 
-/** A status other than 200. The body is shown as unverified text. */
+/** Converts a status other than 200 to an error, which quotes the body as unverified text. */
 function toEvidenceError({ host }: URL, answer: EvidenceAnswer | undefined): EvidenceError {
   const { status, retryAfter, body } = present(answer, 'an answer for each question')
   const wait = retryAfter === null || !/^\d{1,6}$/.test(retryAfter) ? 'later' : `in ${retryAfter} s`

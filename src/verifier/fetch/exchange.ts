@@ -1,8 +1,10 @@
-// One request and its response with the holder of attested keys: sealed by EHBP, or over a pinned connection alone.
-// Effects: through its channel. The protection of a request:
+// Sends one request to the holder of attested keys and returns its response, sealed with EHBP or only over a pinned
+// connection. Effects: through its channel. The protection of a request:
+//
 //   encryption 'required', a body      sealed, and bound to method, path and API key; so is the response
 //   encryption 'required', no body     EHBP cannot seal it: over a pinned connection only
 //   encryption 'off'                   over a pinned connection only
+//
 // A failure to seal or to open is an error: requests and responses never fall back to clear text.
 
 import { bindingOf } from '../../attest/ehbp/binding.ts'
@@ -24,27 +26,27 @@ type ExchangeDeps = {
   readonly keys: PublicKeys
   readonly channel: Channel
   readonly sealing: Sealing
-  /** The gateway's path, which its requests do not have behind the proxy that leads there. */
+  /** The gateway's path, which is missing from its requests behind a proxy. */
   readonly prefix: string
   readonly encryption: 'required' | 'off'
-  /** Whether the channel is held to the attested TLS key, so that what comes over it is the gateway's word. */
+  /** Whether the channel only accepts the attested TLS key, so that responses are authentic. */
   readonly pins: boolean
   readonly random: RandomBytes
   readonly sealingCrypto: SealingCrypto
   readonly responseBytesMax: number
 }
 
-/** Cryptography for requests: of the runtime, or in JavaScript. */
+/** Cryptography for requests: the runtime's, or JavaScript. */
 export type SealingCrypto = Pick<SealOptions, 'newAesGcm' | 'encapsulate'>
 
-/** The gateway says that it has no such encryption key: it did not carry out the request. */
+/** The gateway does not have this encryption key, and did not execute the request. */
 export class UnknownKeyError extends Error {
   override readonly name = 'UnknownKeyError'
 }
 
 /**
- * Rejects with a PeerKeyError or an UnknownKeyError if the server has other keys, with the signal's reason, and with
- * RequestError, ConnectionError, EncryptionError.
+ * Sends a request. Rejects with a PeerKeyError or an UnknownKeyError if the server has other keys, with the signal's
+ * reason, and with RequestError, ConnectionError, EncryptionError.
  */
 export async function exchange(request: WireRequest, deps: ExchangeDeps): Promise<Response> {
   const { encryption, pins, channel } = deps
@@ -76,7 +78,7 @@ async function exchangeSealed(request: BodyRequest, deps: ExchangeDeps): Promise
     }
     const told = opener.headers['x-strongroom-epoch']
     if (told !== undefined) sealing.epoch = readEpoch(told.replace(staleEpoch, ''))
-    // The gateway itself says so, sealed to this very request: it did not carry it out.
+    // The gateway itself reports this, sealed to this request: it did not execute it.
     const isStale = told?.startsWith(staleEpoch) === true
     if (!isStale || isAgain) return await openedResponse(response, { request, opener, deps })
     await bodyAtOnce(response.body, problemBytesMax)
@@ -113,7 +115,9 @@ async function openedResponse(response: WireResponse, { request, opener, deps }:
 
 const problemBytesMax = 64 * 1024
 
-/** An unsealed response: the gateway's word only on a pinned connection, and never once a request was carried out. */
+/**
+ * Handles an unsealed response. It is authentic only on a pinned connection, and never after a request was executed.
+ */
 async function unsealed(
   response: WireResponse,
   request: WireRequest,
@@ -155,12 +159,12 @@ async function plainResponse(response: WireResponse, { signal }: WireRequest, de
   return await responseOf({ ...response, headers, body }, { by: { whole }, signal, status }, deps)
 }
 
-/** Other content has no end mark: the pinned connection must tell. */
+/** Other content has no end marker, so only the pinned connection shows its end. */
 function isJson(contentType: string | null): boolean {
   return /^application\/json[ \t]*(?:;|$)/i.test(contentType ?? '')
 }
 
-/** Headers about the bytes on the wire do not hold for the opened body. */
+/** Removes headers about the encoded bytes, which do not describe the opened body. */
 function clearHeaders(given: Headers): Headers {
   const headers = new Headers(given)
   for (const name of ['content-length', 'content-encoding', 'transfer-encoding', 'connection', 'keep-alive']) {
@@ -169,7 +173,7 @@ function clearHeaders(given: Headers): Headers {
   return headers
 }
 
-/** Streams pass as they come. Anything else is read whole, so that this very request fails if it is not whole. */
+/** Passes streams through. Reads any other body completely, so that this request fails if it is incomplete. */
 async function responseOf(
   response: WireResponse & { readonly body: ReadableStream<Uint8Array<ArrayBuffer>> },
   judging: Judging,

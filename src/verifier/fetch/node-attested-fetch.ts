@@ -8,7 +8,9 @@ import { createNodeTransport } from './node-transport.ts'
 import type { AttestedFetchOptions } from './options.ts'
 import { portableCrypto } from './portable-crypto.ts'
 
-/** A `fetch` for one attested gateway alone. Throws OptionError; nothing is sent before the first call. */
+/**
+ * Creates a `fetch` that only accepts one attested gateway. Throws OptionError. Sends nothing before the first call.
+ */
 export function attestedFetch(options: AttestedFetchOptions): AttestedFetch {
   return createAttestedFetch(options, {
     createTransport: createNodeTransport,
@@ -16,7 +18,7 @@ export function attestedFetch(options: AttestedFetchOptions): AttestedFetch {
     random: systemRandom,
     crypto: {
       ...portableCrypto,
-      // WebCrypto hands each message to another thread and back.
+      // WebCrypto would send each message to another thread and back.
       sealing: { ...portableCrypto.sealing, newAesGcm: nativeAesGcm },
     },
   })

@@ -1,4 +1,4 @@
-// Sends requests to one attested gateway, with the cryptography of Bun alone. Effects: the network.
+// Sends requests to one attested gateway, using only Bun's cryptography. Effects: the network.
 
 import { encapsulateWith } from '../../attest/receipt/encapsulate.ts'
 import { webVerifiers } from '../../attest/receipt/hybrid-verify.ts'
@@ -13,7 +13,7 @@ import type { AttestedFetchOptions } from './options.ts'
 
 export type AttestedSender = Sender & Pick<AttestedFetch, 'verify' | 'evidence'>
 
-/** Opens no connection yet. Throws OptionError. */
+/** Creates the sender without opening a connection. Throws OptionError. */
 export function createAttestedSender(options: AttestedFetchOptions): AttestedSender {
   const fetch = createAttestedFetch(options, {
     createTransport: createNodeTransport,

@@ -1,9 +1,9 @@
-// HTTPS for Bun and Node that looks at the key of every connection before a byte of a request is written to it.
-// Effects: the network.
+// HTTPS for Bun and Node that checks the key of every connection before writing a byte of a request to it. Effects: the
+// network.
 //
-// An agent of node:https makes the connections, and hands one out only after its handshake, when the SPKI of its
-// certificate has been judged: until then no request has a socket. Not Bun's fetch with tls.checkServerIdentity: it
-// asks for each request, so that each makes a connection of its own, and what it says is not heard with
+// An agent of node:https makes the connections, and returns one only after its handshake, when the SPKI of its
+// certificate has been checked: before that, no request has a socket. Bun's fetch with tls.checkServerIdentity is
+// unsuitable: it checks each request, so each opens its own connection, and its result is ignored with
 // rejectUnauthorized: false (tried on 1.4.5).
 
 import { createHash, X509Certificate } from 'node:crypto'
@@ -38,10 +38,10 @@ export function createNodeTransport(wire: Wire): Transport {
   }
 }
 
-/** The fault of a peer's key, or null. */
+/** Checks a peer's key. Returns a fault; null if it is accepted. */
 type Judge = (spkiDigest: Uint8Array) => Error | null
 
-/** Servers close idle connections; ours goes first, so that no request meets a connection that is about to end. */
+/** How long an idle connection is kept: less than servers do, so that no request meets a connection that is closing. */
 const idleSocketMs = 4_000
 
 class JudgingAgent extends Agent {
@@ -57,8 +57,8 @@ class JudgingAgent extends Agent {
   }
 
   /**
-   * State of a socket that is about to get a request; null if it is not judged here, as the runtime took it from
-   * elsewhere.
+   * Returns the state of a socket that is about to receive a request; null if this agent did not check it, because the
+   * runtime took it from elsewhere.
    */
   take(socket: object): 'new' | 'used' | null {
     if (!this.#judged.has(socket)) return null
@@ -68,7 +68,7 @@ class JudgingAgent extends Agent {
   }
 
   endIdle(): void {
-    // Not destroy(): that would end the requests under way.
+    // Not destroy(), which would abort running requests.
     for (const socket of Object.values(this.freeSockets).flat()) socket?.destroy()
   }
 
@@ -89,7 +89,7 @@ class JudgingAgent extends Agent {
       clearTimeout(timer)
       socket.off('error', finish)
       socket.off('close', closed)
-      // A socket that is not handed out has no other listener for its errors.
+      // A rejected socket has no other listener for its errors.
       if (error !== null) socket.on('error', () => {}).destroy()
       callback?.(error, socket)
     }
@@ -113,7 +113,7 @@ class JudgingAgent extends Agent {
   }
 }
 
-/** SHA-256 of the SubjectPublicKeyInfo (RFC 5280 4.1.2.7) of the leaf. */
+/** Returns SHA-256 of the leaf's SubjectPublicKeyInfo (RFC 5280 4.1.2.7). */
 function spkiDigestOf(socket: TLSSocket): Uint8Array {
   const { publicKey } = new X509Certificate(socket.getPeerCertificate(false).raw)
   const spki = publicKey.export({ format: 'der', type: 'spki' })
@@ -152,12 +152,12 @@ class PinnedChannel implements Channel {
   }
 }
 
-/** A connection ended without the head of an answer. */
+/** A connection ended before the head of a response. */
 class UnansweredError extends Error {
   override readonly name = 'UnansweredError'
-  /** Whether bytes of the request went to the connection, so that the server may have carried it out. */
+  /** Whether bytes of the request were written, so that the server may have executed it. */
   readonly isWritten: boolean
-  /** Whether the server may have closed the connection early: it had served others, and this side did not close it. */
+  /** Whether the server may have closed the connection as idle: it was reused, and this side did not close it. */
   readonly isStale: boolean
 
   constructor(
@@ -170,7 +170,7 @@ class UnansweredError extends Error {
   }
 }
 
-/** RFC 9110 9.2.2: twice does what once does. */
+/** Methods for which repeating has the same effect as sending once (RFC 9110 9.2.2). */
 const IDEMPOTENT: readonly string[] = ['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE', 'TRACE']
 
 function isIdempotent({ method }: WireRequest): boolean {
@@ -190,7 +190,7 @@ async function askEvidence(
 ): Promise<EvidenceAnswers> {
   let tlsSpkiDigest: Uint8Array | null = null
   const agent = new JudgingAgent(wire, found => {
-    // A server may end the connection between two questions.
+    // A server may close the connection between two requests.
     if (tlsSpkiDigest !== null && !equalConstantTime(found, tlsSpkiDigest))
       return new PeerKeyError('two servers answer')
     tlsSpkiDigest = found
@@ -213,8 +213,8 @@ async function askEvidence(
 const QUESTION = { accept: 'application/json' } as const
 
 /**
- * The server may have ended an idle connection just when it was taken. Then the request is sent over a new one: where
- * nothing of it was written, or where it may be carried out twice (RFC 9110 9.2.2).
+ * Sends a request, and resends it over a new connection if the server closed an idle connection just when it was taken.
+ * Resends only if nothing was written, or the method may be repeated (RFC 9110 9.2.2).
  */
 async function sendFresh(agent: JudgingAgent, request: WireRequest, wire: Wire): Promise<IncomingMessage> {
   try {
@@ -225,14 +225,14 @@ async function sendFresh(agent: JudgingAgent, request: WireRequest, wire: Wire):
     agent.endIdle()
     const { isWritten } = error
     return await sendOver(agent, request, wire).catch(again => {
-      // The server may have carried out the request of the first connection.
+      // The server may have executed the request of the first connection.
       if (!isWritten || again instanceof PeerKeyError) throw again
       throw new UnansweredError(messageOf(again), { isWritten, isStale: false, cause: again })
     })
   }
 }
 
-/** Resolves with the head of the response. */
+/** Sends a request over a connection. Resolves with the head of the response. */
 function sendOver(agent: JudgingAgent, request: WireRequest, wire: Wire): Promise<IncomingMessage> {
   return new Promise((resolve, reject) => {
     const { method, url, body, signal } = request
@@ -268,7 +268,7 @@ function sendOver(agent: JudgingAgent, request: WireRequest, wire: Wire): Promis
     })
     outgoing.once('socket', async socket => {
       clearTimeout(timer)
-      // Nothing has been written so far: node:http writes the head with the first byte of the body, or at the end.
+      // Nothing has been written yet: node:http writes the head with the first byte of the body, or at the end.
       const found = agent.take(socket)
       if (found === null) return unfit()
       if (found === 'used') {
@@ -285,12 +285,12 @@ function sendOver(agent: JudgingAgent, request: WireRequest, wire: Wire): Promis
   })
 }
 
-/** Two turns of the event loop: an end of the connection that has already arrived is noticed before writing. */
+/** Waits two turns of the event loop, which detect a close of the connection that has already arrived. */
 async function newsOfSocket(): Promise<void> {
   for (let turn = 0; turn < 2; turn += 1) await new Promise<void>(resolve => setImmediate(resolve))
 }
 
-/** The agent's own timeout tells first where it is asked at all. */
+/** Timeout in case the agent is bypassed; its own timeout is shorter. */
 const unfitAfterMs = 1_000
 
 const EMPTY_STATUSES: readonly number[] = [204, 205, 304]

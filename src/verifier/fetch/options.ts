@@ -1,4 +1,4 @@
-// Options of `attestedFetch`, read once and strictly: an unknown name or a missing pin is an error before anything is
+// Options of `attestedFetch`, parsed once and strictly: an unknown name or a missing pin is an error before anything is
 // sent. Pure; throws OptionError.
 
 import { AMD_ROOTS, type TrustedRoot } from '../../attest/amd/roots.ts'
@@ -16,80 +16,88 @@ import { OptionError } from './errors.ts'
 
 export type AttestedFetchOptions = {
   /**
-   * The gateway: `https://HOST`, with a port and a path where it has them. Evidence is fetched below it, and requests
-   * may go there and nowhere else. A `/v1` at its end, as an OpenAI client's baseURL has it, is left out.
+   * The gateway: `https://HOST`, with port and path if it has them. Evidence is fetched below it, and requests may only
+   * be sent there. A trailing `/v1`, as in an OpenAI client's baseURL, is removed.
    */
   readonly url: string | URL
   /**
-   * Your expectations, in the JSON form that `strongroom verify policy-example` prints, as text or as an object:
-   * measurements, the operator's key (`idKeyDigest`), HOST_DATA, the least TCB. Every field is required; 'any' skips
-   * its check.
+   * Your expectations, in the JSON form of `strongroom verify policy-example`, as text or as an object: measurements,
+   * the operator's key (`idKeyDigest`), HOST_DATA, the minimum TCB. Every field is required; 'any' skips its check.
    */
   readonly policy: string | Readonly<Record<string, unknown>>
-  /** The operator's `allowlist.json`, byte by byte: the receipts must have its digest, images and commands. */
+  /** The operator's `allowlist.json`, byte by byte: the receipts must contain its digest, images and commands. */
   readonly allowlist?: string | Uint8Array | 'any'
   /**
-   * `workload.json` of a gateway in a VM of its own, byte by byte as the operator published it: HOST_DATA must be its
-   * digest. Left out: what the gateway serves, when the policy names the operator's key or HOST_DATA.
+   * `workload.json` of a gateway in a VM of its own, byte by byte as published by the operator: HOST_DATA must be its
+   * digest. Default: what the gateway serves, if the policy names the operator's key or HOST_DATA.
    */
   readonly workload?: string | Uint8Array
   /**
-   * Upstreams outside of the gateway's measured VM that may get your prompts: `NAME=https://HOST`, or `NAME`, wherever
-   * its host leads it. All others fail the verification. Default: none.
+   * Upstreams outside of the gateway's measured VM that may receive your prompts: `NAME=https://HOST`, or `NAME` for
+   * any address that its host chooses. All others fail the verification. Default: none.
    */
   readonly outside?: readonly string[]
   /**
-   * SHA-256 of each workload.json that you accept (HOST_DATA), in hexadecimal; 1 to 64. Every other one fails the
+   * SHA-256 of each workload.json that you accept (HOST_DATA), in hexadecimal; 1 to 64. Any other fails the
    * verification. Default: any that the other pins accept.
    */
   readonly workloads?: readonly string[]
   /**
-   * Settings of workload.json that you accept by name: 'usage-labels' (the host gets `user` and `metadata`),
-   * 'no-padding' (packets show the length of each token), 'kept-responses' (content stays in the gateway's memory),
-   * 'traces' (the host gets spans: times of each attempt, finish reasons, counts).
-   * Each other one fails the verification. Default: none.
+   * Settings of workload.json that you accept by name: 'usage-labels' (the host receives `user` and `metadata`),
+   * 'no-padding' (packets reveal the length of each token), 'kept-responses' (content stays in the gateway's memory),
+   * 'traces' (the host receives spans: times of each attempt, finish reasons, counts). Any other fails the
+   * verification. Default: none.
    */
   readonly allow?: readonly Exposure[]
-  /** For a gateway without such a VM: its `gateway-configuration.json`, byte by byte; its receipt has the digest. */
+  /**
+   * For a gateway without a VM of its own: its `gateway-configuration.json`, byte by byte; its receipt has the digest.
+   */
   readonly configuration?: string | Uint8Array | 'any'
   /**
-   * Pins that you waive: all are 'required' unless you say 'any'. `measurement`: measurements in the policy.
-   * `allowlist`: the allowlist, or in the policy an operator's key or HOST_DATA. `vmpl`: not every VMPL. `crl`: a
-   * revocation list. `tcb`: the firmware of AMD's bulletins; in place of 'any' it takes parts by name, each with the
-   * reason that the verdict repeats: `{ microcode: 'the host is updated in December' }`.
+   * Pins that you waive with 'any'; all others are 'required'. `measurement`: measurements in the policy. `allowlist`:
+   * the allowlist, or in the policy an operator's key or HOST_DATA. `vmpl`: not every VMPL. `crl`: a revocation list.
+   * `tcb`: the firmware of AMD's bulletins. Instead of 'any', it accepts parts by name, each with a reason that the
+   * verdict repeats: `{ microcode: 'the host is updated in December' }`.
    */
   readonly pins?: Partial<Pins>
-  /** PEM or DER of a revocation list, instead of the one that comes with the evidence. */
+  /** Revocation list in PEM or DER that replaces the one in the evidence. */
   readonly crl?: string | Uint8Array
-  /** PEM of a simulated platform's root, for development: verifies evidence without hardware; `simulated` says so. */
+  /**
+   * PEM of a simulated platform's root, for development: verifies evidence without hardware, which `simulated` reports.
+   */
   readonly simulatedRoot?: string | Uint8Array
   /**
-   * Bun and Node: PEM of the authorities that may issue the gateway's certificate; the system's when left out. 'any'
-   * accepts every certificate and name: the attested key is what counts.
+   * Bun and Node: PEM of the authorities that may issue the gateway's certificate. Default: the system's. 'any' accepts
+   * every certificate and name, because only the attested key matters.
    */
   readonly ca?: string | 'any'
   /**
    * 'required', the default: bodies of requests and responses are encrypted to the attested key (EHBP with X-Wing),
-   * wherever TLS ends. 'off': the pinned TLS connection alone protects them, which pages do not have.
+   * wherever TLS is terminated. 'off': only the pinned TLS connection protects them, which pages do not have.
    */
   readonly encryption?: 'required' | 'off'
-  /** Evidence older than this is relied on for no new request. Default: one hour. */
+  /** No new request relies on older evidence. Default: one hour. */
   readonly evidenceAgeMaxMs?: number
-  /** After this, new evidence is fetched beside the next request. Default: half of `evidenceAgeMaxMs`. */
+  /**
+   * Age at which the next request triggers a background renewal of the evidence. Default: half of `evidenceAgeMaxMs`.
+   */
   readonly reverifyAfterMs?: number
-  /** For fetching and judging evidence, all in all. Default: 30 s. */
+  /** Timeout for fetching and judging evidence. Default: 30 s. */
   readonly evidenceTimeoutMs?: number
-  /** Bun and Node: for a connection, its TLS handshake included. Default: 10 s. */
+  /** Bun and Node: timeout for opening a connection, including its TLS handshake. Default: 10 s. */
   readonly connectTimeoutMs?: number
-  /** Bun and Node: longest silence while a response is awaited or read. Default: 10 minutes; `signal` bounds all. */
+  /**
+   * Bun and Node: longest silence while waiting for or reading a response. Default: 10 minutes; `signal` limits the
+   * total.
+   */
   readonly idleTimeoutMs?: number
-  /** A request's body must fit into memory. Default: 64 MiB. */
+  /** Limit on a request's body, which must fit into memory. Default: 64 MiB. */
   readonly requestBytesMax?: number
-  /** A response that is no stream of events is read whole before the caller gets it. Default: 64 MiB. */
+  /** Limit on a response that is not an event stream, and is read completely before it is returned. Default: 64 MiB. */
   readonly responseBytesMax?: number
 }
 
-/** Trust and expectations: the part of a GatewayQuestion that stays the same from one verification to the next. */
+/** Trust and expectations: the part of a GatewayQuestion that is constant over verifications. */
 type Trust = {
   readonly roots: readonly TrustedRoot[]
   readonly policy: Policy
@@ -97,9 +105,9 @@ type Trust = {
   readonly crl: Uint8Array | undefined
   readonly allowlist: ExpectedAllowlist | 'any'
   readonly configurationDigest: Uint8Array | 'any'
-  /** Null for the one that the gateway serves. */
+  /** Null to use the one that the gateway serves. */
   readonly workload: Uint8Array | null
-  /** Names of upstreams. */
+  /** Allowed upstreams. */
   readonly outside: readonly string[]
   readonly workloads?: readonly Uint8Array[]
   readonly allow: readonly Exposure[]
@@ -121,7 +129,7 @@ export type Wire = {
 
 export type Settings = {
   readonly origin: URL
-  /** The gateway's path, without a slash at its end; '' where it has none. */
+  /** The gateway's path without a trailing slash; '' if it has none. */
   readonly prefix: string
   readonly trust: Trust
   readonly limits: Limits
@@ -198,7 +206,7 @@ function readAddress(given: string | URL): Pick<Settings, 'origin' | 'prefix'> {
   }
   const { protocol, origin, pathname, href } = url
   const prefix = pathname.replace(/\/$/, '').replace(/\/v1$/, '')
-  // Neither a user, a query nor a fragment.
+  // No user, query or fragment.
   const isPlain = protocol === 'https:' && href === `${origin}${pathname}`
   if (!isPlain || prefix.length > prefixCharsMax || !prefixPattern.test(prefix)) throw new OptionError('url', wanted)
   return { origin: new URL(origin), prefix }
@@ -245,7 +253,7 @@ function readTrust(options: AttestedFetchOptions): Trust {
   return trust
 }
 
-/** Place to name a pin. A revocation list and the floors are required unless waived, and cannot be missing. */
+/** Where to set a missing pin. A revocation list and the floors are required unless waived, and cannot be missing. */
 const MISSING: Readonly<Record<(typeof PINS)[number], readonly [param: string, problem: string]>> = {
   measurement: [
     'policy.measurements',
@@ -267,14 +275,14 @@ function readPolicy(given: AttestedFetchOptions['policy']): Policy {
   try {
     return parsePolicy(given)
   } catch (error) {
-    // Most name the field themselves.
+    // Most messages already name the field.
     const message = messageOf(error)
     const [, param = 'policy', problem = message] = /^(policy\S*): (.*)$/s.exec(message) ?? []
     throw new OptionError(param, problem, { cause: error })
   }
 }
 
-/** A document that the caller has of its own is one to compare with. */
+/** Adds HOST_DATA to the policy, to compare with the caller's own document. */
 function withWorkload(policy: Policy, workload: Uint8Array | null): Policy {
   if (workload === null) return policy
   const hostData = sha256(workload)

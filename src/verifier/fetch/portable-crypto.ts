@@ -1,4 +1,4 @@
-// The package's cryptography: the runtime's where every supported one has it, otherwise JavaScript. Pure.
+// The package's cryptography: the runtime's if every supported runtime has it, otherwise JavaScript. Pure.
 
 import { encapsulate } from '../../attest/receipt/encapsulate-portable.ts'
 import { nativeVerifiers } from '../../attest/receipt/verifiers.ts'

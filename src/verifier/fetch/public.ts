@@ -1,6 +1,6 @@
 // Exports that both halves of the package share beside `attestedFetch`: judging a gateway and its responses, policies,
-// errors and types. A page with `attestedFetch` does without the rest, which has entries of its own: report-entry.ts,
-// evidence-entry.ts.
+// errors and types. The other exports, which a page with `attestedFetch` does not need, have their own entries:
+// report-entry.ts, evidence-entry.ts.
 
 export { AMD_ROOTS, type TrustedRoot } from '../../attest/amd/roots.ts'
 export { Malformed } from '../../attest/malformed.ts'

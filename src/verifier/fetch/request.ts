@@ -1,4 +1,4 @@
-// Turns the arguments of `fetch` into a request for the attested gateway. Throws RequestError for any other.
+// Converts the arguments of `fetch` to a request for the attested gateway. Throws RequestError for any other.
 
 import { messageOf } from '../../base/fault.ts'
 import { RequestError } from './errors.ts'
@@ -8,15 +8,15 @@ import type { WireRequest } from './transport.ts'
 export type FetchInput = string | URL | Request
 
 /**
- * RFC 9110 7.6.1, and headers that each connection sets for itself, not its user. No response is requested in a coding
- * that would have to be unpacked.
+ * Hop-by-hop headers (RFC 9110 7.6.1), and headers set by each connection itself. Requests ask for no content coding,
+ * because it would have to be decoded.
  */
 export const HOP_HEADERS: readonly string[] = [
   ...['accept-encoding', 'connection', 'content-length', 'expect', 'host', 'keep-alive'],
   ...['proxy-authenticate', 'proxy-authorization', 'proxy-connection', 'te', 'trailer', 'transfer-encoding', 'upgrade'],
 ]
 
-/** Other ways than the attested one that Bun, Node or undici would take. */
+/** Options with which Bun, Node or undici would bypass the attested connection. */
 const DETOURS = ['agent', 'client', 'dispatcher', 'proxy', 'tls', 'unix', 'verbose'] as const
 
 export async function readRequest(
@@ -50,7 +50,7 @@ export async function readRequest(
 
 function requestOf(input: FetchInput, init: RequestInit | undefined): Request {
   try {
-    // Without `duplex` a streamed body is refused. The signal is watched here: a Request would only follow it.
+    // Without `duplex` a streamed body is rejected. The signal is observed here; a Request would only follow it.
     const { signal: _, ...rest } = init ?? {}
     return new Request(input as string, { ...rest, ...(rest.body == null ? {} : { duplex: 'half' }) })
   } catch (error) {

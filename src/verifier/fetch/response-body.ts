@@ -1,4 +1,4 @@
-// The body of a response: opened if it is sealed; a premature end becomes an error. Pure but for what it reads.
+// The body of a response: opens it if it is sealed, and reports a premature end as an error. Pure except for reading.
 
 import type { ResponseOpener } from '../../attest/ehbp/client.ts'
 import type { WholeCheck } from '../../attest/ehbp/whole.ts'
@@ -10,17 +10,17 @@ import { AttestedFetchError, ConnectionError, EncryptionError, IncompleteRespons
 type Bytes = Uint8Array<ArrayBuffer>
 
 export type Judging = {
-  /** `opener` and `whole` say at the end whether the body is whole; null if only the connection can. */
+  /** `opener` and `whole` detect whether the body is complete; null if only the connection can. */
   readonly by: { readonly opener: ResponseOpener } | { readonly whole: WholeCheck | null }
   readonly signal: AbortSignal | null
   readonly status: number
 }
 
-/** Reads as fast as it is read. */
+/** Returns the checked body. Reads at the caller's pace. */
 export function judgedBody(body: ReadableStream<Bytes>, judging: Judging): ReadableStream<Bytes> {
   const { by, signal } = judging
   const reader = body.getReader()
-  /** The next bytes for the caller; null at the end. */
+  /** Returns the next bytes for the caller; null at the end. */
   const next = async (): Promise<Bytes | null> => {
     for (let read = await reader.read(); !read.done; read = await reader.read()) {
       if ('whole' in by) {
@@ -76,7 +76,7 @@ function failureOf(error: unknown, { by, status }: Judging): unknown {
   return new ConnectionError(`the response ended early: ${messageOf(error)}`, { cause: error })
 }
 
-/** The whole of a small body; throws ConnectionError for one of more than `bytesMax`. */
+/** Reads a small body completely. Throws ConnectionError if it exceeds `bytesMax`. */
 export async function bodyAtOnce(body: ReadableStream<Bytes> | null, bytesMax: number): Promise<Bytes> {
   if (body === null) return new Uint8Array(0)
   const reader = body.getReader()

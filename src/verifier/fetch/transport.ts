@@ -1,15 +1,15 @@
-// Carries requests to a gateway: Bun and Node pin the TLS key of every connection, a page cannot. Pure.
+// Sends requests to a gateway. Bun and Node pin the TLS key of every connection; a page cannot. Pure.
 
 import { epochHeader } from '../../attest/ehbp/protocol.ts'
 
-/** A request whole: its body is sent again when the gateway has a new key. */
+/** A complete request: its body is resent if the gateway has a new key. */
 export type WireRequest = {
   readonly method: string
   readonly url: URL
-  /** Without what the connection itself decides (`host`, `connection`, `content-length` and the like). */
+  /** Headers without those that the connection determines (`host`, `connection`, `content-length` and the like). */
   readonly headers: Headers
   readonly body: Uint8Array<ArrayBuffer> | null
-  /** Its reason is what the request and the reading of its response reject with. */
+  /** Aborts the request and the reading of its response, which reject with its reason. */
   readonly signal: AbortSignal | null
 }
 
@@ -17,7 +17,7 @@ export type WireResponse = {
   readonly status: number
   readonly statusText: string
   readonly headers: Headers
-  /** Its bytes as they came; it errors when the connection ends before the response does. */
+  /** Bytes as received. It errors if the connection ends before the response does. */
   readonly body: ReadableStream<Uint8Array<ArrayBuffer>> | null
 }
 
@@ -31,31 +31,33 @@ export type EvidenceAnswer = {
   readonly body: Uint8Array
 }
 
-/** The answer of these headers and this body. */
+/** Returns the answer with these headers and this body. */
 export function evidenceAnswer(status: number, headers: Headers, body: Uint8Array): EvidenceAnswer {
   return { status, retryAfter: headers.get('retry-after'), epoch: headers.get(epochHeader), body }
 }
 
 export type EvidenceAnswers = {
-  /** One for each question, in their order. */
+  /** One answer for each question, in their order. */
   readonly answers: readonly EvidenceAnswer[]
-  /** SHA-256 of the public key (SPKI) of the connection that they came over; 'any' where a runtime does not show it. */
+  /**
+   * SHA-256 of the public key (SPKI) of the connection that delivered them; 'any' if the runtime does not expose it.
+   */
   readonly tlsSpkiDigest: Uint8Array | 'any'
 }
 
 export type Transport = {
-  /** Whether `open` holds every connection to one key. */
+  /** Whether `open` pins every connection to one key. */
   readonly pins: boolean
-  /** One GET after the other, on a connection of their own. No redirect is followed, no credentials are sent. */
+  /** Sends GET requests one by one over a connection of their own. Follows no redirect and sends no credentials. */
   readonly askEvidence: (questions: readonly EvidenceQuestion[], signal: AbortSignal) => Promise<EvidenceAnswers>
-  /** For requests to the holder of this key alone. `tlsSpkiDigest` is 'any' exactly if the transport does not pin. */
+  /** Opens a channel to the holder of this key only. `tlsSpkiDigest` is 'any' exactly if the transport does not pin. */
   readonly open: (tlsSpkiDigest: Uint8Array | 'any') => Channel
 }
 
 export type Channel = {
-  /** Rejects with a PeerKeyError when another key answers: then no byte of the request was sent. */
+  /** Sends a request. Rejects with a PeerKeyError if the peer has another key; no byte of the request was sent then. */
   readonly send: (request: WireRequest) => Promise<WireResponse>
-  /** Ends idle connections. Requests under way go on. */
+  /** Closes idle connections. Running requests continue. */
   readonly close: () => void
 }
 

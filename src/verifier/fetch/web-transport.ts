@@ -1,4 +1,4 @@
-// The global `fetch` of pages and their workers: it shows no certificate, so no key is pinned. Effects: the network.
+// The global `fetch` of pages and their workers. It exposes no certificate, so no key is pinned. Effects: the network.
 
 import { ConnectionError, OptionError } from './errors.ts'
 import type { Wire } from './options.ts'
@@ -14,7 +14,10 @@ import {
   type WireResponse,
 } from './transport.ts'
 
-/** Throws OptionError for options that a page cannot honor, and where a bundler took the wrong half. */
+/**
+ * Creates the transport. Throws OptionError for options that a page cannot honor, and if a bundler chose the wrong
+ * half.
+ */
 export function createWebTransport({ ca }: Wire): Transport {
   if (ca !== undefined) throw new OptionError('ca', 'a page cannot choose authorities: leave it out')
   const versions: unknown = Reflect.get(Object(Reflect.get(globalThis, 'process')), 'versions')
@@ -28,7 +31,7 @@ export function createWebTransport({ ca }: Wire): Transport {
   return { pins: false, askEvidence, open: () => channel }
 }
 
-/** Nothing that the page has (cookies, referrer) goes along, and no redirect is followed. */
+/** Sends nothing of the page's (cookies, referrer), and follows no redirect. */
 const ALONE = { redirect: 'error', credentials: 'omit', referrerPolicy: 'no-referrer' } as const
 const FRESH = { ...ALONE, cache: 'no-store' } as const
 
@@ -43,13 +46,14 @@ async function askEvidence(questions: readonly EvidenceQuestion[], signal: Abort
 
 async function send({ method, url, headers, body, signal }: WireRequest): Promise<WireResponse> {
   try {
-    // Past the cache Chromium would ask by a preflight request each time; it keeps no answer of a POST by itself.
+    // To bypass its cache, Chromium would send a preflight request each time. It does not cache responses to POST
+    // anyway.
     const response = await fetch(url, { ...ALONE, method, headers, body, ...(signal === null ? {} : { signal }) })
     return { ...pick(response), body: response.body }
   } catch (error) {
     if (signal?.aborted) throw signal.reason
     const advice = 'check the network, that the gateway allows this page (CORS), and that it does not redirect'
-    // Whether it was written is unknown; browsers resend a request when a kept connection ends without a response.
+    // It is unknown whether it was sent: browsers resend a request if a reused connection ends without a response.
     const fate = isRead(method) ? '' : `. The ${method} may have been carried out: find out before you send it again`
     throw new ConnectionError(`no response from ${url.host}: ${advice}${fate}`, { cause: error })
   }

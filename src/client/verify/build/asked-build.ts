@@ -31,7 +31,7 @@ export type RequestOptions = {
   package?: string
   bin?: string
   features?: string[]
-  /** False by --no-default-features. */
+  /** False with --no-default-features. */
   defaultFeatures?: boolean
   profile?: string
   target?: string
@@ -95,7 +95,7 @@ export function isCommit(text: string): boolean {
   return /^[0-9a-fA-F]{40}$/.test(text)
 }
 
-/** Everything but the source. Faults: invalid_request. */
+/** Returns everything except the source. Fault invalid_request. */
 export function askedFields(options: RequestOptions): Omit<AskedRequest, 'source' | 'sourceName'> {
   return {
     projectDir: options.projectDir === undefined ? null : plainDirectory(options.projectDir),
@@ -109,7 +109,7 @@ export function askedFields(options: RequestOptions): Omit<AskedRequest, 'source
   }
 }
 
-/** Fault invalid_request: options of two toolchains. */
+/** Returns the toolchain's options. Throws Fault invalid_request for options of two toolchains. */
 function optionsOf(options: RequestOptions): ToolchainOptions | null {
   const { package: pkg, bin, features, defaultFeatures, profile, target, rustMirror } = options
   const { flakeOutput, nixCache = [], goProxy, npmRegistry, pnpmRegistry } = options
@@ -153,14 +153,14 @@ function rustMirrorOption(text: string): string {
   return text
 }
 
-/** Proxies and registries have one form. */
+/** Parses the address of a proxy or a registry. */
 function addressOption(text: string): string {
   if (!new RegExp(GoOptions.properties.proxy.pattern ?? '').test(text))
     throw new InvalidArgumentError('It must be https://HOST/PATH, without a query.')
   return text
 }
 
-/** As cargo takes them: with commas between them. */
+/** Parses features separated by commas, as cargo does. */
 function featuresOption(text: string, before: string[] = []): string[] {
   const names = text.split(',').filter(name => name !== '')
   const { items } = CargoOptions.properties.features
@@ -177,15 +177,15 @@ function cacheOption(text: string, before: NixOptions['caches'] = []): NixOption
   return [...before, { url, publicKey }]
 }
 
-/** The file's exact bytes: the service's own is to be the same. */
+/** Returns the digest of the file's exact bytes, which must equal the service's own file. */
 function authoritiesDigest(path: string): string {
   const text = readTextInput({ path, param: 'fetch-ca', bytesMax: 64 * KIB })
   return toHex(sha256(utf8(text)))
 }
 
 /**
- * Returns the expected request; `onLeftOut` gets remarks on files of the source that count for nothing. Fault
- * invalid_request: not exactly one of --source, --commit, --any-source; or unreadable.
+ * Returns the expected request; `onLeftOut` receives remarks on ignored files of the source. Throws Fault
+ * invalid_request unless exactly one of --source, --commit and --any-source is given and readable.
  */
 export async function askedBuild(
   options: SourceOptions,

@@ -1,4 +1,4 @@
-// A boot image as a directory of its files, or as skopeo's `dir:` leaves it: files named by their digests.
+// A boot image as a directory of its files, or in skopeo's `dir:` format, in which files are named by their digests.
 // Effects: reads files. Every Fault is invalid_request.
 
 import { readdirSync } from 'node:fs'
@@ -17,7 +17,7 @@ const igvmBytesMax = 512 * MIB
 const kernelBytesMax = 512 * MIB
 const cmdlineBytesMax = 64 * KIB
 
-/** The fields of an OCI image manifest that name its files. */
+/** The fields of an OCI image manifest that list its files. */
 const OciManifest = Type.Object({
   schemaVersion: Type.Literal(2),
   layers: Type.Array(
@@ -31,7 +31,7 @@ const OciManifest = Type.Object({
 
 export const ociTitle = 'org.opencontainers.image.title'
 
-/** Paths by the names that the files have in the image's own directory. */
+/** Maps the names of files in the image's own directory to paths. */
 type ImageDirectory = { readonly pathOf: (name: string) => string; readonly names: readonly string[] }
 
 function openDirectory(directory: string, param: string): ImageDirectory {
@@ -58,12 +58,12 @@ function openDirectory(directory: string, param: string): ImageDirectory {
   }
 }
 
-/** Null if the text is no OCI manifest; the reader of the other form then reports why. */
+/** Null if the text is not an OCI manifest; the reader of the other form then reports why. */
 function safeJson(bytes: Uint8Array): unknown {
   return resultOr(() => parsedJson('manifest', bytes), null)
 }
 
-/** A file, or the directory of an image with exactly one IGVM file in it. */
+/** Reads a file, or the only IGVM file in an image's directory. */
 export function readIgvmFile(path: string | undefined): Uint8Array | 'any' {
   if (path === undefined) return 'any'
   const param = 'igvm'
@@ -79,7 +79,7 @@ export function readIgvmFile(path: string | undefined): Uint8Array | 'any' {
 
 export type OpenBootImage = AsyncDisposable & { readonly image: BootImage | 'any' }
 
-/** A directory, or a root disk with its `cmdline` beside it. */
+/** Opens a directory, or a root disk with its `cmdline` beside it. */
 export async function openBootImage(path: string | undefined): Promise<OpenBootImage> {
   if (path === undefined) return { image: 'any', [Symbol.asyncDispose]: async () => {} }
   const param = 'image'

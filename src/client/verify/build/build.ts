@@ -1,4 +1,4 @@
-// strongroom verify build: the result of an attested build, offline. Effects: reads files.
+// strongroom verify build: verifies the result of an attested build, offline. Effects: reads files.
 
 import { InvalidArgumentError, Option } from 'commander'
 import { type Check, verdict } from '../../../attest/verdict.ts'
@@ -85,7 +85,7 @@ export function addVerifyBuild(verify: Command): void {
     )
 }
 
-/** --own-image, of `verify build` and `build submit`. */
+/** Option --own-image of `verify build` and `build submit`. */
 export function ownImageOption(): Option {
   return new Option(
     '--own-image',
@@ -97,7 +97,7 @@ const clientTrustHelp = `
 ~/.config/strongroom/client.toml gives trust_simulated_root and the log alone: its policy and its image are those of instances.
 `
 
-/** Most bytes of a build's nonce. */
+/** Limit on the bytes of a build's nonce. */
 export const nonceBytesMax = 16
 
 export function buildNonceOption(text: string): Uint8Array {
@@ -107,7 +107,7 @@ export function buildNonceOption(text: string): Uint8Array {
 }
 
 async function verifyResult(run: Run, project: string, options: BuildOptions & SourceOptions): Promise<void> {
-  // Before a long look at the result: a mistake here needs none.
+  // Read these before the long work on the result, so that a mistake is reported at once.
   const log = await readLogOptions(run, options)
   const asked = (given: SourceOptions) =>
     askedBuild(given, remarks => run.hint(`left out: ${remarks.map(oneLine).join(', ')}`))
@@ -119,7 +119,7 @@ async function verifyResult(run: Run, project: string, options: BuildOptions & S
   run.exitWith(exitCodeOfBuild(judged))
 }
 
-/** The entry of this build; null if its receipt cannot be read. */
+/** Returns the log entry of this build; null if its receipt is unreadable. */
 function buildFact({ completion }: BuildVerdict): LogFact | null {
   const statement = completion?.statement ?? null
   if (statement === null) return null
@@ -128,7 +128,7 @@ function buildFact({ completion }: BuildVerdict): LogFact | null {
   return { kind: 'build', measurement, keys: toHex(keysDigest), provenance: toHex(provenanceDigest) }
 }
 
-/** With the log's checks, in the words of the command line. */
+/** Adds the log's checks, in the wording of the command line. */
 function shownBuild(found: BuildVerdict, logged: LogJudgement | null, log: LogQuestion | null): ShownVerdict {
   const checks = withLog(found.checks, logged, log)
   const ok = found.ok && verdict(checks).ok
@@ -152,7 +152,7 @@ export type JudgedResult = {
   readonly files: ResultFiles
 }
 
-/** Faults: invalid_request, for what cannot be read. */
+/** Judges a result. Throws Fault invalid_request if a file is unreadable. */
 export async function judgeResult<Options extends BuildOptions & { readonly logQuestion: LogQuestion | null }>(
   run: Run,
   project: string,
@@ -162,7 +162,7 @@ export async function judgeResult<Options extends BuildOptions & { readonly logQ
   const nonce = nonceOf(options)
   const { logQuestion: log } = options
   const pins = readPins(loggedPins(options, log))
-  // Its policy and its image are those of instances.
+  // The other defaults, policy and image, are those of instances.
   const trustRoot = options.trustSimulatedRoot ?? (await loadClientDefaults(run.io.env)).trust_simulated_root
   const question = {
     nonce,
@@ -179,7 +179,7 @@ export async function judgeResult<Options extends BuildOptions & { readonly logQ
   const asOf = options.asOf ?? systemClock.nowMs()
   const hashes = { sha256: blockSha256(), sha384: nativeSha384 }
   const found = await verifyBuild(files, { ...question, asOf, image: boot.image, hashes })
-  // A result that is not good needs no witness.
+  // Do not wait for a witness if the result is bad.
   const waiting = log === null || found.ok ? log : { ...log, waitMs: 0 }
   const logged = await askLog(run, buildFact(found), waiting, asOf)
   const ownImages = options.ownImage === true ? [options.igvm, options.image] : []
@@ -218,7 +218,7 @@ export function buildSummary(
   return text + lines.map(line => `${line}\n`).join('')
 }
 
-/** Every check of the last report by its own name. */
+/** Returns every check of the last report under its own name. */
 function detailsOf({ completion, report }: BuildVerdict): readonly Check[] {
   return completion?.checks ?? report?.details ?? []
 }

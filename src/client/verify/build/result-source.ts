@@ -1,5 +1,5 @@
-// The result of a build as a directory, or as the archive that was downloaded or repacked. Effects: reads files;
-// writes none. Failures are InputFaults: an unreadable result gets no verdict.
+// Reads the result of a build from a directory, or from the downloaded or repacked archive. Effects: reads files;
+// writes none. Throws InputFault: an unreadable result gets no verdict.
 
 import { constants, createReadStream, type Dirent } from 'node:fs'
 import { type FileHandle, open, readdir, stat } from 'node:fs/promises'
@@ -15,13 +15,13 @@ import { MIB, readingInput, unreadable } from '../../../terminal/input-file.ts'
 import type { ResultFiles } from '../../../verifier/build/question.ts'
 import { readResultTar } from './result-tar.ts'
 
-/** Files kept whole in memory; a log is only hashed. */
+/** Size limit of files that are kept in memory; a log is only hashed. */
 const documentBytesMax = 16 * MIB
-/** Limit on kept bytes: an archive may repeat such names in many directories. */
+/** Limit on bytes in memory: an archive may repeat such names in many directories. */
 const keptBytesMax = 64 * MIB
 const fileCountMax = 20_000
 const depthMax = 20
-/** Unpacked, with the headers: artifacts may be large, but not this large. */
+/** Limit on the unpacked size, including headers. Artifacts may be large, but not this large. */
 export const totalBytesMax = 32 * 1024 * MIB
 
 const param = 'project'
@@ -49,7 +49,7 @@ export async function readResult(path: string): Promise<ResultFiles> {
   })
 }
 
-/** Takes files one by one. Throws Malformed. */
+/** Collects files one by one. Throws Malformed. */
 class ResultCollector {
   readonly #documents = new Map<string, Uint8Array>()
   readonly #digests = new Map<string, string>()
@@ -87,7 +87,7 @@ class ResultCollector {
     if (isDocument) this.#documents.set(path, Buffer.concat(parts))
   }
 
-  /** Without the one top-level directory, where there is one. */
+  /** Returns the files, without the single top-level directory if there is one. */
   result(): ResultFiles {
     const paths = [...this.#digests.keys()]
     const [top = ''] = (paths[0] ?? '').split('/')
@@ -100,7 +100,7 @@ class ResultCollector {
 
 const artifacts = `${RESULT_PATHS.artifacts}/`
 
-/** Right in the result, or in its one top-level directory, whose name is known only at the end. */
+/** Matches documents in the root, or in the single top-level directory, whose name is known only at the end. */
 const documentPattern = new RegExp(
   `^(?:[^/]+/)?(?:${Object.values(RESULT_PATHS)
     .filter(path => path !== RESULT_PATHS.artifacts && path !== RESULT_PATHS.log)
@@ -141,8 +141,8 @@ async function addFile(collected: ResultCollector, root: string, path: string): 
 }
 
 /**
- * Its bytes in parts, which are good until the next one. Most files are small, and a buffer is filled with zeros before
- * it is read into. A stream would take longer to set up than most files to read.
+ * Yields a file's bytes in parts, each valid until the next one. Avoids a stream and a large buffer: most files are
+ * small, a buffer is zeroed before reading, and setting up a stream takes longer than reading most files.
  */
 async function* partsOf(handle: FileHandle, sizeBytes: number): AsyncGenerator<Uint8Array> {
   const buffer = new Uint8Array(Math.min(sizeBytes + 1, MIB))
@@ -159,7 +159,7 @@ async function readArchive(path: string): Promise<ResultCollector> {
   try {
     const packed = await isGzip(path)
     const gunzip = packed ? createGunzip({ chunkSize: 256 * 1024 }) : null
-    // pipe() does not pass errors on.
+    // pipe() does not propagate errors.
     if (gunzip !== null) file.on('error', error => gunzip.destroy(error))
     const bytes: AsyncIterable<Uint8Array> = gunzip === null ? file : file.pipe(gunzip)
     try {
@@ -167,7 +167,7 @@ async function readArchive(path: string): Promise<ResultCollector> {
         await collected.add(entry.path.replace(/^(?:\.\/)+/, ''), entry.sizeBytes, entry.content)
       }
     } catch (error) {
-      // zlib's own: damaged, or cut short.
+      // zlib's error: the archive is damaged or truncated.
       const code = (error as { code?: unknown }).code
       wellFormed(typeof code !== 'string' || !code.startsWith('Z_'), `archive: ${messageOf(error)}: it is damaged`)
       throw error

@@ -1,6 +1,6 @@
 // Reads the tar of a build's result: POSIX.1-2017 ustar and pax, and GNU's long names. Pure. Throws Malformed.
 //
-// Accepts files and directories alone, each name once and inside of the archive. Writes nothing to disk.
+// Accepts only files and directories, each name once and inside of the archive. Writes nothing to disk.
 
 import { Malformed, wellFormed } from '../../../attest/malformed.ts'
 import { ByteReader } from '../../../base/byte-reader.ts'
@@ -17,14 +17,14 @@ import {
 export type TarFile = {
   readonly path: string
   readonly sizeBytes: number
-  /** By its owner. */
+  /** Whether its owner may execute it. */
   readonly isExecutable: boolean
   readonly content: AsyncIterable<Uint8Array>
 }
 
 const extensionBytesMax = 64 * 1024
 
-/** The content of each file is read to its end before the next one is asked for. */
+/** Yields files. Read each file's content to its end before requesting the next one. */
 export async function* readResultTar(
   chunks: AsyncIterable<Uint8Array>,
   limits: { bytesMax: number },
@@ -57,7 +57,7 @@ export async function* readResultTar(
     }
     const content = reader.parts(sizeBytes)
     yield { path, sizeBytes, isExecutable: (numberOf(header.mode) & 0o100) !== 0, content }
-    // Skips the bytes that the caller left, to the next header.
+    // Skip the bytes that the caller did not read, up to the next header.
     for await (const _ of content);
     await reader.skip(tarPaddingBytes(sizeBytes))
   }
@@ -77,7 +77,7 @@ function decodeText(bytes: Uint8Array): string {
   return Buffer.from(bytes).toString('utf8')
 }
 
-/** Null at the end. */
+/** Decodes a header; null at the end. */
 function headerOf(block: Uint8Array): UstarHeader | null {
   const read = decodeUstar(block)
   wellFormed(read.kind !== 'no-magic', 'archive: a header that is not of ustar, pax or GNU tar')
@@ -90,7 +90,7 @@ function numberOf(value: UstarNumber): number {
   return value
 }
 
-/** Null when no record is a path; times and owners are of no interest. */
+/** Null if no record is a path; ignores times and owners. */
 function paxPath(bytes: Uint8Array): string | null {
   const records = decodePax(bytes)
   if (records === null) throw new Malformed('archive: a malformed pax record')

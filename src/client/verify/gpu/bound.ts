@@ -1,4 +1,4 @@
-// GPUs of a gateway as an option of `verify gateway`: files of manifests and OCSP responses. Effects: reads files.
+// Options of `verify gateway` for a gateway's GPUs: files of manifests and OCSP responses. Effects: reads files.
 
 import { gpuNonce } from '../../../attest/nvidia/bound.ts'
 import { verifyBoundGpus } from '../../../attest/nvidia/bound-verify.ts'
@@ -31,7 +31,7 @@ export function addBoundGpuOptions(command: Command): Command {
 }
 
 export async function readJudgeGpus(options: BoundGpuOptions): Promise<JudgeGpus> {
-  // Two libraries that are loaded for a gateway with GPUs alone, or for files that are named.
+  // Load these two libraries only for a gateway with GPUs, or if files are given.
   const { readSignedXml } = await import('./signed-xml.ts')
   const rims = await readRimFiles({ paths: options.gpuRim, param: 'gpu-rim' })
   const ocsp = readOcspFiles({ paths: options.gpuOcsp, param: 'gpu-ocsp' })
@@ -47,7 +47,7 @@ export async function readJudgeGpus(options: BoundGpuOptions): Promise<JudgeGpus
   }
 }
 
-/** A gateway without GPUs meets no policy for them, and has none for which the files could be. */
+/** Fails if a GPU policy or GPU files are given for a gateway without GPUs. */
 export function expectedGpuChecks(options: BoundGpuOptions, found: Pick<Verdict, 'checks'>): Check[] {
   const { gpuPolicy, gpuRim, gpuOcsp } = options
   const isExpected = gpuPolicy !== undefined || gpuRim !== undefined || gpuOcsp !== undefined

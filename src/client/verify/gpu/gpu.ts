@@ -1,4 +1,4 @@
-// strongroom verify gpu: saved evidence of NVIDIA GPUs, offline. Effects: reads files.
+// strongroom verify gpu: verifies saved evidence of NVIDIA GPUs, offline. Effects: reads files.
 
 import type { GpuVerdict, JudgedGpu } from '../../../attest/nvidia/judge.ts'
 import { nonceBytes } from '../../../attest/nvidia/spdm.ts'
@@ -57,14 +57,14 @@ export function addVerifyGpu(verify: Command): void {
     .runs(verifyGpu)
 }
 
-/** Values of an option that may be repeated. */
+/** Collects the values of an option that may be repeated. */
 export function collected(path: string, before: readonly string[] = []): readonly string[] {
   return [...before, path]
 }
 
 async function verifyGpu(run: Run, path: string, options: GpuOptions): Promise<void> {
   const asOfMs = options.asOf ?? systemClock.nowMs()
-  // Two libraries that no other command needs.
+  // Loaded here, because no other command needs these two libraries.
   const { readSignedXml } = await import('./signed-xml.ts')
   const { policy, checks } = await readGpuPolicy(options)
   const judged = verifyGpus({
@@ -76,7 +76,7 @@ async function verifyGpu(run: Run, path: string, options: GpuOptions): Promise<v
     roots: await readGpuRoots(options.trustSimulatedRoot, 'trust-simulated-root'),
     policy,
     asOfMs,
-    // Saved evidence comes without a measured guest's statement.
+    // Saved evidence has no statement by a measured guest.
     devtools: null,
   })
   const shown = { ...verdict([...judged.checks, ...checks]), simulated: judged.simulated }
@@ -87,7 +87,7 @@ async function verifyGpu(run: Run, path: string, options: GpuOptions): Promise<v
   run.exitWith(exitCodeOfVerdict(shown))
 }
 
-/** Trusted only in a good verdict. */
+/** Returns the document of a GPU, to be trusted only in a good verdict. Null if the GPU could not be judged. */
 export function gpuDocument({ facts, hwmodel, board, uncompared }: JudgedGpu) {
   if (facts === null) return null
   return {

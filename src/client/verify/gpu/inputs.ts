@@ -1,4 +1,4 @@
-// Files of a GPU's evidence, and the relying party's policy. Effects: reads files. InputFaults.
+// Files with a GPU's evidence, and the relying party's policy. Effects: reads files. Throws InputFault.
 
 import { parsedJson } from '../../../attest/encoding/json.ts'
 import { BUNDLE_LIMITS } from '../../../attest/encoding/pem.ts'
@@ -28,7 +28,7 @@ export type GpuOptions = {
   verbose?: boolean
 }
 
-/** Files that one command takes with one option. */
+/** Limit on files for one option. */
 const filesMax = 64
 
 export async function readEvidenceFile(path: string): Promise<readonly GpuEvidence[]> {
@@ -36,10 +36,10 @@ export async function readEvidenceFile(path: string): Promise<readonly GpuEviden
   return await readingInput(`evidence ${path}`, () => readGpuEvidence(bytes))
 }
 
-/** Files that an option names, and the option, for messages. */
+/** Files of an option, and the option's name for messages. */
 type NamedFiles = { readonly paths: readonly string[] | undefined; readonly param: string }
 
-/** Manifests as they are, or in the JSON of NVIDIA's RIM service, which has them in base64. */
+/** Reads manifests, unchanged or in the JSON of NVIDIA's RIM service, which has them in base64. */
 export async function readRimFiles({ paths, param }: NamedFiles): Promise<readonly Uint8Array[]> {
   return await Promise.all(
     limited(param, paths).map(async path => {
@@ -66,14 +66,14 @@ function limited(param: string, paths: readonly string[] = []): readonly string[
   throw new InputFault(`--${param}: ${paths.length} files, at most ${filesMax}`, { param, remedy: 'name fewer files' })
 }
 
-/** NVIDIA's own, and the simulated ones of the file. */
+/** Returns NVIDIA's own roots, and the simulated ones in the file. */
 export async function readGpuRoots(path: string | undefined, param: string): Promise<readonly NvidiaRoots[]> {
   if (path === undefined) return [NVIDIA_ROOTS]
   const pem = readInput({ path, param, bytesMax: BUNDLE_LIMITS.bytesMax })
   return [NVIDIA_ROOTS, await readingInput(`--${param} ${path}`, () => readSimulatedRoots(pem))]
 }
 
-/** Each flag leaves out what the default policy asks for, and the verdict says so. */
+/** Flags that waive a requirement of the default policy, which the verdict reports. */
 const WAIVERS = {
   anyGpu: { flag: 'any-gpu', pin: gpuPinName, accepted: 'any genuine GPU, driver and VBIOS' },
   anyOcsp: { flag: 'any-ocsp', pin: gpuOcspPinName, accepted: 'certificates without an OCSP response' },
@@ -82,7 +82,7 @@ const WAIVERS = {
 
 const waiverNames = Object.keys(WAIVERS) as (keyof typeof WAIVERS)[]
 
-/** The policy, and checks of what the flags accept. A policy of one's own says all of it itself. */
+/** Returns the policy, and checks for what the flags accept. A policy file cannot be combined with flags. */
 export async function readGpuPolicy(
   options: GpuOptions,
 ): Promise<{ readonly policy: GpuPolicy; readonly checks: readonly Check[] }> {

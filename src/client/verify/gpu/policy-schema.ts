@@ -1,4 +1,4 @@
-// strongroom verify gpu-policy-schema.
+// strongroom verify gpu-policy-schema: prints the schema of GPU policies.
 
 import { gpuPolicySchema } from '../../../attest/nvidia/policy.ts'
 import type { Command } from '../../../terminal/command.ts'

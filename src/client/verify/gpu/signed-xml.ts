@@ -1,10 +1,10 @@
-// XML with an enveloped signature, as reference integrity manifests have it, by xml-crypto over @xmldom/xmldom. Pure;
+// XML with an enveloped signature, as in reference integrity manifests, with xml-crypto over @xmldom/xmldom. Pure;
 // throws Malformed. XML Signature 1.1; Canonical XML 1.1.
 //
-// Nothing is taken from the document itself but its certificates: after the check the canonical bytes whose digest is
-// signed are parsed again, and values come from there alone. Before the check the form is narrowed to the one that
-// NVIDIA writes: no DTD, comment, CDATA section or processing instruction, one signature at the end of the root, one
-// reference to the whole document, and three algorithms.
+// Only certificates are read from the document itself. After verification, the canonical bytes whose digest is signed
+// are parsed again, and all values come from them. Before verification, the form is restricted to NVIDIA's: no DTD,
+// comment, CDATA section or processing instruction, one signature at the end of the root, one reference to the whole
+// document, and three algorithms.
 
 import { sha384 } from '../../../attest/hash.ts'
 import { Malformed, wellFormed } from '../../../attest/malformed.ts'
@@ -23,7 +23,7 @@ import {
 
 const depthMax = 8
 const elementsMax = 1024
-/** Real ones have six. Readers copy them for each element below. */
+/** Limit on namespace declarations, which readers copy for each element below. Real manifests have six. */
 const declarationsMax = 32
 
 const DSIG = 'http://www.w3.org/2000/09/xmldsig#'
@@ -35,7 +35,7 @@ const ALGORITHMS = {
   signature: 'http://www.w3.org/2001/04/xmldsig-more#ecdsa-sha384',
 } as const
 
-/** Names and algorithms of a signature, in order; what is left out is text. */
+/** Names and algorithms of a signature, in order. Text is omitted. */
 const SIGNED_INFO = `CanonicalizationMethod ${ALGORITHMS.canonical}
 SignatureMethod ${ALGORITHMS.signature}
 Reference URI=""
@@ -68,7 +68,7 @@ export function readSignedXml(bytes: Uint8Array): SignedXml {
 
 type IsSigned = Parameters<SignedXml['verify']>[0]
 
-/** The canonical document without its signature, whose digest is signed. */
+/** Returns the canonical document without its signature, whose digest is signed. */
 function signedText(text: string, signature: DomElement, isSigned: IsSigned): string {
   const check = new XmlCrypto({ publicCert: 'unused', getCertFromKeyInfo: () => null })
   check.CanonicalizationAlgorithms = {
@@ -91,9 +91,9 @@ function signedText(text: string, signature: DomElement, isSigned: IsSigned): st
 }
 
 /**
- * Canonical XML 1.1 of a whole document, or of an element whose ancestors have no attributes in the namespace of XML,
- * is that of 1.0: they differ in what such attributes hand down (Canonical XML 1.1, section 2.4), and parse() refuses
- * them.
+ * For a whole document, or an element whose ancestors have no attributes in the namespace of XML, Canonical XML 1.1 is
+ * the same as 1.0: they differ in which of these attributes descendants inherit (Canonical XML 1.1, section 2.4), and
+ * parse() rejects such attributes.
  */
 class Canonical extends C14nCanonicalization {
   override getAlgorithmName() {
@@ -124,11 +124,14 @@ function decodeText(bytes: Uint8Array): string {
   }
 }
 
-/** The root of a document without DTD, comment, CDATA section and processing instruction, of limited depth and size. */
+/**
+ * Parses a document without DTD, comment, CDATA section and processing instruction, of limited depth and size. Returns
+ * its root.
+ */
 function parse(text: string): DomElement {
   const declaration = /^<\?xml version="1\.0"(?: encoding="(?:UTF|utf)-8")?(?: standalone="(?:yes|no)")?\?>\s*/
   const body = text.replace(declaration, '')
-  // "<" begins markup wherever it stands, so that no parser can see one of these behind it.
+  // "<" begins markup everywhere, so no parser can find one of these elsewhere.
   wellFormed(!/<[!?]/.test(body), 'XML: a DTD, comment, CDATA section or processing instruction')
   wellFormed(!hasControls(body), 'XML: a control character')
   const declarations = body.split('xmlns', declarationsMax + 2).length - 1
@@ -147,7 +150,7 @@ function parse(text: string): DomElement {
   return root
 }
 
-/** XML 1.0, section 2.2. The parser takes a zero byte for white space. */
+/** Finds control characters (XML 1.0, section 2.2). The parser treats a zero byte as white space. */
 function hasControls(text: string): boolean {
   for (let at = 0; at < text.length; at += 1) {
     const code = text.charCodeAt(at)
@@ -164,7 +167,7 @@ function parsedBy(parser: DOMParser, text: string): XmlDocument | undefined {
   }
 }
 
-/** The element and all below it, in order. Throws Malformed for one too deep. */
+/** Returns the element and all its descendants, in order. Throws Malformed if they are nested too deeply. */
 function elementsOf(root: DomElement): readonly DomElement[] {
   const found: DomElement[] = []
   let level: readonly DomElement[] = [root]
@@ -188,7 +191,7 @@ function attributesOf({ attributes }: DomElement): XmlAttribute[] {
   return Array.from({ length: attributes.length }, (_, at) => attributes.item(at)).filter(found => found !== null)
 }
 
-/** Elements of XML Signature below this one, each with its algorithm, indented by its depth. */
+/** Returns the elements of XML Signature below this one, each with its algorithm, indented by depth. */
 function formOf(parent: DomElement, indent = ''): string {
   const lines = childrenOf(parent).flatMap(child => {
     const attributes = attributesOf(child).filter(({ namespaceURI }) => namespaceURI !== XMLNS)
@@ -213,7 +216,7 @@ function certificatesOf(key: DomElement): readonly Uint8Array[] {
   })
 }
 
-/** Elements and attributes of the signed bytes. */
+/** Returns the elements and attributes of the signed bytes. */
 function contentsOf(signed: string): XmlElement {
   const read = (element: DomElement): XmlElement => ({
     namespace: element.namespaceURI ?? '',

@@ -1,4 +1,4 @@
-// The parts that signed-xml.ts uses of @xmldom/xmldom 0.8 and xml-crypto 6.3.
+// The features that signed-xml.ts uses of @xmldom/xmldom 0.8 and xml-crypto 6.3.
 
 export type XmlNode = {
   readonly nodeType: number
@@ -49,7 +49,7 @@ export class SignedXml {
   HashAlgorithms: Record<string, HashAlgorithm>
   SignatureAlgorithms: Record<string, SignatureAlgorithm>
   loadSignature(signature: DomElement): void
-  /** False where a digest differs; throws for a wrong signature, and for a form that it does not take. */
+  /** Returns false if a digest differs. Throws for a wrong signature or an unsupported form. */
   checkSignature(xml: string): boolean
   /** Canonical XML of each reference, after checkSignature has returned true. */
   getSignedReferences(): string[]

@@ -1,5 +1,4 @@
-// The maker of the caller's gateway key, by the word of a gateway that was verified just before.
-// Effects: the network, a file.
+// Finds who made the caller's gateway key, according to a gateway that was just verified. Effects: the network, a file.
 
 import { parsedJson } from '../../../attest/encoding/json.ts'
 import { parsed } from '../../../attest/malformed.ts'
@@ -19,14 +18,11 @@ const usageBytesMax = 64 * KIB
 
 type KeyQuestion = Pick<TlsGet, 'url' | 'ca' | 'timeoutMs'> & {
   readonly key: string
-  /**
-   * SHA-256 of the attested TLS key (SPKI). A connection that shows another key does not get the
-   * API key.
-   */
+  /** SHA-256 of the attested TLS key (SPKI). A connection with another key does not receive the API key. */
   readonly tlsSpkiDigest: Uint8Array
 }
 
-/** The key in the file. InputFault, which never repeats the text. */
+/** Reads the key in the file. Throws InputFault, which never repeats the text. */
 export function readGatewayKey(path: string): string {
   const key = readTextInput({ path, param: 'key-file', bytesMax: KIB }).trim()
   if (keyPattern.test(key)) return key
@@ -40,7 +36,7 @@ export function unaskedKeyMaker(): Check {
   return notChecked(checkName, 'the key was not sent, because the gateway did not verify', false)
 }
 
-/** Sends the key on a connection that shows the attested TLS key. Never rejects. */
+/** Sends the key over a connection with the attested TLS key. Never rejects. */
 export async function askKeyMaker({ key, tlsSpkiDigest, url, ca, timeoutMs }: KeyQuestion): Promise<Check> {
   const answer = await getOverTls({
     ...{ url: new URL('/v1/usage', url), ca, timeoutMs, bodyBytesMax: usageBytesMax },

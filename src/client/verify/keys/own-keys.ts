@@ -1,4 +1,4 @@
-// The caller's own SSH public keys, one of which an instance must let in. Effects: reads files below ~/.ssh, runs
+// The caller's own SSH public keys, one of which an instance must accept. Effects: reads files below ~/.ssh, runs
 // ssh-add. Fault invalid_request.
 
 import { existsSync, readdirSync } from 'node:fs'
@@ -11,24 +11,24 @@ import { KIB, readTextInput } from '../../../terminal/input-file.ts'
 import type { Io } from '../../../terminal/io.ts'
 import { readSshKey } from '../../../verifier/ssh-key.ts'
 
-/** Lines as OpenSSH writes them. */
+/** Keys in OpenSSH's format. */
 export type OwnKeys = {
   readonly lines: readonly string[]
-  /** Where each line is from: a path, `ssh-agent`, or the option. */
+  /** Origin of each line: a path, `ssh-agent`, or the option. */
   readonly sources: ReadonlyMap<string, string>
-  /** False if `--public-key` or client.toml names the one key. */
+  /** False if `--public-key` or client.toml names the only key. */
   readonly isSearched: boolean
 }
 
 const keyBytesMax = 16 * KIB
-/** Files in ~/.ssh, and keys of the agent, that are read at most. */
+/** Limit on files in ~/.ssh, and on keys of the agent, that are read. */
 const keysMax = 64
 const agentTimeoutMs = 10_000
 const linePattern = /^(?:ssh|ecdsa|sk)-[^\s/]+[ \t]+[A-Za-z0-9+/]+=*(?:[ \t]|$)/
 
 /**
- * Returns the key that `named` is or names: a line of OpenSSH, or its file. Without it returns the keys that ssh would
- * offer: of `~/.ssh/*.pub`, of the agent, and beside the identity files in `identities`.
+ * Returns the key `named`: a line of OpenSSH, or its file. Otherwise returns the keys that ssh would offer: those of
+ * `~/.ssh/*.pub`, of the agent, and beside the identity files in `identities`.
  */
 export async function readOwnKeys(
   env: Io['env'],
@@ -71,7 +71,7 @@ function publicKeyFiles(directory: string): string[] {
     .map(name => join(directory, name))
 }
 
-/** A file that is no public key counts for nothing. */
+/** Returns a file's keys; none if the file is not a public key. */
 function fileLines(path: string): string[] {
   try {
     return keyLines(readTextInput({ path, param: 'public-key', bytesMax: keyBytesMax }))
@@ -81,7 +81,7 @@ function fileLines(path: string): string[] {
   }
 }
 
-/** An agent that does not answer has no keys. */
+/** Returns the agent's keys; none if it does not respond. */
 async function agentLines(env: Io['env']): Promise<string[]> {
   const { SSH_AUTH_SOCK: socket } = env
   if (socket === undefined || socket === '') return []
@@ -103,7 +103,7 @@ function keyLines(text: string): string[] {
   return lines.filter(line => parsed(() => readSshKey(line)).ok).slice(0, keysMax)
 }
 
-/** Adds to the check of the library that compares the key: which key it is, or what to do. */
+/** Adds to the library's check of the key: which key matched, or what to do. */
 export function withOwnKeyAdvice(check: Check, { isSearched, lines, sources }: OwnKeys): Check {
   if (check.name === 'own-key' && check.outcome === 'pass') {
     const found = lines.find(line => readSshKey(line).fingerprint === check.reason)
@@ -119,7 +119,7 @@ export function withOwnKeyAdvice(check: Check, { isSearched, lines, sources }: O
 /** Options of ssh(1) that take a value. */
 const valued = 'BbcDEeFIiJLlmOopQRSWw'
 
-/** Returns the identity files that arguments of ssh(1) name by -i, up to the remote command. */
+/** Returns the identity files that arguments of ssh(1) name with -i, up to the remote command. */
 export function identitiesOf(args: readonly string[]): string[] {
   const identities: string[] = []
   for (let at = 0; at < args.length; at += 1) {

@@ -1,4 +1,4 @@
-// Files of a vTPM's evidence, in the forms that tpm2-tools and others write them. Effects: reads files. InputFaults.
+// Files of a vTPM's evidence, in the formats of tpm2-tools and others. Effects: reads files. Throws InputFault.
 
 import { Malformed } from '../../../attest/malformed.ts'
 import { hclSizeBytesMax } from '../../../attest/report/form.ts'
@@ -50,7 +50,7 @@ export async function readQuoteFiles(options: VtpmOptions): Promise<QuoteFiles> 
   return { ...read, signature, pcrs, log }
 }
 
-/** The whole file, and the runtime data that the report in it covers. */
+/** Returns the whole file, and the runtime data that its report covers. */
 export async function readHclReport(path: string) {
   return await readAs(
     'report',
@@ -63,14 +63,14 @@ export async function readHclReport(path: string) {
   )
 }
 
-/** As PEM or DER (SPKI), or as the TPM's public area. */
+/** Reads a key as PEM or DER (SPKI), or as the TPM's public area. */
 export async function readKey(param: string, path: string): Promise<TpmKey> {
   return await readAs(param, path, keyOf)
 }
 
 export type Area = { readonly bytes: Uint8Array; readonly area: TpmPublic }
 
-/** TPMT_PUBLIC, or TPM2B_PUBLIC around it; `bytes` is the former. */
+/** Reads TPMT_PUBLIC, or TPM2B_PUBLIC around it; `bytes` is the former. */
 export async function readArea(param: string, path: string): Promise<Area> {
   return await readAs(param, path, bytes => {
     if (isSpki(bytes)) {
@@ -85,7 +85,7 @@ function areaOf(bytes: Uint8Array): Area {
   return { bytes: whole, area: decodePublicArea(whole) }
 }
 
-/** Null without any of its options. */
+/** Reads the activation; null if none of its options are given. */
 export async function readActivation(options: KindOptions, ek: Area): Promise<Activation | null> {
   if (CREDENTIAL.every(name => options[name] === undefined)) return null
   const attestationKeyName = needed(options, 'credentialName')
@@ -102,7 +102,7 @@ export async function readActivation(options: KindOptions, ek: Area): Promise<Ac
   return { endorsementKey, attestationKeyName, secret, activated }
 }
 
-/** The public area; PEM of the endorsement key stands for its area, as the key alone says whose TPM it is. */
+/** Returns the public area. PEM of the endorsement key is accepted for its area: the key alone identifies the TPM. */
 function areaBytesOf(bytes: Uint8Array, ek: Area): Uint8Array {
   if (!isSpki(bytes)) return areaOf(bytes).bytes
   const key = encodeSpki(keyOf(bytes))
@@ -119,13 +119,13 @@ async function readAs<T>(
   return await readingInput(`--${param} ${path}`, () => decode(bytes))
 }
 
-/** Without the length that a TPM2B puts before a structure. */
+/** Removes the length with which a TPM2B begins. */
 function unsized(bytes: Uint8Array): Uint8Array {
   const length = ((bytes[0] ?? 0) << 8) | (bytes[1] ?? 0)
   return bytes.length > 2 && length === bytes.length - 2 ? bytes.slice(2) : bytes
 }
 
-/** Bytes of an RSA signature without TPMT_SIGNATURE around them. */
+/** Lengths of an RSA signature without TPMT_SIGNATURE around it. */
 const plainBytes: readonly number[] = [256, 384, 512]
 
 function signatureOf(bytes: Uint8Array): TpmSignature {
@@ -133,7 +133,7 @@ function signatureOf(bytes: Uint8Array): TpmSignature {
   return { scheme: 'RSASSA', hash: 'SHA-256', signature: bytes }
 }
 
-/** PEM begins with dashes, DER with a sequence. */
+/** Reports whether the bytes are SPKI: PEM begins with dashes, DER with a sequence. */
 function isSpki(bytes: Uint8Array): boolean {
   return bytes[0] === 0x2d || bytes[0] === 0x30
 }

@@ -1,5 +1,5 @@
-// One verdict on a vTPM: its SNP report, the link to the key that signed the quote, the quote, its PCRs. Effects: reads
-// files.
+// One verdict on a vTPM: its SNP report, the binding of the key that signed the quote, the quote, and its PCRs.
+// Effects: reads files.
 
 import { BUNDLE_LIMITS } from '../../../attest/encoding/pem.ts'
 import { parsed } from '../../../attest/malformed.ts'
@@ -25,13 +25,13 @@ import { logCheckName, type PcrQuestion, pcrChecks, pcrPin } from './pcr-checks.
 export type VtpmResult = Verdict & {
   readonly kind: VtpmVerdict['kind']
   readonly files: QuoteFiles
-  /** The key that the quote was verified with; null where none could be read. */
+  /** The key that verified the quote; null if no key was readable. */
   readonly attestationKey: TpmKey | null
-  /** Null for a vTPM that no report vouches for. */
+  /** Null for a vTPM without a report. */
   readonly evidence: EvidenceVerdict | null
-  /** JSON that an Azure report covers. */
+  /** JSON that an Azure report covers; null for other kinds. */
   readonly runtimeData: Uint8Array | null
-  /** The event log replays to the PCRs that it had to explain. */
+  /** Whether the event log replays to the PCRs that it must explain. */
   readonly isExplained: boolean
   readonly logged: PcrQuestion['logged']
 }
@@ -46,7 +46,7 @@ export async function judgeVtpm(options: VtpmOptions, asOf: number): Promise<Vtp
   const expected = options.pcr ?? []
   const isQuoted = QUOTE_CHECKS.every(name => link.checks.some(made => made.name === name && made.outcome === 'pass'))
   const whole = verdict([
-    // The caller names no report data: vtpm-report-data compares them with what they have to cover.
+    // The caller gives no report data: vtpm-report-data compares them with what they must cover.
     ...withFlags(evidence?.checks ?? []).filter(({ name }) => name !== 'report-data-expected'),
     ...link.checks,
     ...checks,
@@ -112,7 +112,7 @@ function givenKeyCheck(given: TpmKey, named: TpmKey | null): Check {
   return check('vtpm-given-key', isSame, 'the report names another attestation key than --ak', 'the key of --ak')
 }
 
-/** The verdict on these bytes, and the measurement that they must have. */
+/** Returns the verdict on these bytes, and the measurement that they must have. */
 async function reportOf(report: Uint8Array, options: VtpmOptions, asOf: number) {
   const certificates = (param: 'chain' | 'crl') =>
     readOptionalInput({ path: options[param], param, bytesMax: BUNDLE_LIMITS.bytesMax })
@@ -133,12 +133,14 @@ async function reportOf(report: Uint8Array, options: VtpmOptions, asOf: number) 
   return { evidence, measurement: measurementOf(policy, evidence.report) }
 }
 
-/** Above VMPL 0 the guest itself asks for reports, so a policy that takes others too is one for 0 alone here. */
+/** Restricts a policy that accepts VMPL 0 to VMPL 0, because above it the guest itself requests reports. */
 function atVmpl0(policy: Policy): Policy {
   return policy.vmpls === 'any' || policy.vmpls.includes(0) ? { ...policy, vmpls: [0] } : policy
 }
 
-/** The policy's measurement that the report has; its first, which then differs, where the report has none of them. */
+/**
+ * Returns the policy's measurement that the report has. If it has none of them, returns the first, which then differs.
+ */
 function measurementOf({ measurements }: Policy, report: SnpReport | null): Uint8Array | 'any' {
   if (measurements === 'any') return 'any'
   const found = measurements.find(named => report !== null && equalConstantTime(named, report.measurement))

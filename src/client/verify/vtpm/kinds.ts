@@ -1,4 +1,4 @@
-// The kinds of vTPM that can be verified, and the options that each needs and takes. Pure.
+// The kinds of vTPM that can be verified, and the options that each requires and accepts. Pure.
 
 import { InputFault } from '../../../terminal/exit.ts'
 import { required } from '../../../terminal/options.ts'
@@ -24,7 +24,7 @@ type CommonOptions = {
   verbose?: boolean
 }
 
-/** Options that say something about some kinds only. */
+/** Options that apply to some kinds only. */
 export type KindOptions = Omit<PinOptions, 'anyAllowlist' | 'anyOperatorKey' | 'anyGateway' | 'anyVmpl'> &
   PolicyFlags & {
     report?: string
@@ -68,7 +68,7 @@ const EVIDENCE = [
   'waiveFloor',
 ] as const satisfies (keyof KindOptions)[]
 
-/** An activated credential, which shows that the TPM holds both keys: all of it, or none. */
+/** Options of an activated credential, which proves that the TPM holds both keys. Give all of them, or none. */
 export const CREDENTIAL = [
   'credentialEk',
   'credentialName',
@@ -82,7 +82,7 @@ const OF_KIND: { readonly [Name in Kind]: readonly (keyof KindOptions)[] } = {
   host: ['ak'],
 }
 
-/** Throws InputFault for an option without effect on this kind: unread, it would look like one that was checked. */
+/** Throws InputFault for an option without effect on this kind, which would otherwise look as if it was checked. */
 export function refuseOthers(options: VtpmOptions): void {
   const { kind } = options
   const all = new Set(Object.values(OF_KIND).flat())
@@ -96,7 +96,7 @@ export function refuseOthers(options: VtpmOptions): void {
   if (options.eventLogPcrs !== undefined) required('event-log', options.eventLog)
 }
 
-/** The option's value. Throws InputFault without one. */
+/** Returns the option's value. Throws InputFault if it is missing. */
 export function needed<Name extends keyof KindOptions>(
   options: KindOptions,
   name: Name,

@@ -1,4 +1,4 @@
-// Expectations of a relying party about a vTPM's PCRs: values of its own, and a log that explains them. Pure.
+// A relying party's expectations of a vTPM's PCRs: their values, and a log that explains them. Pure.
 
 import { InvalidArgumentError } from 'commander'
 import { BANKS, bankNames, type StrongHash } from '../../../attest/tpm/algorithm.ts'
@@ -22,7 +22,7 @@ export type ExpectedPcr = { readonly bank: StrongHash; readonly pcr: number; rea
 const pcrMax = 23
 const strongBanks: readonly StrongHash[] = bankNames.filter(bank => bank !== 'SHA-1')
 
-/** `INDEX=HEX`, one after the other; the length of the value says its bank. */
+/** Parses `INDEX=HEX`. May be repeated. The length of the value determines its bank. */
 export function pcrOption(text: string, before: readonly ExpectedPcr[] = []): readonly ExpectedPcr[] {
   const [, index = '', hex = ''] = /^([0-9]{1,2})=(?:0[xX])?([0-9a-fA-F]+)$/.exec(text) ?? []
   const value = fromHex(hex)
@@ -39,7 +39,7 @@ export function pcrOption(text: string, before: readonly ExpectedPcr[] = []): re
   return [...before, { bank, pcr, value }]
 }
 
-/** Numbers and ranges with commas in between, like 0-7,9. */
+/** Parses numbers and ranges separated by commas, such as 0-7,9. */
 export function pcrListOption(text: string): readonly number[] {
   const pcrs = text.split(',').flatMap(part => {
     const [, first, last = first] = /^([0-9]{1,2})(?:-([0-9]{1,2}))?$/.exec(part.trim()) ?? []
@@ -52,7 +52,7 @@ export function pcrListOption(text: string): readonly number[] {
   return [...new Set(pcrs)].toSorted((a, b) => a - b)
 }
 
-/** A genuine vTPM quotes whatever was measured: without an expected value its quote says nothing about the guest. */
+/** Requires expected values: a genuine vTPM quotes whatever was measured, which proves nothing about the guest. */
 export function pcrPin(expected: readonly ExpectedPcr[], isWaived: boolean): Check {
   if (expected.length > 0) return pass(pcrPinName, `${numbers(expected)}, named with --pcr`)
   return isWaived
@@ -60,21 +60,21 @@ export function pcrPin(expected: readonly ExpectedPcr[], isWaived: boolean): Che
     : fail(pcrPinName, 'no PCR value is expected: name yours with --pcr, or accept any with --any-pcrs')
 }
 
-/** TCG2 event log. */
+/** A TCG2 event log. */
 export type EventLogFile = { readonly bytes: Uint8Array; readonly decoded: EventLog }
 
 export type PcrQuestion = {
   readonly expected: readonly ExpectedPcr[]
   readonly pcrs: PcrValues
-  /** Null if none is given. */
+  /** Null if no log is given. */
   readonly log: EventLogFile | null
-  /** The PCRs that the log has to explain. */
+  /** The PCRs that the log must explain. */
   readonly logged: readonly number[] | 'all'
-  /** Whether the TPM's signature covers the values: else there is nothing to compare with. */
+  /** Whether the TPM's signature covers the values; otherwise nothing can be compared. */
   readonly isQuoted: boolean
 }
 
-/** `tpm-expected-pcrs` where values are expected, `tpm-event-log` where a log is given. */
+/** Returns `tpm-expected-pcrs` if values are expected, and `tpm-event-log` if a log is given. */
 export function pcrChecks({ expected, pcrs, log, logged, isQuoted }: PcrQuestion): Check[] {
   const asked = [
     ...(expected.length === 0 ? [] : [{ name: 'tpm-expected-pcrs', make: () => expectedCheck(expected, pcrs) }]),
@@ -102,7 +102,7 @@ function expectedCheck(expected: readonly ExpectedPcr[], pcrs: PcrValues): Check
   return check(name, words.length === 0, words.join('; '), success)
 }
 
-/** Every bank that is quoted; the reason names each PCR to which the log does not replay. */
+/** Checks every quoted bank. The reason names each PCR whose value does not result from the log. */
 function logCheck(log: EventLogFile, pcrs: PcrValues, answersFor: readonly number[] | 'all'): Check {
   const banks = strongBanks.filter(bank => (pcrs[bank]?.size ?? 0) > 0)
   if (banks.length === 0) return fail(logCheckName, 'no PCR is quoted')
@@ -121,12 +121,12 @@ function logCheck(log: EventLogFile, pcrs: PcrValues, answersFor: readonly numbe
 
 type Replayed = { readonly bank: StrongHash } & Pick<EventLogInput, 'pcrs' | 'answersFor'>
 
-/** The library stops at the first. Null if it has other reasons. */
+/** Names all differing PCRs, because the library stops at the first. Null for other reasons. */
 function faultsOf(log: EventLog, { bank, pcrs, answersFor }: Replayed): string | null {
   const quoted = pcrs[bank]
   if (quoted === undefined || !log.banks.includes(bank)) return null
   const { hash, sizeBytes } = BANKS[bank]
-  // Extends every PCR, the quoted value and the log's alike, so that first values need not be known here.
+  // Extends every PCR, the quoted value and the log's, so that initial values need not be known here.
   const last = new Uint8Array(sizeBytes)
   const digests = new Map([[bank, last]])
   const ends = Array.from({ length: pcrMax + 1 }, (_, pcr) => ({ pcr, type: 0, digests, data: last }))
@@ -148,8 +148,8 @@ function advice(answersFor: readonly number[] | 'all'): string {
 }
 
 /**
- * Events of a log that replays to the quoted values, without PCRs that it was not to explain. A type is what the log
- * says: no PCR is extended with it.
+ * Returns the events of a log that replays to the quoted values, without PCRs that it need not explain. Event types are
+ * the log's own claim, because no PCR measures them.
  */
 export function eventDocuments(log: EventLog, { pcrs, logged }: Pick<PcrQuestion, 'pcrs' | 'logged'>) {
   const bank = strongBanks.find(bank => (pcrs[bank]?.size ?? 0) > 0)
@@ -161,12 +161,12 @@ export function eventDocuments(log: EventLog, { pcrs, logged }: Pick<PcrQuestion
       pcr: event.pcr,
       type: hexNumber(BigInt(event.type)),
       digest: toHex(event.digests.get(bank) ?? new Uint8Array(0)),
-      // The firmware may log anything beside a digest of something else.
+      // The firmware may log any data beside an unrelated digest.
       data: isDataMeasured(event, bank) ? toHex(event.data) : null,
     }))
 }
 
-/** `PCR 4, 7`, and the bank where it is not SHA-256. */
+/** Formats `PCR 4, 7`, with the bank unless it is SHA-256. */
 function numbers(pcrs: readonly Pick<ExpectedPcr, 'bank' | 'pcr'>[]): string {
   return strongBanks
     .flatMap(bank => {

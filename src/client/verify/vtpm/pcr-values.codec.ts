@@ -1,6 +1,6 @@
-// PCR values as files hold them: JSON, and what tpm2_quote and tpm2_pcrread of tpm2-tools write. Pure.
+// PCR values in files: JSON, and the formats of tpm2_quote and tpm2_pcrread of tpm2-tools. Pure.
 //
-// Nothing here is believed: the values count once they hash to the digest that the TPM has signed (tpm-quote-pcrs).
+// The values are untrusted until they hash to the digest that the TPM has signed (tpm-quote-pcrs).
 
 import { parsedJson } from '../../../attest/encoding/json.ts'
 import { type Reader, reader } from '../../../attest/encoding/reader.ts'
@@ -12,13 +12,13 @@ import type { Quote } from '../../../attest/tpm/structures.ts'
 import { fromHex, fromUtf8, toHex } from '../../../base/bytes.ts'
 import { resultOr } from '../../../base/result-or.ts'
 
-/** TPMS_ATTEST selects from 32 PCRs at most. */
+/** TPMS_ATTEST selects from at most 32 PCRs. */
 const pcrCount = 32
 
 /**
- * Forms, told apart by their bytes: JSON like {"sha256": {"0": "HEX"}}; the text of tpm2_pcrread; the structures of
- * `tpm2_quote -o` (TPML_PCR_SELECTION and TPML_DIGESTs, little-endian); or the bare values in the order of the quote,
- * as `-F values` writes them. Throws Malformed.
+ * Reads values, recognizing the form by its bytes: JSON like {"sha256": {"0": "HEX"}}; the text of tpm2_pcrread; the
+ * structures of `tpm2_quote -o` (TPML_PCR_SELECTION and TPML_DIGESTs, little-endian); or the bare values in the order
+ * of the quote, as written by `-F values`. Throws Malformed.
  */
 export function readPcrValues(bytes: Uint8Array, { selections }: Pick<Quote, 'selections'>): PcrValues {
   const text = resultOr(() => fromUtf8(bytes), '\0')
@@ -33,7 +33,7 @@ export function readPcrValues(bytes: Uint8Array, { selections }: Pick<Quote, 'se
   return valuesOf(selections.flatMap(({ bank, pcrs }) => pcrs.map(pcr => [bank, pcr, takeValue(read, bank)])))
 }
 
-/** The JSON form. */
+/** Returns the JSON form. */
 export function pcrDocument(pcrs: PcrValues): Record<string, Record<string, string>> {
   return Object.fromEntries(
     bankNames.flatMap(bank => {
@@ -43,7 +43,7 @@ export function pcrDocument(pcrs: PcrValues): Record<string, Record<string, stri
   )
 }
 
-/** `sha256`, as tpm2-tools and the JSON form call the bank. */
+/** Returns the bank's name in tpm2-tools and the JSON form, such as `sha256`. */
 function toolName(bank: HashName): string {
   return bank.replace('-', '').toLowerCase()
 }
@@ -114,7 +114,7 @@ const LAYOUT = {
   listBytes: 4 + 8 * 66,
 } as const
 
-/** By its length and both of its counts, which bare values match with a chance of less than one in 2^60. */
+/** Recognizes the form by its length and both of its counts, which bare values match with a chance below 2^-60. */
 function isSerialized(bytes: Uint8Array): boolean {
   const { selections, selectionBytes, listBytes } = LAYOUT
   const lists = (bytes.length - selectionBytes - 4) / listBytes
@@ -148,7 +148,7 @@ function ofSerialized(read: Reader): PcrValues {
   )
 }
 
-/** TPML_DIGEST: the count, then room for eight digests. */
+/** Reads TPML_DIGEST: the count, then space for eight digests. */
 function readDigests(read: Reader): Uint8Array[] {
   const count = read.u32()
   wellFormed(count <= LAYOUT.digests, `${what}: a list of ${count} values`)

@@ -1,4 +1,4 @@
-// strongroom verify vtpm: a vTPM's saved quote with the SNP report that binds its key. Effects: reads files.
+// strongroom verify vtpm: verifies a vTPM's saved quote with the SNP report that binds its key. Effects: reads files.
 
 import { Option } from 'commander'
 import { parsedJson } from '../../../attest/encoding/json.ts'
@@ -125,7 +125,7 @@ async function verifyVtpm(run: Run, options: VtpmOptions): Promise<void> {
   run.exitWith(exitCodeOfVerdict(shown))
 }
 
-/** The contents of the files, trusted only in a good verdict. */
+/** Returns the contents of the files, to be trusted only in a good verdict. */
 function quoteDocument({ files, attestationKey, runtimeData, isExplained, logged }: VtpmResult) {
   const { quote, signature, pcrs, log } = files
   return {

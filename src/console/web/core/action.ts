@@ -1,10 +1,10 @@
-// One thing that a person has asked for: it runs once at a time, and its failure is shown where it was asked for.
+// An action of a person: it runs once at a time, and its failure is shown next to it.
 
 import { useSignal } from '@preact/signals'
 import { problemFrom, type RequestProblem } from './request.ts'
 
 export type Action<Given extends readonly unknown[]> = {
-  /** Resolves to whether it succeeded. No effect while one is under way. */
+  /** Runs the action, and resolves to whether it succeeded. No effect while it is running. */
   readonly run: (...given: Given) => Promise<boolean>
   readonly isBusy: boolean
   readonly problem: RequestProblem | null

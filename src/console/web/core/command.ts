@@ -1,9 +1,9 @@
-// The command line that does what a button does, ready to copy. Pure.
+// The command line equivalent to a button, ready to copy. Pure.
 
-/** By name. Null and false leave an option out; a list repeats it. */
+/** Values by option name. Null and false omit an option; a list repeats it. */
 export type CommandOptions = Readonly<Record<string, string | number | boolean | null | readonly string[]>>
 
-/** A command of `strongroom` with its words quoted for a POSIX shell. */
+/** Returns a command of `strongroom` with its words quoted for a POSIX shell. */
 export function commandOf(words: readonly string[], options: CommandOptions = {}): string {
   const flags = Object.entries(options).flatMap(([name, value]) => {
     if (value === null || value === false) return []
@@ -13,7 +13,7 @@ export function commandOf(words: readonly string[], options: CommandOptions = {}
   return ['strongroom', ...words.map(quoted), ...flags].join(' ')
 }
 
-/** For a POSIX shell. */
+/** Quotes a word for a POSIX shell. */
 export function quoted(word: string): string {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", String.raw`'\''`)}'`
 }

@@ -1,26 +1,29 @@
-// Follows a text that grows, and begins again after it broke off. Effects: through functions; a timer.
+// Follows growing text, and reconnects after it breaks off. Effects: through functions; a timer.
 
 import { GrowingText } from './foreign.ts'
 import { retryDelayMs } from './live-message.ts'
 import { isAbort, problemFrom, RequestProblem } from './request.ts'
 
 const shownCharsMax = 262_144
-/** The page draws at most so often. */
+/** Minimum interval between two redraws. */
 const drawMs = 200
 
-/** Pieces of the text from its begin on, which end when it is complete. `isAgain`: no person asked for this one. */
+/**
+ * Yields the text in pieces from its start, and ends when it is complete. `isAgain`: a reconnection that no person
+ * requested.
+ */
 export type OpenText = (signal: AbortSignal, isAgain: boolean) => AsyncIterable<string>
 
 export type FollowHooks = {
   readonly draw: (grown: GrowingText) => void
-  /** It does not grow for now, or, where the request was refused, for good. */
+  /** Called when the text stops growing: temporarily, or permanently if the request was rejected. */
   readonly broke: (problem: RequestProblem) => void
   readonly pause: (ms: number, signal: AbortSignal) => Promise<void>
-  /** From 0 to 1. */
+  /** Returns a number from 0 to 1. */
   readonly random: () => number
 }
 
-/** Until the text is complete, the request is refused, or `signal`. Never rejects. */
+/** Follows until the text is complete, the request is rejected, or `signal` is aborted. Never rejects. */
 export async function follow(open: OpenText, signal: AbortSignal, hooks: FollowHooks): Promise<void> {
   const { draw, broke, pause, random } = hooks
   let isAgain = false
@@ -51,7 +54,7 @@ export async function follow(open: OpenText, signal: AbortSignal, hooks: FollowH
   }
 }
 
-/** The browser's own words say nothing of a connection that has ended. */
+/** Describes a lost connection, for which the browser's own message is meaningless. */
 function brokenOff(error: unknown): RequestProblem {
   if (!(error instanceof TypeError)) return problemFrom(error)
   return new RequestProblem({ code: 'unreachable', message: 'the connection broke off; it is made again', status: 0 })

@@ -1,5 +1,4 @@
-// A text that grows while it is shown: a console, the log of a build. Effects: a request for as long as it is
-// visible, timers.
+// Text that grows while it is shown: a console, the log of a build. Effects: a request while it is visible, timers.
 
 import { useSignal } from '@preact/signals'
 import { useEffect, useRef } from 'preact/hooks'
@@ -9,14 +8,14 @@ import { isShown } from './shown.ts'
 
 export type FollowedLog = {
   readonly text: string
-  /** Whether older text was left out. */
+  /** Whether older text was dropped. */
   readonly isCut: boolean
-  /** Why it does not grow; null if it does, or it is complete. */
+  /** Why the text stopped growing; null if it is growing or complete. */
   readonly problem: RequestProblem | null
   readonly retry: () => void
 }
 
-/** `key`: another one is another text. */
+/** Follows a text. Another `key` means another text. */
 export function useFollowed(key: string, open: OpenText): FollowedLog {
   const text = useSignal('')
   const isCut = useSignal(false)

@@ -1,21 +1,21 @@
-// Text that guests, builds or tenants wrote, made ready to show. Pure. The page puts it into text nodes alone.
+// Prepares text from guests, builds or tenants for display. Pure. The page puts it only into text nodes.
 
 import { harmless } from '../../../base/harmless.ts'
 
 const shownCharsMax = 4_096
 
-/** Control and bidi characters as symbols, and bounded in length. */
+/** Replaces control and bidi characters by symbols, and limits the length. */
 export function shownText(text: string, charsMax = shownCharsMax): string {
   const cut = text.length > charsMax ? `${text.slice(0, charsMax)}…` : text
   return harmless(cut)
 }
 
-/** The same on one line. */
+/** Does the same as `shownText`, on one line. */
 export function shownLine(text: string, charsMax = shownCharsMax): string {
   return shownText(text, charsMax).replace(/[\r\n\t]+/g, ' ')
 }
 
-/** The newest text of something that grows, cut at a line. */
+/** Keeps the end of growing text, cut at a line. */
 export class GrowingText {
   readonly #charsMax: number
   #text = ''
@@ -37,7 +37,7 @@ export class GrowingText {
     return this.#text
   }
 
-  /** Whether older text was left out. */
+  /** Whether older text was dropped. */
   get isCut(): boolean {
     return this.#isCut
   }

@@ -1,8 +1,8 @@
-// Numbers, sizes, times and money as the page writes them. Pure.
+// Formats numbers, sizes, times and money for the page. Pure.
 
 const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'] as const
 
-/** As the command line writes sizes: `5.0 GiB`. */
+/** Formats a size like the command line: `5.0 GiB`. */
 export function bytesText(bytes: number): string {
   const unit = Math.min(units.length - 1, bytes < 1 ? 0 : Math.floor(Math.log2(bytes) / 10))
   const value = bytes / 1024 ** unit
@@ -11,17 +11,17 @@ export function bytesText(bytes: number): string {
 
 const bytesPerGib = 1_073_741_824
 
-/** In the form in which a person would type it. */
+/** Formats a size in GiB as a person would type it. */
 export function gibOf(bytes: number): string {
   return String(bytes / bytesPerGib)
 }
 
-/** Bytes of a number of GiB as typed; NaN: it is none. */
+/** Converts a typed number of GiB to bytes; NaN if it is not a number. */
 export function bytesOfGib(gib: string): number {
   return Math.round(Number(gib) * bytesPerGib)
 }
 
-/** The same for an option of the command line, which reads whole numbers alone. */
+/** Formats a typed number of GiB for an option of the command line, which accepts only whole numbers. */
 export function gibOption(gib: string): string {
   return /^[0-9]+$/.test(gib) ? `${gib}GiB` : String(bytesOfGib(gib))
 }
@@ -30,7 +30,7 @@ export function countText(count: number): string {
   return count.toLocaleString('en-US')
 }
 
-/** Dollars out of exact text: two places, or more where there would be only zeros. */
+/** Formats dollars from exact text: two places, or more if these would be zeros. */
 export function usdText(usd: string): string {
   const value = Number(usd)
   if (value === 0) return '$0'
@@ -38,7 +38,7 @@ export function usdText(usd: string): string {
   return `$${value.toLocaleString('en-US', { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`
 }
 
-/** Counts by name, those above zero: `3 ready, 1 failed`. */
+/** Formats counts above zero by name: `3 ready, 1 failed`. */
 export function countsText(counts: Readonly<Record<string, number>> | null): string {
   if (counts === null) return 'unknown'
   const parts = Object.entries(counts).filter(([, count]) => count > 0)
@@ -52,7 +52,7 @@ const steps = [
   { seconds: Number.POSITIVE_INFINITY, name: 'day', by: 86_400 },
 ] as const
 
-/** How far from now: `3 minutes ago`, `in 20 days`. */
+/** Formats the distance from now: `3 minutes ago`, `in 20 days`. */
 export function distanceText(atMs: number, nowMs: number): string {
   const seconds = Math.round(Math.abs(nowMs - atMs) / 1000)
   if (seconds < 5) return 'now'
@@ -66,14 +66,14 @@ export function durationText(seconds: number): string {
   return `${count} ${step.name}${count === 1 ? '' : 's'}`
 }
 
-/** `2026-11-26 14:53:00 UTC`. */
+/** Formats an instant: `2026-11-26 14:53:00 UTC`. */
 export function instantText(iso: string): string {
   const at = Date.parse(iso)
   if (Number.isNaN(at)) return iso
   return `${new Date(at).toISOString().slice(0, 19).replace('T', ' ')} UTC`
 }
 
-/** The middle of a long id or digest left out. */
+/** Shortens a long id or digest by omitting its middle. */
 export function shortText(text: string, chars = 12): string {
   return text.length <= chars * 2 + 1 ? text : `${text.slice(0, chars)}…${text.slice(-4)}`
 }

@@ -1,13 +1,13 @@
-// The one stream by which the console says what has changed. Effects: a connection, timers.
+// The stream with which the console reports changes. Effects: a connection, timers.
 //
-// The stream contains only topics; parts of the page that show one of them fetch again. The first stream begins with
-// changes after the session was read, before the page's first request; each later one begins with all topics, so that
-// nothing of a gap is missed.
+// The stream contains only topics; components that show one of them fetch it again. The first stream begins with
+// changes since the session was read, before the page's first request. Each later one begins with all topics, so that
+// nothing in a gap is missed.
 
 import { signal } from '@preact/signals'
 import { type LiveTopic, retryDelayMs, topicsIn } from './live-message.ts'
 
-/** `stale`: since then the page may show what is no longer so. */
+/** `stale`: the page may show outdated content since `sinceMs`. */
 export type LiveState =
   | { readonly kind: 'off' }
   | { readonly kind: 'connecting' }
@@ -28,8 +28,8 @@ export function onChange(topics: readonly LiveTopic[], changed: () => void): () 
 }
 
 /**
- * Connects, and again after each loss, until the returned function is called. `since`: a cursor from before the page
- * asked for its documents; null if there is none. `lost`: a loss says nothing of why.
+ * Connects, and reconnects after each loss, until the returned function is called. `since`: a cursor from before the
+ * page requested its documents; null if there is none. `lost`: called after a loss, whose reason is unknown.
  */
 export function followLive(path: string, since: string | null, lost: () => void): () => void {
   let source: EventSource | null = null
@@ -48,7 +48,7 @@ export function followLive(path: string, since: string | null, lost: () => void)
     })
     source.addEventListener('changed', event => tell(topicsIn(String(event.data))))
     source.addEventListener('error', () => {
-      // The browser's own attempts have no back-off, and stop at a refusal.
+      // The browser's own reconnection has no back-off, and stops when it is rejected.
       source?.close()
       failures += 1
       if (liveState.value.kind !== 'stale') liveState.value = { kind: 'stale', sinceMs: Date.now() }

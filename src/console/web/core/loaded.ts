@@ -1,5 +1,5 @@
-// A document that a part of the page shows: fetched when it appears, and again when the appliance reports a change.
-// Effects: requests.
+// A document that a component shows: fetched when it appears, and again when the appliance reports a change. Effects:
+// requests.
 
 import { useSignal } from '@preact/signals'
 import { useCallback, useEffect, useRef } from 'preact/hooks'
@@ -8,9 +8,9 @@ import type { LiveTopic } from './live-message.ts'
 import { isAbort, type LoadRequest, problemFrom, type RequestProblem } from './request.ts'
 
 export type Loaded<T> = {
-  /** The newest that came; null before the first. */
+  /** The latest document; null before the first. */
   readonly data: T | null
-  /** Why the newest attempt failed; null if it did not. */
+  /** Why the latest attempt failed; null if it did not. */
   readonly problem: RequestProblem | null
   readonly isLoading: boolean
   readonly reload: () => void
@@ -18,17 +18,17 @@ export type Loaded<T> = {
 
 export type LoadOptions = {
   readonly topics?: readonly LiveTopic[]
-  /** Also fetched again after this time, for content without a topic. */
+  /** Interval of further fetches, for content without a topic. */
   readonly everyMs?: number
 }
 
 type State<T> = Omit<Loaded<T>, 'reload'> & { readonly key: string | null }
 
-/** Documents of pages that were open lately, so that going back shows them at once. */
+/** Documents of recently open pages, so that going back shows them at once. */
 const remembered = new Map<string, unknown>()
 const rememberedMax = 40
 
-/** `load` fetches what `key` names; a null key loads nothing. */
+/** Loads a document. `load` fetches the document named by `key`; a null key loads nothing. */
 export function useLoaded<T>(
   key: string | null,
   load: (options: LoadRequest) => Promise<T>,
@@ -104,7 +104,7 @@ function remember(key: string, data: unknown): void {
   if (oldest !== undefined) remembered.delete(oldest)
 }
 
-/** After a log-out, or another key. */
+/** Forgets all documents, after a log-out or a change of key. */
 export function forgetDocuments(): void {
   remembered.clear()
 }

@@ -1,4 +1,4 @@
-// The text format of Prometheus as far as /metrics writes it: samples by name, sums and quantiles of histograms. Pure.
+// Reads the Prometheus text format of /metrics: samples by name, sums and quantiles of histograms. Pure.
 
 export type Sample = { readonly labels: Readonly<Record<string, string>>; readonly value: number }
 export type Metrics = ReadonlyMap<string, readonly Sample[]>
@@ -29,14 +29,14 @@ function unescaped(text: string): string {
   return text.replace(/\\(.)/g, (_, char: string) => (char === 'n' ? '\n' : char))
 }
 
-/** Sum of the samples whose labels fit; 0 where there is none. */
+/** Returns the sum of samples with these labels; 0 if there are none. */
 export function sumOf(metrics: Metrics, name: string, wanted: Readonly<Record<string, string>> = {}): number {
   const samples = metrics.get(name) ?? []
   const fits = ({ labels }: Sample) => Object.entries(wanted).every(([key, value]) => labels[key] === value)
   return samples.filter(fits).reduce((sum, { value }) => sum + value, 0)
 }
 
-/** Sums by the value of one label, the largest first. */
+/** Returns sums by the value of one label, largest first. */
 export function sumsBy(metrics: Metrics, name: string, key: string): (readonly [value: string, sum: number])[] {
   const sums = new Map<string, number>()
   for (const { labels, value } of metrics.get(name) ?? []) {
@@ -46,7 +46,7 @@ export function sumsBy(metrics: Metrics, name: string, key: string): (readonly [
   return [...sums].sort((a, b) => b[1] - a[1])
 }
 
-/** The value below which the share `q` of a histogram's observations lies; null if there is none. */
+/** Returns the `q`-quantile of a histogram's observations; null if there are none. */
 export function quantileOf(metrics: Metrics, name: string, q: number, before: Metrics | null = null): number | null {
   const buckets = bucketsOf(metrics, name)
   const earlier = before === null ? new Map<number, number>() : bucketsOf(before, name)
@@ -68,7 +68,7 @@ export function quantileOf(metrics: Metrics, name: string, q: number, before: Me
   return below.limit
 }
 
-/** Cumulative counts by upper limit, all labels together. */
+/** Returns cumulative counts by upper limit, over all labels. */
 function bucketsOf(metrics: Metrics, name: string): Map<number, number> {
   const found = new Map<number, number>()
   for (const { labels, value } of metrics.get(`${name}_bucket`) ?? []) {

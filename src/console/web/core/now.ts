@@ -1,4 +1,4 @@
-// The present, for times that are shown as distances. Effects: a timer.
+// The current time, for relative times. Effects: a timer.
 
 import { signal } from '@preact/signals'
 

@@ -1,10 +1,9 @@
-// Passkeys by the browser's own WebAuthn: made from a session, and used to log in. Effects: the authenticator,
-// requests.
+// Passkeys with the browser's WebAuthn: created in a session, and used to log in. Effects: the authenticator, requests.
 
 import type { SessionDocument } from '../../../contract/admin/console.ts'
 import { problemFrom, RequestProblem, requestJson } from './request.ts'
 
-/** Whether this browser can make and use passkeys as the console sends them. */
+/** Reports whether this browser supports passkeys in the console's format. */
 export function hasPasskeys(): boolean {
   return typeof PublicKeyCredential === 'function' && 'parseRequestOptionsFromJSON' in PublicKeyCredential
 }

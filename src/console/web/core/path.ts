@@ -8,7 +8,7 @@ export function readAddress(href: string): Address {
   return { path, query: new Map(searchParams) }
 }
 
-/** The decoded parts of a path that a pattern like `/instances/:org/:name` names; null if it does not fit. */
+/** Returns the decoded parts of a path that match a pattern like `/instances/:org/:name`; null if it does not match. */
 export function matchPath(pattern: string, path: string): readonly string[] | null {
   const wanted = pattern.split('/')
   const given = path.split('/')
@@ -27,7 +27,7 @@ export function matchPath(pattern: string, path: string): readonly string[] | nu
   return found
 }
 
-/** A path whose parts may hold anything. */
+/** Builds a path, encoding its parts. */
 export function pathTo(strings: TemplateStringsArray, ...parts: readonly string[]): string {
   return String.raw({ raw: strings }, ...parts.map(encodeURIComponent))
 }

@@ -1,15 +1,15 @@
-// Requests of the page to its own origin. Effects: the network. A refusal is a RequestProblem in the server's words.
+// Requests of the page to its own origin. Effects: the network. Failures are RequestProblems with the server's message.
 
-/** The part of a refusal's body that all services and the console have. */
+/** The part of an error body that all services and the console share. */
 type ErrorBody = {
   readonly error?: { readonly code?: unknown; readonly message?: unknown; readonly param?: unknown }
 }
 
 export class RequestProblem extends Error {
   readonly code: string
-  /** The HTTP status; 0: no response came. */
+  /** The HTTP status; 0 if there was no response. */
   readonly status: number
-  /** The field at fault; null if it is not one field. */
+  /** The invalid field; null if the error is not about one field. */
   readonly param: string | null
 
   constructor({
@@ -27,18 +27,18 @@ export class RequestProblem extends Error {
 
 export type RequestOptions = {
   readonly method?: 'GET' | 'POST' | 'DELETE'
-  /** Sent as JSON. */
+  /** Body to send as JSON. */
   readonly body?: unknown
-  /** A tenant's key: it is sent with this request alone. */
+  /** A tenant's key, sent only with this request. */
   readonly key?: string | null
   readonly headers?: Readonly<Record<string, string>>
   readonly signal?: AbortSignal | undefined
-  /** No person asked for it: it does not keep the session from ending. */
+  /** No person made the request, so it does not keep the session alive. */
   readonly isBackground?: boolean
   readonly bytesMax?: number
 }
 
-/** Options of a request by which a part of the page loads what it shows. */
+/** Options of a request with which a component loads its content. */
 export type LoadRequest = Pick<RequestOptions, 'signal' | 'isBackground'>
 
 const backgroundHeader = 'x-strongroom-background'
@@ -46,7 +46,7 @@ const backgroundHeader = 'x-strongroom-background'
 const responseBytesMax = 33_554_432
 const problemBytesMax = 65_536
 
-/** The JSON document of a response. Throws RequestProblem; an AbortError passes through. */
+/** Returns the JSON document of a response. Throws RequestProblem; an AbortError propagates. */
 export async function requestJson<T>(path: string, options: RequestOptions = {}): Promise<T> {
   const bytes = await requestBytes(path, options)
   return bytes.length === 0 ? (null as T) : (JSON.parse(new TextDecoder().decode(bytes)) as T)
@@ -61,7 +61,7 @@ export async function requestBytes(path: string, options: RequestOptions = {}): 
   return await boundedBytes(response, options.bytesMax ?? responseBytesMax)
 }
 
-/** A response whose body the caller reads as it comes. */
+/** Returns a response whose body the caller reads incrementally. */
 export async function requestStream(path: string, options: RequestOptions = {}): Promise<Response> {
   const { method = 'GET', body, key = null, signal } = options
   const headers: Record<string, string> = { ...options.headers }
@@ -79,7 +79,7 @@ export async function requestStream(path: string, options: RequestOptions = {}):
   return response
 }
 
-/** Any failure as a problem to show. */
+/** Converts any failure to a problem to show. */
 export function problemFrom(error: unknown): RequestProblem {
   if (error instanceof RequestProblem) return error
   const message = error instanceof Error ? error.message : String(error)
@@ -100,7 +100,7 @@ async function problemOf(response: Response): Promise<RequestProblem> {
       return new RequestProblem({ code: String(error.code), message: error.message, status, param })
     }
   } catch {
-    // No document of ours: the status says all there is.
+    // The body is not one of our documents, so only the status is known.
   }
   return new RequestProblem({ code: 'status', message: `the appliance answered with status ${status}`, status })
 }

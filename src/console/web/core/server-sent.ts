@@ -1,9 +1,9 @@
-// Server-sent events out of a response that a request with a header has: EventSource sends none. Pure.
-// WHATWG HTML 9.2.6.
+// Reads server-sent events from a response, for requests with headers, which EventSource cannot send. Pure. WHATWG HTML
+// 9.2.6.
 
 const eventCharsMax = 1_048_576
 
-/** The `data` of each event. Throws where one has more than a mebichar. */
+/** Yields the `data` of each event. Throws for an event of more than a mebichar. */
 export async function* eventsIn(body: AsyncIterable<Uint8Array<ArrayBuffer>>): AsyncGenerator<string> {
   const decoder = new TextDecoder()
   let rest = ''

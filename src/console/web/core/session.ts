@@ -15,7 +15,7 @@ export const sessionState = signal<SessionState>({ kind: 'unknown' })
 
 export const session = computed(() => (sessionState.value.kind === 'in' ? sessionState.value.session : null))
 
-/** Reads who is logged in. A link's token in the fragment is traded for a session first, and leaves the address. */
+/** Reads the session. First exchanges a link's token in the fragment for a session, and removes it from the address. */
 export async function enter(): Promise<void> {
   const token = tokenIn(location.hash)
   try {
@@ -31,7 +31,9 @@ export async function enter(): Promise<void> {
   }
 }
 
-/** The session may have ended, or be another person's by now: another page of this browser has the same cookie. */
+/**
+ * Reads the session again: it may have ended, or belong to another person, because pages of a browser share the cookie.
+ */
 export async function lookAgain(): Promise<void> {
   try {
     const found = await requestJson<SessionDocument>('/api/session', { isBackground: true }).catch(noticeEnd)
@@ -40,11 +42,11 @@ export async function lookAgain(): Promise<void> {
     if (found.actor !== known.actor || found.role !== known.role) forgetDocuments()
     sessionState.value = { kind: 'in', session: found }
   } catch {
-    // The appliance does not answer: the live stream says so.
+    // The appliance does not respond, which the live stream reports.
   }
 }
 
-/** Before the page asks for anything. */
+/** Begins with a session, before the page's first request. */
 export function begin(found: SessionDocument): void {
   firstCursor = sessionState.peek().kind === 'in' ? null : found.cursor
   sessionState.value = { kind: 'in', session: found }
@@ -52,7 +54,7 @@ export function begin(found: SessionDocument): void {
 
 let firstCursor: string | null = null
 
-/** The cursor from before the page's first request, used once: later content may be newer. */
+/** Returns the cursor from before the page's first request, once: later content may be newer. */
 export function takeCursor(): string | null {
   const cursor = firstCursor
   firstCursor = null
@@ -65,12 +67,12 @@ export async function leave(): Promise<void> {
   sessionState.value = { kind: 'out', problem: null }
 }
 
-/** The token of `#token=…`; null if there is none. */
+/** Returns the token in `#token=…`; null if there is none. */
 export function tokenIn(hash: string): string | null {
   return new URLSearchParams(hash.replace(/^#/, '')).get('token')
 }
 
-/** Whether the role of this session has the right that an operation needs, by its method and route. */
+/** Reports whether this session's role has the right for an operation, identified by method and route. */
 export function may(operation: keyof typeof OPERATIONS): boolean {
   const { value } = session
   const right = OPERATIONS[operation]?.right
@@ -79,7 +81,9 @@ export function may(operation: keyof typeof OPERATIONS): boolean {
 
 const operatorBase = '/api/operator'
 
-/** A document of the operator's interface, at the paths of the admin socket. A session that ended logs the page out. */
+/**
+ * Requests a document of the operator's interface, by its path on the admin socket. Logs out if the session has ended.
+ */
 export async function operate<T>(path: string, options: RequestOptions = {}): Promise<T> {
   return await requestJson<T>(operatorBase + path, options).catch(noticeEnd)
 }
@@ -88,7 +92,7 @@ export function operatorPath(path: string): string {
   return operatorBase + path
 }
 
-/** The session ended meanwhile: the page shows that instead of its content. Always throws. */
+/** Shows that the session has ended, if that is the error. Always throws. */
 export function noticeEnd(error: unknown): never {
   if (error instanceof RequestProblem && error.status === 401) {
     forgetDocuments()

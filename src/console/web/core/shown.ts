@@ -1,6 +1,6 @@
 // Whether the page is visible. Effects: listens to the document.
 //
-// A browser opens six connections to a host at a time, of all its tabs: pages behind others hold none.
+// A browser opens at most six connections to a host, over all its tabs, so hidden pages keep none.
 
 import { signal } from '@preact/signals'
 

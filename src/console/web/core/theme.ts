@@ -1,4 +1,4 @@
-// Light or dark: as the system has it, unless the person chose. Effects: the page's root element, local storage.
+// Light or dark: the system's choice, unless the person chose. Effects: the page's root element, local storage.
 
 import { signal } from '@preact/signals'
 
@@ -9,7 +9,7 @@ const storageName = 'strongroom-theme'
 
 export const theme = signal<Theme>('system')
 
-/** Call once, before the first drawing. */
+/** Applies the stored choice. Call it once, before the first drawing. */
 export function applyStoredTheme(): void {
   const stored = THEMES.find(name => name === localStorage.getItem(storageName))
   chooseTheme(stored ?? 'system')

@@ -7,7 +7,7 @@ import { Card, ProblemNote } from '../parts/page.tsx'
 import { StreamText } from '../parts/stream-text.tsx'
 import { CommandLine } from '../parts/text.tsx'
 
-/** `of`: another one has another text. */
+/** Shows the text. Another `of` means another text. */
 export function FollowedText({
   title,
   path,

@@ -1,4 +1,4 @@
-// The operator's side around each page: navigation, who is logged in, and whether what is shown is the present.
+// The frame of the operator's pages: navigation, the person who is logged in, and whether the content is current.
 
 import type { ComponentChildren } from 'preact'
 import { durationText } from '../core/format.ts'

@@ -1,4 +1,4 @@
-// How a build ends, on the pages of operators and of tenants alike: its failure, and the dialog that cancels it.
+// The end of a build, on pages of operators and tenants: its failure, and the dialog that cancels it.
 
 import { useAction } from '../core/action.ts'
 import { ActionDialog } from './dialog.tsx'
@@ -28,7 +28,7 @@ export function BuildFailure({ build }: { build: Failed }) {
 type CancelProps = {
   readonly id: string
   readonly ask: () => Promise<unknown>
-  /** Does the same. */
+  /** The equivalent command. */
   readonly command: string
   readonly words: string
   readonly close: () => void

@@ -1,4 +1,4 @@
-// A line over time by uPlot, which is loaded with the first chart. Effects: draws into its element.
+// A line chart over time with uPlot, which is loaded with the first chart. Effects: draws into its element.
 
 import { useEffect, useRef } from 'preact/hooks'
 import type uPlot from 'uplot'
@@ -10,7 +10,7 @@ const heightPixels = 180
 /** Names of the colours in style/tokens.css, in the order of the series. */
 const COLOURS = ['--line-1', '--line-2', '--line-3', '--line-4'] as const
 
-/** `times`: seconds since 1970. `summary`: the same in words, for those who do not see it. */
+/** Draws a chart. `times`: seconds since 1970. `summary`: the content in words, for screen readers. */
 export function Chart({
   title,
   times,
@@ -75,7 +75,7 @@ export function Chart({
   )
 }
 
-/** Time of the day, UTC. */
+/** Formats the time of day, UTC. */
 function clockText(seconds: number): string {
   return new Date(seconds * 1000).toISOString().slice(11, 19)
 }

@@ -1,4 +1,4 @@
-// Dialogs: a form above the page, with the command that does the same beside its button. Effects: focus.
+// Dialogs: a form above the page, with the equivalent command beside its button. Effects: focus.
 
 import type { ComponentChildren } from 'preact'
 import { useId, useLayoutEffect, useRef } from 'preact/hooks'
@@ -12,11 +12,11 @@ type DialogProps = {
   readonly children: ComponentChildren
 }
 
-/** Modal while it is there; Escape closes it. */
+/** Shows a modal dialog. Escape closes it. */
 export function Dialog({ title, close, children }: DialogProps) {
   const element = useRef<HTMLDialogElement>(null)
   const id = useId()
-  // Before the page is drawn, and before its element goes: else the focus is nowhere for a moment.
+  // Runs before the page is drawn, and before its element is removed; otherwise the focus is lost for a moment.
   useLayoutEffect(() => {
     const { current } = element
     const before = document.activeElement
@@ -48,20 +48,20 @@ export function Dialog({ title, close, children }: DialogProps) {
 
 type ActionProps = {
   readonly action: Action<readonly []>
-  /** Called once the action succeeded. */
+  /** Called after the action has succeeded. */
   readonly done?: () => void
-  /** The word on the button, and while it is busy. */
+  /** The button's label; `busyWord` while it is running. */
   readonly verb: string
   readonly busyWord: string
   readonly tone?: 'primary' | 'danger'
-  /** The command that does the same; null if there is none. */
+  /** The equivalent command; null if there is none. */
   readonly command: string | null
   readonly isReady?: boolean
   readonly close: () => void
   readonly children?: ComponentChildren
 }
 
-/** A dialog with a form that carries out one action. Content in `instead` replaces the form. */
+/** Shows a dialog with a form that performs one action. Content in `instead` replaces the form. */
 export function ActionDialog({
   title,
   instead,

@@ -1,4 +1,4 @@
-// Fields of forms: a label, a control, a hint, and the fault that the server named for it.
+// Fields of forms: a label, a control, a hint, and the server's error for the field.
 
 import type { ComponentChildren } from 'preact'
 import { useId } from 'preact/hooks'
@@ -9,7 +9,7 @@ type FieldProps = {
   readonly value: string
   readonly change: (value: string) => void
   readonly hint?: ComponentChildren
-  /** Its name on the wire, by which a refusal is shown beside it. */
+  /** Wire name, used to show the server's error next to the field. */
   readonly name?: string
   readonly problem?: RequestProblem | null
 }

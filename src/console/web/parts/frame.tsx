@@ -1,4 +1,4 @@
-// Around each page, of operators and of tenants alike: the name, the menu of pages, and what stands at the menu's foot.
+// The frame of every page, for operators and tenants: name, menu of pages, and the menu's footer.
 
 import { useSignal } from '@preact/signals'
 import type { ComponentChildren } from 'preact'
@@ -6,10 +6,10 @@ import { Link } from './text.tsx'
 import { ThemeChoice } from './theme-choice.tsx'
 
 type FrameProps = {
-  /** The first page. */
+  /** Path of the first page. */
   readonly home: string
   readonly pages: readonly { readonly href: string; readonly words: string; readonly isHere: boolean }[]
-  /** Beside the name. */
+  /** Shown next to the name. */
   readonly mark?: ComponentChildren
   readonly foot: ComponentChildren
   readonly children: ComponentChildren

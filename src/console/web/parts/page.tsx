@@ -1,4 +1,4 @@
-// The frame of one page: heading, what it says while it loads, fails or is empty, and groups of facts.
+// The layout of one page: heading, texts while it loads, fails or is empty, and groups of facts.
 
 import type { ComponentChildren } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
@@ -6,7 +6,7 @@ import type { Loaded } from '../core/loaded.ts'
 import type { RequestProblem } from '../core/request.ts'
 import { CommandLine } from './text.tsx'
 
-/** `command`: what the command line shows of the same. */
+/** `command`: the command line equivalent of the page. */
 export function Page({
   title,
   lead,
@@ -23,7 +23,7 @@ export function Page({
   const heading = useRef<HTMLHeadingElement>(null)
   useEffect(() => {
     document.title = `${title} · Strongroom`
-    // Screen readers begin at the new page; the first page leaves the focus to the browser.
+    // Screen readers start at the new page. For the first page, the browser decides on the focus.
     if (document.activeElement !== null && document.activeElement !== document.body) heading.current?.focus()
   }, [title])
   return (
@@ -43,7 +43,7 @@ export function Page({
   )
 }
 
-/** `level`: 2 on a page, 3 in a part of one. */
+/** `level`: 2 on a page, 3 in a section of a page. */
 export function Card({
   title,
   actions,
@@ -66,7 +66,7 @@ export function Card({
   )
 }
 
-/** Draws a document once there is one; a failure stands above the older document, when there is that. */
+/** Draws a document when it is loaded. Shows a failure above the previous document if there is one. */
 export function Shown<T>({
   of,
   what,
@@ -85,7 +85,7 @@ export function Shown<T>({
   )
 }
 
-/** Seen after a moment only: what comes at once does not flicker. */
+/** Shown after a short delay, so that fast responses cause no flicker. */
 export function Waiting({ what }: { what: string }) {
   return (
     <p class="waiting" role="status">
@@ -120,7 +120,7 @@ export function Note({
   return <div class={`note ${tone}`}>{children}</div>
 }
 
-/** Nothing to show, and what to do about it. */
+/** Shown if there is no content, with advice on what to do. */
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
   return (
     <div class="empty">
@@ -147,7 +147,7 @@ export function Facts({ rows }: { rows: readonly (Fact | null)[] }) {
   )
 }
 
-/** How much of something is used. */
+/** Shows how much of a resource is used. */
 export function Meter({
   label,
   used,

@@ -1,10 +1,10 @@
-// The rows of a long table that are drawn. Pure.
+// Computes which rows of a long table to draw. Pure.
 
-/** Rows have one height, so that their places follow from their numbers. */
+/** All rows have the same height, so their positions follow from their numbers. */
 export const rowPixels = 44
 const spareRows = 8
 
-/** Rows that a view of `heightPixels` from `topPixels` shows, with spare ones around. */
+/** Returns the rows in a view of `heightPixels` from `topPixels`, with spare ones around. */
 export function rowsInView({
   topPixels,
   heightPixels,

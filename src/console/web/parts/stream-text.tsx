@@ -1,10 +1,10 @@
-// Text that grows, such as a console: it stays at its end until the reader scrolls up. Effects: scrolling.
+// Growing text, such as a console: keeps its end in view until the reader scrolls up. Effects: scrolling.
 
 import { useSignal } from '@preact/signals'
 import { useEffect, useRef } from 'preact/hooks'
 import { shownText } from '../core/foreign.ts'
 
-/** Distance from the end at which it still counts as the end. */
+/** Largest distance from the end that still counts as the end. */
 const endPixels = 24
 
 export function StreamText({

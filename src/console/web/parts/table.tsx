@@ -1,4 +1,4 @@
-// Tables: a short one, and one that draws only the rows in view, of however many. Effects: measures its scroll area.
+// Tables: a short one, and one of any length that draws only the rows in view. Effects: measures its scroll area.
 
 import { useSignal } from '@preact/signals'
 import type { ComponentChildren } from 'preact'
@@ -8,9 +8,9 @@ import { rowPixels, rowsInView } from './rows-in-view.ts'
 export type Column<Row> = {
   readonly name: string
   readonly cell: (row: Row) => ComponentChildren
-  /** Numbers stand right. */
+  /** Numbers are aligned right. */
   readonly isNumber?: boolean
-  /** Left out on a narrow screen. */
+  /** Omitted on narrow screens. */
   readonly isWide?: boolean
   /** Share of the width in a long table. Default: 1. */
   readonly share?: number

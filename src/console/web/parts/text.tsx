@@ -1,4 +1,4 @@
-// Small pieces of text: times, ids, links, commands, states. Text from elsewhere becomes text nodes alone.
+// Small pieces of text: times, ids, links, commands, states. External text only ever becomes text nodes.
 
 import { useSignal } from '@preact/signals'
 import type { ComponentChildren } from 'preact'
@@ -7,7 +7,7 @@ import { distanceText, instantText, shortText } from '../core/format.ts'
 import { nowMs } from '../core/now.ts'
 import { go } from '../core/router.ts'
 
-/** A page of ours, opened without a reload; with a modifier key the browser handles it. */
+/** Links to a page of the console without a reload; with a modifier key the browser handles the click. */
 export function Link({
   href,
   class: name,
@@ -31,7 +31,7 @@ export function Link({
   )
 }
 
-/** A point in time as a distance, with the instant beside it on demand. */
+/** Shows a time relative to now, with the instant as a tooltip. */
 export function Time({ at, none = '–' }: { at: string | null; none?: string }) {
   if (at === null) return <span class="muted">{none}</span>
   return (
@@ -46,7 +46,7 @@ export function Instant({ at, none = '–' }: { at: string | null; none?: string
   return <time dateTime={at}>{instantText(at)}</time>
 }
 
-/** Text that a guest, a build or a tenant wrote. */
+/** Shows text from a guest, a build or a tenant. */
 export function Foreign({ text, none = '–' }: { text: string | null; none?: string }) {
   if (text === null || text === '') return <span class="muted">{none}</span>
   return <bdi class="foreign">{shownLine(text)}</bdi>
@@ -56,7 +56,7 @@ export function ForeignBlock({ text }: { text: string }) {
   return <bdi class="foreign block">{shownText(text)}</bdi>
 }
 
-/** A digest or id: short to look at, whole to copy. */
+/** Shows a digest or id shortened, and copies all of it. */
 export function Digest({ value, none = '–' }: { value: string | null; none?: string }) {
   if (value === null) return <span class="muted">{none}</span>
   return (
@@ -101,7 +101,7 @@ const TONES: Readonly<Record<string, 'good' | 'warn' | 'bad' | 'busy'>> = {
   SIMULATED: 'warn',
 }
 
-/** A state in the words of the API. The colour only repeats the word. */
+/** Shows a state with the API's word. The colour only repeats it. */
 export function StateMark({ word, tone }: { word: string; tone?: 'good' | 'warn' | 'bad' | 'busy' | 'plain' }) {
   return <span class={`mark ${tone ?? TONES[word] ?? 'plain'}`}>{word}</span>
 }
@@ -125,7 +125,7 @@ export function CopyButton({ text, what }: { text: string; what: string }) {
   )
 }
 
-/** The command that does the same. */
+/** Shows the equivalent command. */
 export function CommandLine({ command }: { command: string }) {
   return (
     <div class="command">

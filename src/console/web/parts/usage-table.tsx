@@ -1,4 +1,4 @@
-// Rows of usage with their sums, as operators and tenants see them.
+// Rows of usage with their sums, for operators and tenants.
 
 import type { AdminUsage } from '../../../contract/admin/usage.ts'
 import { countText, usdText } from '../core/format.ts'

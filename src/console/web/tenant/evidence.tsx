@@ -1,4 +1,4 @@
-// Evidence for a command to verify elsewhere. This page judges nothing: the host serves it, so that its verdict would
+// Evidence to verify elsewhere with a command. This page verifies nothing: the host serves it, so its verdict would
 // prove nothing against the host. Effects: requests, downloads.
 
 import { useSignal } from '@preact/signals'
@@ -9,27 +9,27 @@ import { Card, Note, ProblemNote } from '../parts/page.tsx'
 import { CommandLine } from '../parts/text.tsx'
 
 export type Evidence = {
-  /** Name of the saved file, as the command has it. */
+  /** Name of the saved file, as used in the command. */
   readonly name: string
   readonly bytes: Uint8Array<ArrayBuffer>
-  /** Verifies the file without a network. */
+  /** The command that verifies the file offline. */
   readonly command: string
 }
 
 export type EvidenceCardProps = {
   readonly title: string
-  /** Says which facts the evidence shows, and which files the command needs besides. */
+  /** Explains what the evidence proves, and which other files the command needs. */
   readonly children: ComponentChildren
-  /** Requests fresh evidence each time. */
+  /** Requests fresh evidence on each call. */
   readonly load: () => Promise<Evidence>
-  /** A command that needs no file of this page; null if there is none. */
+  /** A command that needs no file from this page; null if there is none. */
   readonly fresh: string | null
 }
 
 export function EvidenceCard({ title, children, load, fresh }: EvidenceCardProps) {
   const saved = useSignal<Pick<Evidence, 'name' | 'command'> | null>(null)
   const download = useAction(async () => {
-    // A failed attempt leaves no command of an earlier file.
+    // Remove the command of an earlier file, in case the attempt fails.
     saved.value = null
     const { name, bytes, command } = await load()
     save(name, bytes)
@@ -74,7 +74,7 @@ export function EvidenceCard({ title, children, load, fresh }: EvidenceCardProps
   )
 }
 
-/** Hands a file to the browser to be saved. */
+/** Makes the browser save a file. */
 function save(name: string, bytes: Uint8Array<ArrayBuffer>): void {
   const url = URL.createObjectURL(new Blob([bytes], { type: 'application/octet-stream' }))
   const link = document.createElement('a')

@@ -1,10 +1,10 @@
-// The tenant's keys: in the page's memory, or in the tab's if the tenant asks for that. Never in a cookie. Effects:
-// session storage.
+// The tenant's keys: in the page's memory, or on request in the tab's storage. Never in a cookie. Effects: session
+// storage.
 
 import { computed, signal } from '@preact/signals'
 import { forgetDocuments } from '../core/loaded.ts'
 
-/** `ca`: of the organization, for instances and builds. `gw`: of the gateway, for models. */
+/** `ca`: the organization's key, for instances and builds. `gw`: the gateway key, for models. */
 export type TenantKeys = { readonly ca: string | null; readonly gw: string | null }
 
 const storageName = 'strongroom-keys'
@@ -13,13 +13,13 @@ const forms = { ca: /^ca_[a-z0-9]{8}_[a-z0-9]{18}$/, gw: /^gw_[a-z0-9]{8}_[a-z0-
 export const tenantKeys = signal<TenantKeys>(storedKeys())
 export const hasKey = computed(() => tenantKeys.value.ca !== null || tenantKeys.value.gw !== null)
 
-/** The kind of a key by its form; null if it is none. */
+/** Returns the kind of a key by its form; null if it is not a key. */
 export function kindOfKey(text: string): keyof TenantKeys | null {
   if (forms.ca.test(text)) return 'ca'
   return forms.gw.test(text) ? 'gw' : null
 }
 
-/** Returns false if it is not a key. `keep`: keep it in the tab until it is closed, across reloads. */
+/** Stores a key; false if it is not one. `keep`: store it in the tab, so that it survives reloads. */
 export function takeKey(text: string, keep: boolean): boolean {
   const kind = kindOfKey(text)
   if (kind === null) return false
@@ -48,7 +48,7 @@ function storedKeys(): TenantKeys {
   }
 }
 
-/** The part of a key that names it and is no secret. */
+/** Returns the part of a key that identifies it and is not secret. */
 export function shownKey(key: string): string {
   return `${key.slice(0, 11)}_…`
 }

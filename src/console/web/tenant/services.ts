@@ -1,4 +1,4 @@
-// Services A, B and C at the paths of their own APIs, with the tenant's key. Effects: requests.
+// Services A, B and C by the paths of their own APIs, with the tenant's key. Effects: requests.
 
 import { useLoaded } from '../core/loaded.ts'
 import type { LoadRequest, RequestOptions } from '../core/request.ts'
@@ -17,7 +17,7 @@ function withKey(service: Service, options: RequestOptions): RequestOptions {
   return { ...options, key: tenantKeys.peek()[KEY_OF[service]] }
 }
 
-/** `data` of a response of service A. */
+/** Returns `data` of a response of service A. */
 export async function askInstances<T>(path: string, options: RequestOptions = {}): Promise<T> {
   const envelope = await requestJson<{ readonly data: T }>(at('instances', path), withKey('instances', options))
   return envelope.data
@@ -43,10 +43,10 @@ export async function fetchStream(service: Service, path: string, options: Reque
   return await requestStream(at(service, path), withKey(service, options))
 }
 
-/** Where clients reach each service without the console; null if it is off. */
+/** Address of each service without the console; null if the service is off. */
 export type ServiceUrls = Readonly<Record<Service, string | null>>
 
-/** For commands to copy; they name the service in capitals until this has come. */
+/** Returns the service's address, for commands to copy. Until it is loaded, they name the service in capitals. */
 export function useServiceUrl(service: Service): string {
   const found = useLoaded('/api/tenant', options => {
     const { ca, gw } = tenantKeys.peek()

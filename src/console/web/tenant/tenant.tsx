@@ -1,4 +1,4 @@
-// The tenant's side: a key first, then instances, models and builds.
+// The tenant's side: asks for a key, then shows instances, models and builds.
 
 import { useSignal } from '@preact/signals'
 import type { ComponentChildren } from 'preact'

@@ -1,8 +1,8 @@
-// The endpoint on loopback for programs that do not verify a gateway themselves: plain HTTP in, the verified gateway
-// out. An instance runs it for its programs, `strongroom connect` for those of a client's machine. Effects: through its
-// deps.
+// A loopback endpoint for programs that do not verify a gateway themselves: receives plain HTTP, and forwards to the
+// verified gateway. An instance runs it for its programs, `strongroom connect` for those of a client's machine.
+// Effects: through its deps.
 //
-// It keeps no key: it forwards the caller's Authorization or x-api-key to the gateway alone, after the gateway's proof.
+// It stores no key: it forwards the caller's Authorization or x-api-key only to the gateway, after verifying it.
 
 import { isEventStream } from '../../../attest/ehbp/whole.ts'
 import { messageOf } from '../../../base/fault.ts'
@@ -24,25 +24,26 @@ import {
 /** The connection to one gateway. */
 export type Sender = {
   /**
-   * Like fetch, without redirects; buffers all but event streams. Rejects like attestedFetch, or CertificateNameError.
+   * Like fetch, without redirects; buffers everything except event streams. Rejects like attestedFetch, or with
+   * CertificateNameError.
    */
   readonly send: (url: URL, init: RequestInit) => Promise<Response>
-  /** Ends idle connections. Requests under way go on. */
+  /** Closes idle connections. Running requests continue. */
   readonly close: () => void
 }
 
 export type GatewayAccess = {
-  /** Address with the path of its API, usually /v1. */
+  /** Address including the path of the gateway's API, usually /v1. */
   readonly baseUrl: URL
   readonly sender: Sender
 }
 
 export type EndpointDeps = {
-  /** Throws a Fault if there is no gateway, or it cannot be used. */
+  /** Returns access to the gateway. Throws a Fault if there is no gateway, or it is unusable. */
   readonly access: () => GatewayAccess
   readonly advice: Advice
   readonly log: Pick<Logger, 'warn'>
-  /** Default: the limit of the same name. */
+  /** Default: the limit with the same name. */
   readonly bodyTimeoutMs?: number
 }
 
@@ -50,9 +51,9 @@ export const endpointLimits = {
   requestsMax: 64,
   /** At most the gateway's own limit. */
   bodyBytesMax: 32 * 1024 * 1024,
-  /** Limit for the received bytes of all requests whose response has not begun. */
+  /** Limit on the bytes received for all requests whose response has not begun. */
   heldBytesMax: 48 * 1024 * 1024,
-  /** Longest time for a body to arrive: a client that sends none would keep a request's place. */
+  /** Timeout for receiving a body. Without it, a client that sends none would occupy a slot. */
   bodyTimeoutMs: 30_000,
 } as const
 
@@ -62,16 +63,16 @@ export class Endpoint {
   readonly #deps: EndpointDeps
   #requests = 0
   #heldBytes = 0
-  /** Called when no request is under way any more; null while the endpoint serves. */
+  /** Called when the last running request has ended; null while the endpoint serves. */
   #drained: (() => void) | null = null
 
   constructor(deps: EndpointDeps) {
     this.#deps = deps
   }
 
-  /** Never rejects. Calls `onRead` once the request is read; the response may then take long. */
+  /** Handles a request. Never rejects. Calls `onRead` after the request was read; the response may then take long. */
   readonly handle = async (request: Request, onRead: () => void): Promise<Response> => {
-    // A Host that is no host makes the address unreadable.
+    // An invalid Host makes the address unparsable.
     const pathname = resultOr(() => new URL(request.url).pathname, '/')
     const problem = pageProblem(request.headers)
     if (problem !== null) return refused(pathname, fromPage(problem))
@@ -83,7 +84,7 @@ export class Endpoint {
       return refused(pathname, plainRefusal(405, 'invalid_request', `The method is none of ${METHODS.join(', ')}`))
     }
     if (request.headers.get('upgrade')?.toLowerCase() === 'websocket') {
-      // The header is not passed on, so that the gateway would answer 405. At 426 Codex uses HTTP at once.
+      // The header is not forwarded, so the gateway would respond with 405. For 426, Codex uses HTTP at once.
       return refused(pathname, plainRefusal(426, 'upgrade_required', 'There are no WebSockets here'))
     }
     if (this.#requests >= endpointLimits.requestsMax) {
@@ -95,7 +96,7 @@ export class Endpoint {
     this.#requests += 1
     const end = once(() => {
       this.#requests -= 1
-      // In another turn of the event loop: the server then has the response's end.
+      // Wait for another turn of the event loop, in which the server receives the end of the response.
       if (this.#requests === 0 && this.#drained !== null) setImmediate(this.#drained)
     })
     try {
@@ -113,7 +114,7 @@ export class Endpoint {
     return this.#requests
   }
 
-  /** Refuses new requests. Resolves when those under way have ended. */
+  /** Rejects new requests. Resolves when all running ones have ended. */
   drain(): Promise<void> {
     return new Promise(resolve => {
       this.#drained = resolve
@@ -139,7 +140,7 @@ export class Endpoint {
     }
   }
 
-  /** Counts bytes as they arrive: a Content-Length alone reserves nothing. */
+  /** Counts bytes as they arrive, because a Content-Length proves nothing. */
   async #read(body: ReadableStream<Uint8Array>, held: { bytes: number }): Promise<Uint8Array<ArrayBuffer>> {
     const reader = body.getReader()
     const chunks: Uint8Array[] = []
@@ -228,7 +229,7 @@ function joined(chunks: readonly Uint8Array[], sizeBytes: number): Uint8Array<Ar
   return bytes
 }
 
-/** `/v1/…` below the path of the gateway's base address, which usually is /v1 itself; `/health` beside it. */
+/** Maps `/v1/…` below the path of the gateway's base address, which usually is /v1 itself, and `/health` beside it. */
 function targetOf(request: Request, baseUrl: URL): URL {
   const { pathname, search } = new URL(request.url)
   const url = new URL(baseUrl.origin)
@@ -257,7 +258,9 @@ function ended(response: Response, end: () => void): Response {
   return withPassedHeaders(response, null)
 }
 
-/** An event stream that breaks off ends with the reason; any other body ends with a connection error. */
+/**
+ * Ends an event stream that breaks off with an event that gives the reason, and any other body with a connection error.
+ */
 function streamed(response: Response, { pathname, host, end, log, advice }: Streaming): Response {
   const { body } = response
   if (body === null) return ended(response, end)
@@ -296,9 +299,9 @@ function streamed(response: Response, { pathname, host, end, log, advice }: Stre
 
 function withPassedHeaders({ status, statusText, headers }: Response, body: ReadableStream<Uint8Array> | null) {
   const passed = passedHeaders(headers)
-  // The body is no longer encoded.
+  // The body has been decoded.
   passed.delete('content-encoding')
-  // No page may read a response, whatever the gateway allows its own.
+  // No page may read a response, even if the gateway allows its own pages to.
   for (const name of [...passed.keys()].filter(name => name.startsWith('access-control-'))) passed.delete(name)
   return new Response(body, { status, statusText, headers: passed })
 }

@@ -1,24 +1,24 @@
-// Serves an endpoint on a loopback address, by Bun. Effects: a port.
+// Serves an endpoint on a loopback address with Bun. Effects: opens a port.
 
 import { Fault, messageOf } from '../../../base/fault.ts'
 import { type Endpoint, endpointLimits } from './endpoint.ts'
 
 export type LoopbackAddress = {
   readonly hostname: string
-  /** 0: a free one. */
+  /** 0 selects a free port. */
   readonly port: number
 }
 
 export type Listening = AsyncDisposable & {
   readonly port: number
-  /** Accepts no connection any more; those that are open stay. */
+  /** Stops accepting connections; open ones continue. */
   readonly close: () => void
 }
 
-/** Idle limit of a connection before its request; a response may take as long as the gateway does. */
+/** Idle timeout of a connection before its request. A response may take as long as the gateway's. */
 const idleSeconds = 120
 
-/** Disposing ends every connection. Fault host.unsupported when the port is taken. */
+/** Serves the endpoint. Disposing closes every connection. Fault host.unsupported if the port is in use. */
 export function listenOnLoopback(endpoint: Endpoint, { hostname, port }: LoopbackAddress): Listening {
   try {
     const server = Bun.serve({

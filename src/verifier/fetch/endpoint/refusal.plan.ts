@@ -1,6 +1,6 @@
 // Responses to a client whose request does not reach the gateway, in the form of its API. Pure.
 //
-// No client retries a status below 500 other than 408, 409 and 429; `x-should-retry` says so to clients that read it.
+// No client retries a status below 500 other than 408, 409 and 429; `x-should-retry` tells clients that support it.
 
 import type { Check } from '../../../attest/verdict.ts'
 import { Fault } from '../../../base/fault.ts'
@@ -18,40 +18,40 @@ import {
 
 export type Refusal = {
   readonly status: number
-  /** Stable, for programs. */
+  /** Stable code for programs. */
   readonly code: string
   readonly message: string
   /** Whether a retry may succeed without any change. */
   readonly again: boolean
 }
 
-/** Longest part of an error message that is repeated; it may quote the other side. */
+/** Limit on the quoted part of an error message, which may contain the other side's text. */
 const reasonCharsMax = 500
 
-/** Failed Dependency. After a 403 Claude Code says that the user is not authenticated. */
+/** Failed Dependency. For a 403, Claude Code reports that the user is not authenticated. */
 const unprovenStatus = 424
 
 /**
- * Seconds until a retry, between which chance decides, so that clients do not come back all at
- * once. Without Retry-After opencode and Claude Code double the time between their retries, and a
- * person waits for minutes before they print the message.
+ * Range from which the seconds until a retry are drawn at random, so that clients do not all retry at once. Without
+ * Retry-After, opencode and Claude Code double the time between retries, and a person waits for minutes before seeing
+ * the message.
  */
 export const retrySeconds = { least: 2, most: 5 } as const
 
 /** Advice that depends on where the endpoint runs. */
 export type Advice = {
-  /** How a person verifies the gateway by hand. */
+  /** How a person can verify the gateway. */
   readonly verify: string
-  /** How the owner of the endpoint accepts a gateway that its operator changed. */
+  /** How the endpoint's owner accepts a gateway that its operator changed. */
   readonly change: string
-  /** Where the endpoint runs: `inside this instance`. */
+  /** Location of the endpoint: `inside this instance`. */
   readonly where: string
   /** Why nothing can leave this machine, so that a retry would not help; null if no reason is known. */
   readonly noRoute?: () => string | null
 }
 
 type Situation = {
-  /** The gateway's. */
+  /** Host of the gateway. */
   readonly host: string
   /** Name of the data that was not sent to the gateway. */
   readonly sent: string
@@ -112,18 +112,18 @@ function unproven(code: string, message: string): Refusal {
   return { status: unprovenStatus, code, message, again: false }
 }
 
-/** The failed check to name. */
+/** Returns the failed check to name. */
 function tellingOf(error: VerificationError): string {
   const first = telling(error.failed)
   return first === undefined ? error.message : `${first.name}: ${first.reason}`
 }
 
-/** The check `evidence` of a receipt only repeats that another of its checks failed. */
+/** Skips the check `evidence` of a receipt, which only repeats that another of its checks failed. */
 function telling(failed: readonly Check[]): Check | undefined {
   return failed.find(check => !check.name.endsWith('/evidence')) ?? failed[0]
 }
 
-/** The refusal for an error after which the gateway may have the request. */
+/** Returns the response to an error after which the gateway may have received the request. */
 function afterwards(error: unknown, { host, advice }: Situation): Refusal {
   const said = error instanceof Error ? reasonOf(error.message) : 'no reason'
   if (error instanceof ConnectionError || error instanceof IncompleteResponseError) {
@@ -138,7 +138,7 @@ function afterwards(error: unknown, { host, advice }: Situation): Refusal {
   return { status: 500, code: 'internal', message, again: false }
 }
 
-/** By name: this file is also loaded without a connection. */
+/** Compares names instead of classes, because this file is also loaded without the connection's code. */
 function isNamed(error: unknown, name: string): error is Error {
   return error instanceof Error && error.name === name
 }
@@ -151,25 +151,25 @@ function reasonOf(text: string): string {
   return harmless(text).replaceAll(/\s+/g, ' ').slice(0, reasonCharsMax)
 }
 
-/** Paths of Anthropic's API; all else is OpenAI's. */
+/** Reports whether a path belongs to Anthropic's API; all others belong to OpenAI's. */
 function isMessages(path: string): boolean {
   return path === '/v1/messages' || path.startsWith('/v1/messages/')
 }
 
-/** The document, as either API's clients know it. */
+/** Returns the error document in the form of the client's API. */
 export function refusalDocument(path: string, { status, code, message }: Refusal): unknown {
   const type = status === unprovenStatus ? 'permission_error' : status < 500 ? 'invalid_request_error' : 'api_error'
   if (isMessages(path)) return { type: 'error', error: { type, message } }
   return { error: { message, type, param: null, code } }
 }
 
-/** As an event of a stream that has begun, when the status is already sent. */
+/** Returns an event for a stream that has begun, after its status was sent. */
 export function refusalEvent(path: string, refusal: Refusal): string {
   const data = JSON.stringify(refusalDocument(path, refusal))
   return isMessages(path) ? `event: error\ndata: ${data}\n\n` : `data: ${data}\n\n`
 }
 
-/** `afterSeconds`: until a retry. After a 502 the gateway may have carried out the request. */
+/** Returns headers. `afterSeconds`: time until a retry. After a 502 the gateway may have executed the request. */
 export function refusalHeaders({ again, status }: Refusal, afterSeconds: number): Record<string, string> {
   const headers = { 'content-type': 'application/json', 'cache-control': 'no-store', 'x-should-retry': String(again) }
   const isUnsent = status === 429 || status === 503

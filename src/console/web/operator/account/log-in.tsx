@@ -1,4 +1,4 @@
-// The way in: a passkey, or a link that the command line makes on the host.
+// The log-in page: with a passkey, or a link created with the command line on the host.
 
 import type { RequestProblem } from '../../core/request.ts'
 import { ProblemNote } from '../../parts/page.tsx'

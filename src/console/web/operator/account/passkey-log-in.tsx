@@ -1,4 +1,4 @@
-// Logs in by a passkey, where the browser has them.
+// Logs in with a passkey, if the browser supports them.
 
 import { useAction } from '../../core/action.ts'
 import { hasPasskeys, logInByPasskey } from '../../core/passkeys.ts'

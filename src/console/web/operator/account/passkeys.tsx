@@ -1,4 +1,4 @@
-// Passkeys of the console: those of the person, and of others for whom may see them; made here, removed here.
+// Passkeys of the console: those of the person, and of others if the role may see them. Creates and removes them.
 
 import { useSignal } from '@preact/signals'
 import type { Static } from '@sinclair/typebox'
@@ -17,7 +17,10 @@ import { CommandLine, Foreign, Time } from '../../parts/text.tsx'
 
 type Open = { readonly kind: 'add' } | { readonly kind: 'remove'; readonly passkey: AdminPasskey }
 
-/** `name`: the name of the console that a new one belongs to; null if none can be made here, and `why`. */
+/**
+ * `name`: the console's name to which a new passkey would belong; null if none can be created here, for the reason
+ * `why`.
+ */
 export function PasskeysCard({ name, why }: { name: string | null; why: string | null }) {
   const path = '/console/passkeys'
   const list = useLoaded(path, options => operate<Static<typeof AdminPasskeyList>>(path, options))

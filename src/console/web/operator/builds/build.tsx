@@ -1,4 +1,4 @@
-// One build: its state, source, evidence, and its end.
+// One build: its state, source, evidence and end.
 
 import { useSignal } from '@preact/signals'
 import type { AdminBuild } from '../../../../contract/admin/admin.ts'

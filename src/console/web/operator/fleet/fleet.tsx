@@ -1,4 +1,4 @@
-// The hosts that share this host's directory: what each is doing, its room, and what is wrong.
+// The hosts that share this host's directory: their activity, capacity and problems.
 
 import type { FleetHost, FleetHosts } from '../../../../contract/admin/fleet.ts'
 import { commandOf } from '../../core/command.ts'
@@ -11,7 +11,7 @@ import { type Column, Table } from '../../parts/table.tsx'
 import { Foreign, Link, StateMark, Time } from '../../parts/text.tsx'
 import { disagreements, faultsOf, STATE_TONES } from './hosts.ts'
 
-/** Hosts report to the directory, of which the live stream of this host knows nothing. */
+/** Poll interval: hosts report to the directory, whose changes this host's live stream does not cover. */
 export const reportsMs = 5_000
 
 export function FleetPage() {

@@ -1,4 +1,4 @@
-// Drain, undrain, remove and forget a host: each says first what follows.
+// Drain, undrain, remove and forget a host. Each shows its consequences first.
 
 import { useSignal } from '@preact/signals'
 import type { FleetHost } from '../../../../contract/admin/fleet.ts'
@@ -15,9 +15,9 @@ type Row = {
   readonly verb: string
   readonly busyWord: string
   readonly tone: 'primary' | 'danger'
-  /** The host is in the fleet no more. */
+  /** Whether the host leaves the fleet. */
   readonly isEnd: boolean
-  /** Its name is typed by hand first. */
+  /** Whether the person must type the host's name first. */
   readonly isTyped: boolean
   readonly effect: (host: FleetHost) => string
 }

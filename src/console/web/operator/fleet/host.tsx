@@ -1,4 +1,4 @@
-// One host of the fleet: all that it reports, and its way out: drain, remove, forget.
+// One host of the fleet: everything that it reports, and its removal: drain, remove, forget.
 
 import { useSignal } from '@preact/signals'
 import type { FleetHost } from '../../../../contract/admin/fleet.ts'
@@ -50,7 +50,7 @@ export function FleetHostPage({ name }: { name: string }) {
   )
 }
 
-/** Actions that the interface would not refuse: a drained host is removed, a host without a lease is forgotten. */
+/** Actions that the interface would accept: removing a drained host, forgetting a host without a lease. */
 function Actions({ host, choose }: { host: FleetHost; choose: (action: HostAction) => void }) {
   const isDraining = host.draining_since !== null
   const hasLease = host.state === 'serving' || host.state === 'draining'

@@ -1,9 +1,9 @@
-// Hosts of a fleet in words: what each state means, and what is wrong with a host. Pure.
+// Describes hosts of a fleet: the meaning of each state, and problems of a host. Pure.
 
 import type { FleetHost } from '../../../../contract/admin/fleet.ts'
 import { durationText } from '../../core/format.ts'
 
-/** As `strongroom fleet show` has them. */
+/** The same texts as in `strongroom fleet show`. */
 export const STATES = {
   serving: 'takes new instances',
   draining: 'takes no new instances',
@@ -20,10 +20,10 @@ export const STATE_TONES = {
   new: 'plain',
 } as const satisfies Record<FleetHost['state'], string>
 
-/** As `strongroom doctor` has it. */
+/** The same limit as in `strongroom doctor`. */
 const clockApartMs = 2_000
 
-/** One sentence each. A draining host takes no instance anyway, whatever it lacks. */
+/** Returns one sentence for each problem. A draining host takes no instances, so it needs no capacity. */
 export function faultsOf({ state, lacking, clock_ahead_ms: aheadMs, ...host }: FleetHost): readonly string[] {
   const found: string[] = []
   if (state === 'silent' || state === 'lost') found.push(STATES[state])
@@ -48,7 +48,7 @@ const SAME = [
 
 export type Disagreement = { readonly what: string; readonly detail: string; readonly remedy: string }
 
-/** In what the hosts that are there differ. Empty: in nothing that matters to clients. */
+/** Returns how the available hosts differ; empty if they do not differ in anything that matters to clients. */
 export function disagreements(hosts: readonly FleetHost[]): readonly Disagreement[] {
   const there = hosts.filter(({ state }) => state === 'serving' || state === 'draining')
   return SAME.flatMap(({ what, of, remedy }) => {

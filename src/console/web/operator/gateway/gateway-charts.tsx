@@ -1,4 +1,4 @@
-// Requests, tokens and first-chunk times of the gateway over the time that the page is open.
+// Charts of the gateway's requests, tokens and first-chunk times since the page was opened.
 
 import { countText } from '../../core/format.ts'
 import { quantileOf, sumOf } from '../../core/metrics.ts'

@@ -1,4 +1,4 @@
-// The last lines of the log of the gateway's VM: ids and codes, never text of a request.
+// The last log lines of the gateway's VM: ids and codes, never text of a request.
 
 import type { Static } from '@sinclair/typebox'
 import type { AdminGatewayVmLog } from '../../../../contract/admin/gateway-vms.ts'

@@ -1,4 +1,4 @@
-// The inference gateway: its VMs and their update, upstreams, and the metrics of its requests as they come.
+// The inference gateway: its VMs and their update, upstreams, and live metrics of its requests.
 
 import { useSignal } from '@preact/signals'
 import type { AdminGatewayVms } from '../../../../contract/admin/gateway-vms.ts'

@@ -1,4 +1,4 @@
-// The appliance's metrics, fetched at an interval while a page shows them, and what a chart needs of them. Effects:
+// Fetches the appliance's metrics at an interval while a page shows them, and keeps the points for charts. Effects:
 // requests, a timer.
 
 import { signal } from '@preact/signals'
@@ -9,7 +9,7 @@ import { operatorPath } from '../../core/session.ts'
 import { type Point, pointOf } from './rates.ts'
 
 const intervalMs = 5_000
-/** An hour. */
+/** Points of one hour. */
 const pointsMax = 720
 
 type History = { readonly latest: Metrics | null; readonly points: readonly Point[] }
@@ -19,7 +19,7 @@ let watchers = 0
 let timer: ReturnType<typeof setInterval> | undefined
 let lastAtMs = 0
 
-/** Fetched while a part of the page uses it; the points stay while the page is open. */
+/** Fetches metrics while a component uses them. The points stay while the page is open. */
 export function useMetrics(): History {
   useEffect(() => {
     const controller = new AbortController()
@@ -47,7 +47,7 @@ async function fetchPoint(options: LoadRequest): Promise<void> {
     history.value = { latest: metrics, points: [...points, point].slice(-pointsMax) }
     lastAtMs = nowMs
   } catch (error) {
-    // The next one comes by itself; that the appliance does not answer is said by the live stream.
+    // The next fetch follows anyway, and the live stream reports an appliance that does not respond.
     if (!isAbort(error)) history.value = { ...history.peek() }
   }
 }

@@ -2,7 +2,7 @@
 
 import { type Metrics, quantileOf, sumOf } from '../../core/metrics.ts'
 
-/** Rates since the point before, per second; null where nothing can be said. */
+/** Rates since the previous point, per second; null if unknown. */
 export type Point = {
   readonly atS: number
   readonly requests: number | null
@@ -15,7 +15,7 @@ export type Point = {
 
 const firstChunk = 'gen_ai_server_time_to_first_token_seconds'
 
-/** A count that went down was reset, so that step has no rate. */
+/** Computes a point. If a count went down, it was reset, and this step has no rate. */
 export function pointOf(
   metrics: Metrics,
   { before, seconds, atS }: { readonly before: Metrics | null; readonly seconds: number; readonly atS: number },

@@ -1,4 +1,4 @@
-// Upstreams of the gateway: health and requests out of the metrics, evidence out of the status.
+// Upstreams of the gateway: health and requests from the metrics, evidence from the status.
 
 import { countText, durationText } from '../../core/format.ts'
 import { sumOf, sumsBy } from '../../core/metrics.ts'
@@ -13,7 +13,7 @@ type Upstream = {
   readonly isHealthy: boolean
   readonly running: number
   readonly requests: number
-  /** Null if it need not show evidence. */
+  /** Null if the upstream need not present evidence. */
   readonly evidence: {
     readonly attested: boolean
     readonly lastGoodAt: string | null

@@ -1,4 +1,4 @@
-// The parts of the status that need attention, the severe ones first. Pure.
+// The parts of the status that need attention, severe ones first. Pure.
 
 import { dayMs } from '../../../../base/time.ts'
 import type { AdminStatus } from '../../../../contract/admin/admin.ts'

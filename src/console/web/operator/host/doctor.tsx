@@ -1,4 +1,4 @@
-// Troubles of this host, as far as the daemon itself can see them; the rest is for `strongroom doctor` there.
+// Problems of this host that the daemon itself can detect. `strongroom doctor` on the host finds the others.
 
 import { useSignal } from '@preact/signals'
 import type { AdminLeak, AdminLeaks } from '../../../../contract/admin/admin.ts'

@@ -1,4 +1,4 @@
-// The record of commands: who asked for which change, and what became of it.
+// The record of commands: who requested which change, and its result.
 
 import type { Static } from '@sinclair/typebox'
 import type { AdminCommand, AdminCommandList } from '../../../../contract/admin/events.ts'

@@ -34,7 +34,7 @@ export function RaiseDialog({
     return operate(`/instance/egress-limit?ref=${encodeURIComponent(reference)}`, { method: 'POST', body })
   })
   const command = commandOf(['instance', 'egress', 'raise', reference], {
-    // The present limit, until there is another: to raise to it changes nothing.
+    // Defaults to the current limit until the person types another; raising to it changes nothing.
     to: gibOption(gib.value || gibOf(instance.egress_limit_bytes ?? 0)),
     reason: reason.value || null,
   })

@@ -1,4 +1,4 @@
-// One instance: its state, egress against its cap, events, console text, and its end.
+// One instance: its state, egress and limit, events, console text, and end.
 
 import { useSignal } from '@preact/signals'
 import type { Static } from '@sinclair/typebox'
@@ -82,7 +82,7 @@ function Failure({ instance: { failure_code: code, failure_message: message } }:
 
 const tailBytes = 65_536
 
-/** Another VM of the same instance has another console. */
+/** Shows the console. Another VM of the same instance has another console. */
 function ConsoleText({ reference, vm }: { reference: string; vm: string }) {
   const query = new URLSearchParams({ ref: reference, tail: String(tailBytes), follow: 'true' })
   const command = commandOf(['instance', 'console', reference], { follow: true })
@@ -149,7 +149,7 @@ const EVENT_COLUMNS: readonly Column<AdminEvent>[] = [
   { name: 'Detail', cell: ({ detail }) => <Foreign text={detailText(detail)} /> },
 ]
 
-/** `state: ready, by: operator`. */
+/** Formats details: `state: ready, by: operator`. */
 export function detailText(detail: Readonly<Record<string, unknown>>): string {
   return Object.entries(detail)
     .map(([name, value]) => `${name}: ${typeof value === 'string' ? value : JSON.stringify(value)}`)

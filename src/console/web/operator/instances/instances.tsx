@@ -12,7 +12,7 @@ import { Empty, Note, Page, Shown } from '../../parts/page.tsx'
 import { type Column, LongTable } from '../../parts/table.tsx'
 import { Foreign, Link, StateMark, Time } from '../../parts/text.tsx'
 
-/** As `strongroom instance list --status` has them; empty: all. */
+/** The statuses of `strongroom instance list --status`; empty for all. */
 const STATUSES = [
   ['', 'all'],
   ['living', 'living'],

@@ -1,4 +1,4 @@
-// Fields for limits, models, end and budget of a gateway key.
+// Fields for limits, models, expiry and budget of a gateway key.
 
 import { userBudgetExample } from '../../../../contract/admin/user-budget.ts'
 import type { RequestProblem } from '../../core/request.ts'

@@ -1,10 +1,10 @@
-// Limits, models, end and budget of a gateway key, as typed, as a request and as options of the command line. Pure.
+// Limits, models, expiry and budget of a gateway key: as typed, as a request, and as options of the command line. Pure.
 
 import type { AdminGatewayKey, AdminGatewayKeyCreate, AdminGatewayKeySet } from '../../../../contract/admin/admin.ts'
 import { parseUserBudget, type UserBudget, userBudgetText } from '../../../../contract/admin/user-budget.ts'
 import type { CommandOptions } from '../../core/command.ts'
 
-/** As typed; empty: the configured limit, all models, never, no bound. */
+/** The typed values. Empty means the configured limit, all models, no expiry, no budget. */
 export type Terms = {
   readonly requests_per_minute: string
   readonly tokens_per_minute: string
@@ -18,11 +18,11 @@ export type Terms = {
   readonly budget_day_tokens: string
   readonly budget_week_usd: string
   readonly budget_week_tokens: string
-  /** As on the command line. */
+  /** In the command line's format. */
   readonly user_budget: string
 }
 
-/** Null for those of a key with nothing set. */
+/** Returns the terms of a key; those of a key with nothing set if null. */
 export function termsOf(key: AdminGatewayKey | null): Terms {
   const text = (value: number | string | null | undefined) => (value == null ? '' : String(value))
   return {
@@ -66,12 +66,12 @@ export function bodyOf(terms: Terms): AdminGatewayKeyCreate {
   }
 }
 
-/** A text of another form goes to the server as the amount, which refuses it. */
+/** Parses a budget. Passes text of another form to the server as the amount, so that the server rejects it. */
 function userBudgetOf(text: string): UserBudget | null {
   return text === '' ? null : (parseUserBudget(text) ?? { usd: text, period: 'month' })
 }
 
-/** The fields that differ. The others stay as they are, an end at a time of day too. */
+/** Returns the fields that differ. The others stay unchanged, including an expiry with a time of day. */
 export function changesOf(after: Terms, before: Terms): AdminGatewayKeySet {
   const all = Object.entries(bodyOf(after))
   return Object.fromEntries(all.filter(([name]) => after[name as keyof Terms] !== before[name as keyof Terms]))
@@ -84,7 +84,7 @@ function listOf(text: string): string[] {
     .filter(name => name !== '')
 }
 
-/** Name of each option, and its word for what an empty field means. */
+/** Name of each option, and its value for an empty field. */
 const OPTIONS = {
   requests_per_minute: ['requests-per-minute', 'default'],
   tokens_per_minute: ['tokens-per-minute', 'default'],
@@ -101,7 +101,7 @@ const OPTIONS = {
   user_budget: ['user-budget', 'none'],
 } as const satisfies Record<keyof Terms, readonly [option: string, empty: string | null]>
 
-/** The options that make `after` of `before`. */
+/** Returns the options that change `before` to `after`. */
 export function optionsOf(after: Terms, before: Terms): CommandOptions {
   const names = Object.keys(OPTIONS) as (keyof Terms)[]
   const changed = names.filter(name => after[name] !== before[name])

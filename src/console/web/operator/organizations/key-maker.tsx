@@ -1,4 +1,4 @@
-// Keys that their clients made: the mark in a list, and the field for a registration line.
+// Client-made keys: the mark in a list, and the field for a registration line.
 
 import { type KeyTag, readRegistration } from '../../../../contract/admin/key-registration.ts'
 import type { KeyMaker } from '../../../../contract/key-rules.ts'
@@ -28,7 +28,7 @@ export function isRegistration(tag: KeyTag, line: string): boolean {
   return readRegistration(tag, line).ok
 }
 
-/** Judges the line in the browser, so that a pasted key is never sent. */
+/** Checks the line in the browser, so that a pasted key is never sent. */
 export function RegistrationField({
   tag,
   line,

@@ -171,7 +171,7 @@ function AddKey({ slug, close, added }: { slug: string; close: () => void; added
   )
 }
 
-/** A key in full, the only time that it is shown. */
+/** Shows a key in full, the only time that this is possible. */
 export function MadeKey({ value, close }: { value: string; close: () => void }) {
   return (
     <div class="dialog-form">

@@ -1,9 +1,9 @@
-// Budgets of an organization, as typed, as a request and as options of the command line. Pure.
+// Budgets of an organization: as typed, as a request, and as options of the command line. Pure.
 
 import type { AdminOrganization } from '../../../../contract/admin/admin.ts'
 import type { CommandOptions } from '../../core/command.ts'
 
-/** Name on the wire, label, and option of the command line. */
+/** Wire name, label and command line option of each budget. */
 export const ORGANIZATION_BUDGETS = [
   ['budget_usd', 'Dollars of a month', 'usd'],
   ['budget_tokens', 'Tokens of a month', 'tokens'],
@@ -14,7 +14,7 @@ export const ORGANIZATION_BUDGETS = [
 ] as const
 
 type Name = (typeof ORGANIZATION_BUDGETS)[number][0]
-/** Empty: no bound. */
+/** Typed values; empty for no limit. */
 export type TypedBudgets = Readonly<Record<Name, string>>
 
 export function budgetsOf(organization: Pick<AdminOrganization, Name>): TypedBudgets {

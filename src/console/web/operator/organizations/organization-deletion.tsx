@@ -1,4 +1,4 @@
-// Deletion of an organization: the plan first, then the slug typed by hand.
+// Deletion of an organization: shows the plan, then asks to type the slug.
 
 import { useSignal } from '@preact/signals'
 import type { AdminDeletion } from '../../../../contract/admin/deletion.ts'

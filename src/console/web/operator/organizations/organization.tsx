@@ -1,4 +1,4 @@
-// One organization: its state and budget, its keys, what it used, and its end.
+// One organization: its state, budget, keys, usage and deletion.
 
 import { useSignal } from '@preact/signals'
 import type { AdminOrganization } from '../../../../contract/admin/admin.ts'

@@ -1,4 +1,4 @@
-// The events of a build as they come: its position in the queue, then each step's lines.
+// The live events of a build: its position in the queue, then each step's lines.
 
 import type { BuildEvent } from '../../../../contract/http/build.ts'
 import { useFollowed } from '../../core/followed.ts'

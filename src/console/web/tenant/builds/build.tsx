@@ -1,4 +1,4 @@
-// One build: its record, its log as it comes, its result, and the result with its evidence.
+// One build: its record, its live log, its result, and the result with its evidence.
 
 import { useSignal } from '@preact/signals'
 import type { BuildRecord } from '../../../../contract/http/build-api.ts'

@@ -1,5 +1,5 @@
-// Builds that this tab has submitted, with what only the submitter knows: the API lists no builds. Effects: session
-// storage.
+// Builds that this tab has submitted, including details that the API does not return; it lists no builds. Effects:
+// session storage.
 
 import { signal } from '@preact/signals'
 import type { KnownBuild } from './known-build.ts'
@@ -27,7 +27,7 @@ function stored(): KnownBuild[] {
   }
 }
 
-/** This page wrote it, of this or an earlier version. */
+/** Reports whether this page, in this or an earlier version, wrote the value. */
 function isKnown(value: unknown): value is KnownBuild {
   const field = (name: string): unknown => Reflect.get(Object(value), name)
   return typeof field('id') === 'string' && typeof field('nonce') === 'string' && typeof field('source') === 'object'

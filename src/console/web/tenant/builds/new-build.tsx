@@ -1,4 +1,4 @@
-// Submits a build of a repository or an archive, with a nonce that this page draws.
+// Submits a build of a repository or an archive, with a nonce that this page generates.
 
 import { useSignal } from '@preact/signals'
 import { useId } from 'preact/hooks'
@@ -20,16 +20,16 @@ import { commandOptions } from './verify-command.ts'
 
 const nonceBytes = 16
 
-/** As typed; empty: left out of the request. */
+/** Typed values; empty ones are omitted from the request. */
 type Fields = {
   readonly url: string
   readonly ref: string
-  /** It goes before the repository. */
+  /** Takes precedence over the repository. */
   readonly archive: File | null
   readonly projectDir: string
   readonly toolchain: Toolchain | ''
   readonly package: string
-  /** With commas or spaces between them. */
+  /** Separated by commas or spaces. */
   readonly features: string
   readonly reproduce: boolean
 }
@@ -70,7 +70,7 @@ export function NewBuild({ close }: { close: () => void }) {
   )
 }
 
-/** Returns the build's id. */
+/** Submits the build and returns its id. */
 async function submitted(fields: Fields): Promise<string> {
   const { url, ref, archive, projectDir, toolchain, reproduce } = fields
   const options = optionsOf(fields)
@@ -98,7 +98,7 @@ async function submitted(fields: Fields): Promise<string> {
   return id
 }
 
-/** The options that the page has a field for. */
+/** Returns the options for which the page has a field. */
 function optionsOf({ package: pkg, features }: Fields): ToolchainOptions | null {
   const names = features.split(/[\s,]+/).filter(name => name !== '')
   const found = optionsOfFields({ ...(pkg === '' ? {} : { package: pkg }), features: [...new Set(names)] }, null)
@@ -159,7 +159,7 @@ function BuildFields({ fields, change, problem }: BuildFieldsProps) {
 async function base64Of(file: File): Promise<string> {
   const bytes = new Uint8Array(await file.arrayBuffer())
   const parts: string[] = []
-  // Three bytes are four characters: pieces of a multiple of three need no padding in between.
+  // Three bytes become four characters, so pieces of a multiple of three bytes need no padding between them.
   const pieceBytes = 24_576
   for (let at = 0; at < bytes.length; at += pieceBytes) {
     parts.push(btoa(String.fromCharCode(...bytes.subarray(at, at + pieceBytes))))

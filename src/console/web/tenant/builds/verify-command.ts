@@ -1,4 +1,4 @@
-// The command that verifies a build's result. The request in it is that of this tab, or the service's record. Pure.
+// The command that verifies a build's result. Its expected request is this tab's own, or the service's record. Pure.
 
 import type { BuildRecord } from '../../../../contract/http/build-api.ts'
 import type { ToolchainOptions } from '../../../../contract/http/build-options.ts'
@@ -6,7 +6,7 @@ import { optionsOfFields, optionWords } from '../../../../contract/http/option-w
 import { type CommandOptions, commandOf } from '../../core/command.ts'
 import type { KnownBuild } from './known-build.ts'
 
-/** `file`: the saved result. */
+/** Returns the command. `file`: the saved result. */
 export function verifyBuildCommand(file: string, known: KnownBuild | null, record: BuildRecord): string {
   const { nonce, source, projectDir, toolchain, options, reproduce } = known ?? recordedRequest(record)
   return commandOf(['verify', 'build', file], {
@@ -20,7 +20,7 @@ export function verifyBuildCommand(file: string, known: KnownBuild | null, recor
   })
 }
 
-/** Says whose words the command has, and where it is to run. */
+/** Explains where the command's expectations come from, and where to run it. */
 export function requestNote(known: KnownBuild | null, record: BuildRecord): string {
   const from =
     known === null
@@ -36,7 +36,7 @@ function placeNote(source: Request['source']): string {
 
 type Request = Omit<KnownBuild, 'id' | 'atMs'>
 
-/** Options of one toolchain, as options of `build submit` and `verify build`. */
+/** Returns the options of one toolchain as options of `build submit` and `verify build`. */
 export function commandOptions(options: ToolchainOptions | null): CommandOptions {
   const named = optionWords(options).map(({ option, words }) => {
     const texts = words.filter(word => word !== true)
@@ -58,12 +58,15 @@ function recordedRequest(record: BuildRecord): Request {
   }
 }
 
-/** The commit of a request that names one; null for branches, tags and archives. */
+/** Returns the commit that a request names; null for branches, tags and archives. */
 function commitIn(source: Request['source']): string | null {
   return source.kind === 'git' && /^[0-9a-f]{40}$/i.test(source.ref ?? '') ? source.ref : null
 }
 
-/** A branch or a tag is no expectation, as the host chooses what it is: the command hashes a checkout instead. */
+/**
+ * Returns the source options. A branch or a tag is no expectation, because the host resolves it: the command hashes a
+ * checkout instead.
+ */
 function sourceOptions(source: Request['source']): CommandOptions {
   if (source.kind === 'archive') return { source: source.name }
   const commit = commitIn(source)

@@ -1,4 +1,4 @@
-// One instance of the tenant: its state, how to log in, its evidence, and its end.
+// One instance of the tenant: its state, how to log in, its evidence, and its deletion.
 
 import { useSignal } from '@preact/signals'
 import { toBase64Url } from '../../../../base/bytes.ts'

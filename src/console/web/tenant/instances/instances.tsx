@@ -1,4 +1,4 @@
-// The tenant's instances: the list, a new one, and the usage of the billing period.
+// The tenant's instances: the list, a form for a new one, and the usage of the billing period.
 
 import { useSignal } from '@preact/signals'
 import type { InstanceList, InstanceRecord, UsageSummary } from '../../../../contract/http/instance.ts'
@@ -11,7 +11,7 @@ import { Foreign, Instant, Link, StateMark, Time } from '../../parts/text.tsx'
 import { askInstances } from '../services.ts'
 import { NewInstance } from './new-instance.tsx'
 
-/** The API has no events for a change of state; clients poll. */
+/** Poll interval: the API has no events for changes of state. */
 const everyMs = 5_000
 
 export function InstancesPage() {

@@ -1,4 +1,4 @@
-// Creates an instance. A repeated click, or a lost answer, creates no second one.
+// Creates an instance. A repeated click, or a lost response, does not create a second one.
 
 import { useSignal } from '@preact/signals'
 import type { CreateInstance, InstanceCreated } from '../../../../contract/http/instance.ts'
@@ -14,7 +14,7 @@ export function NewInstance({ close }: { close: () => void }) {
   const url = useServiceUrl('instances')
   const publicKey = useSignal('')
   const model = useSignal('')
-  /** The same for all attempts at the same fields. */
+  /** Idempotency key, the same for all attempts with the same fields. */
   const attempt = useSignal(crypto.randomUUID())
   const body = (): CreateInstance => ({
     public_key: publicKey.value.trim(),
@@ -58,7 +58,9 @@ export function NewInstance({ close }: { close: () => void }) {
   )
 }
 
-/** As `strongroom help instances` has it: the API's clients have no command of ours for this. */
+/**
+ * Returns the command of `strongroom help instances`. It uses curl, because there is no command for clients of the API.
+ */
 function curlOf(url: string, body: CreateInstance): string {
   const headers = `-H "Authorization: Bearer $KEY" -H 'Content-Type: application/json'`
   return `curl --cacert ca.pem ${headers} -d ${quoted(JSON.stringify(body))} ${url}/v1/instances`

@@ -65,7 +65,7 @@ function priceOf(perToken: string | undefined): string {
 function GatewayEvidence() {
   const url = useServiceUrl('inference')
   const found = useLoaded(workloadPath, options => hasWorkload(options))
-  // These files decide what passes, so they are the reader's own: this page saves none that the host serves.
+  // These files decide what passes, so they must be the reader's own: this page saves none from the host.
   const own = {
     policy: 'gateway-policy.json',
     ...(found.data === false ? { allowlist: 'allowlist.json' } : { workload: 'workload.json' }),
@@ -90,7 +90,7 @@ function GatewayEvidence() {
 
 const workloadPath = '/workload.json'
 
-/** Reports whether the gateway runs in a VM of its own; one in the daemon answers 404. */
+/** Reports whether the gateway runs in its own VM. A gateway in the daemon responds with 404. */
 async function hasWorkload(options: RequestOptions): Promise<boolean> {
   try {
     await fetchBytes('inference', workloadPath, { ...options, bytesMax: workloadBytesMax })
