@@ -1,8 +1,8 @@
-// The evidence of this VM's build: two signed statements, one before any source code runs and one after everything is
-// done, each with a report over it. Effects: the report device.
+// The evidence of this VM's build: two signed statements, one before any source code runs and one after everything has
+// ended, each with a report over it. Effects: the report device.
 //
-// The guest signs its own findings. From the host it accepts the job's name, the nonce, the digest of the whole order
-// with the parts that open a fetch, and, without a report device, the launch that no hardware attests.
+// The guest signs its own findings. From the host it accepts only the job's name, the nonce, the digest of the whole
+// order with the settings that open a fetch, and, without a report device, the launch that no hardware attests.
 
 import { sha256 } from '../attest/hash.ts'
 import { evidenceBytes, familyReportData, type SnpEvidence } from '../attest/provenance/evidence.ts'
@@ -23,7 +23,7 @@ type Dispatch = {
   readonly stage: 'dispatch'
   readonly jobId: string
   readonly nonce: Uint8Array
-  /** 32 bytes: the source's tree id in git's SHA-256 object format. */
+  /** The source's tree id in git's SHA-256 object format, 32 bytes. */
   readonly sourceDigest: Uint8Array
   readonly networkPolicy: string
   readonly order: OrderWords
@@ -35,12 +35,12 @@ export type OrderWords = Pick<
 >
 type Completion = Omit<Dispatch, 'stage' | 'jobId' | 'order'> & {
   readonly stage: 'completion'
-  /** 32 bytes. */
+  /** Digest of the provenance, 32 bytes. */
   readonly provenanceDigest: Uint8Array
 }
 export type Stage = Dispatch | Completion
 
-/** Certificates and report over the provenance, as the host hands them. */
+/** Certificates and report over the provenance, as sent by the host. */
 type VouchedProvenance = {
   readonly report: string
   readonly vek: string
@@ -70,12 +70,12 @@ export class Attester {
     return this.#signer.platform()
   }
 
-  /** In hexadecimal; set with the first evidence. */
+  /** Returns the measurement in hexadecimal. Call it only after the first evidence. */
   measurement(): string {
     return toHex(present(this.#measurement, 'the measurement is read before the first evidence'))
   }
 
-  /** Fault internal when the device fails. */
+  /** Makes the evidence of a stage. Fault internal if the device fails. */
   async make(stage: Stage, simulated: SimulatedLaunch | null): Promise<{ ok: true; vouched: BuildEvidence } | Refusal> {
     const launched = await this.#signer.launchOf('vouch', simulated)
     if (!launched.ok) return launched
@@ -91,7 +91,7 @@ export class Attester {
     return { ok: true, vouched: evidence }
   }
 
-  /** Keeps the host's completed evidence if it is the last one. */
+  /** Stores the host's completed evidence if it belongs to the current stage. */
   keep(stage: AttestedStage, text: string, provenance: VouchedProvenance | null): { ok: true } | Refusal {
     if (this.#last === null || this.#last.stage.stage !== stage)
       return refuse('unclaimed', 'vouched: no evidence of this stage was requested')
@@ -107,14 +107,14 @@ export class Attester {
     return ok
   }
 
-  /** Exact bytes of evidence.json, once both stages are kept. */
+  /** Returns the exact bytes of evidence.json. Call it only after both stages. */
   evidenceFile(): Uint8Array {
     const { dispatch, completion } = this.#receipts
     if (dispatch === undefined || completion === undefined) throw new Error('invariant broken: a receipt is missing')
     return evidenceBytes({ platform: completion.platform, evidence: this.#provenance, dispatch, completion })
   }
 
-  /** With a report over something else, evidence.json would be wrong. */
+  /** Checks what the report covers: otherwise evidence.json would be wrong. Null if it is right. */
   #provenanceProblem(
     { stage, evidence }: { stage: Stage; evidence: BuildEvidence },
     given: VouchedProvenance | null,

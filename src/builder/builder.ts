@@ -1,4 +1,4 @@
-// The build VM's handler for each request of the host. Effects only through its deps.
+// The build VM's handler for each request of the host. Effects: through its deps.
 
 import type { Tool } from '../attest/provenance/record.ts'
 import type { ReceiptKeys } from '../attest/receipt/receipt-keys.ts'
@@ -30,7 +30,7 @@ type BuilderDeps = {
   readonly device: () => Promise<string | null>
   /** The empty work directory of this build. */
   readonly phaseOf: (order: BuildOrder, job: Job) => Phase
-  /** Id of this VM's build, kept as long as the VM runs: a restarted builder takes no other build. */
+  /** Stores the id of this VM's build while the VM runs, so that a restarted builder accepts no other build. */
   readonly record: { readonly read: () => string | null; readonly write: (jobId: string) => void }
   readonly log: Logger
 }
@@ -38,9 +38,9 @@ type BuilderDeps = {
 export class Builder {
   readonly #deps: BuilderDeps
   readonly handle: HandleLine
-  /** This VM's build, from its order on. */
+  /** This VM's build; null before its order. */
   #build: { readonly jobId: string; readonly job: Job } | null
-  /** The stage whose evidence the host waits for. */
+  /** The stage for whose evidence the host is waiting. */
   #stage: Stage | null = null
 
   constructor(deps: BuilderDeps) {
@@ -109,7 +109,7 @@ export class Builder {
     return ok
   }
 
-  /** Never rejects. */
+  /** Runs the build. Never rejects. */
   async #run(order: BuildOrder, job: Job): Promise<void> {
     const { log } = this.#deps
     log.info('build begins', { job: order.jobId })
@@ -145,7 +145,7 @@ export class Builder {
   }
 }
 
-/** Keys, log and phase were lost with the earlier process. */
+/** Returns the job of a restarted builder: keys, log and phase were lost with the previous process. */
 function lostJob(): Job {
   const job = new Job()
   job.endNetwork()

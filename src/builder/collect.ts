@@ -8,7 +8,7 @@ import type { BuildLimits } from '../contract/vm/build-order.ts'
 import { showName } from '../linux/source/tree.plan.ts'
 import { BuildFailure, refuseUnless } from './failure.ts'
 
-/** A file that the build names, by its path for us and the build directory that must contain it. */
+/** A file named by the build: its path for the builder, and the build directory that must contain it. */
 export type Candidate = { readonly name: string; readonly root: string; readonly relative: string }
 
 export type CollectedFile = {
@@ -23,8 +23,8 @@ const chunkBytes = 1024 * 1024
 const SET_ID = 0o6000
 
 /**
- * Sorted by name. Failures: `no_artifacts`, `limit_exceeded`, `build_failed` for what cannot be an
- * artifact.
+ * Collects the artifacts, sorted by name. Failures: `no_artifacts`, `limit_exceeded`, `build_failed` for a file that
+ * cannot be an artifact.
  */
 export async function collect(
   candidates: readonly Candidate[],
@@ -110,7 +110,7 @@ export function filesBelow(root: string, countMax: number): { files: string[]; l
   return found
 }
 
-/** No process writes there any more, so a file that is not a link stays one. */
+/** Requires a path without links. No process writes there any more, so the result stays true. */
 async function checkParents(root: string, relative: string, shown: string): Promise<void> {
   const components = relative.split('/')
   refuseUnless(

@@ -1,4 +1,4 @@
-// Digest of a file that is neither a link nor anything but a regular file. Effects: reads it.
+// Digest of a file, which must be regular and not a link. Effects: reads it.
 
 import { createHash } from 'node:crypto'
 import * as fs from 'node:fs'
@@ -8,7 +8,7 @@ export async function sha256Of(path: string): Promise<string> {
   return await digestOf('sha256', path)
 }
 
-/** In hexadecimal. */
+/** Returns the digest in hexadecimal. */
 export async function digestOf(algorithm: 'sha256' | 'sha512', path: string): Promise<string> {
   const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK } = fs.constants
   const file = await fs.promises.open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK)

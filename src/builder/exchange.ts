@@ -1,4 +1,4 @@
-// The exchange disk brings the source and takes the result, each from byte 0. Effects: a block device.
+// The exchange disk carries the source in and the result out, each from byte 0. Effects: a block device.
 
 import { createHash } from 'node:crypto'
 import * as fs from 'node:fs'
@@ -6,7 +6,7 @@ import { BuildFailure, refuseUnless } from './failure.ts'
 
 const chunkBytes = 1024 * 1024
 
-/** Failure `internal`: the host's archive differs from the one it ordered. */
+/** Checks the host's archive. Failure `internal` if it differs from the ordered one. */
 export async function checkSource(device: string, expected: { sizeBytes: number; sha256: string }): Promise<void> {
   const file = await fs.promises.open(device, fs.constants.O_RDONLY)
   try {

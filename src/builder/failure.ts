@@ -1,10 +1,10 @@
-// How a build ends without a result: a stable type for programs, a sentence for people. Pure.
+// The failure of a build: a stable type for programs, a sentence for people. Pure.
 
 import { messageOf } from '../base/fault.ts'
 import type { BuildErrorType } from '../contract/http/build.ts'
 import { SourceFailure } from '../linux/source/failure.ts'
 
-/** `message` goes to the client: it names the file or field and the remedy. */
+/** A failure. Its `message` is sent to the client, and names the file or field and the remedy. */
 export class BuildFailure extends Error {
   readonly errorType: BuildErrorType
 
@@ -15,7 +15,7 @@ export class BuildFailure extends Error {
   }
 }
 
-/** An unforeseen error is `internal`. */
+/** Converts an error. An unexpected one becomes `internal`. */
 export function failureOf(error: unknown): BuildFailure {
   if (error instanceof BuildFailure) return error
   if (error instanceof SourceFailure) return new BuildFailure('source_invalid', error.message, { cause: error })
@@ -30,7 +30,9 @@ export type Cause = {
   readonly message: string
 }
 
-/** Returns the failure of the first cause that fits the output, or `build_failed` with `what`, how the tool ended. */
+/**
+ * Returns the failure of the first cause that matches the output, or `build_failed` with `what`: how the tool ended.
+ */
 export function causedFailure(causes: readonly Cause[], what: string, output: string): BuildFailure {
   const cause = causes.find(({ pattern }) => pattern.test(output))
   return cause === undefined
@@ -38,7 +40,7 @@ export function causedFailure(causes: readonly Cause[], what: string, output: st
     : new BuildFailure(cause.errorType, `${cause.message}: ${output}`)
 }
 
-/** How a program of a build ended. A sandbox reports a signal as 128 and its number. */
+/** Describes how a program ended. A sandbox reports a signal as 128 plus its number. */
 export function exitText(code: number, limits: { readonly memoryBytes: number }): string {
   const signal = code - signalBase
   if (signal <= 0 || signal > signalMax) return `exit code ${code}`

@@ -1,16 +1,16 @@
-// The build of this VM in the form that the host polls: its lines, its pending step and its end. No effects except
+// The build of this VM in the form that the host polls: its lines, its pending step and its result. No effects except
 // through its deps.
 
 import type { BuildStep } from '../contract/http/build.ts'
 import type { AttestedStage, BuildLine, BuildProgress } from '../contract/vm/build-agent.ts'
 import { BuildFailure } from './failure.ts'
 
-/** Per response, as in BuildProgress of contract/vm/build-agent.ts. */
+/** Limits per response, as in BuildProgress of contract/vm/build-agent.ts. */
 const linesPerAnswerMax = 64
 const answerBytesMax = 60 * 1024
-/** Bound of `msg`; its schema allows more. */
+/** Limit on `msg`; its schema allows more. */
 const messageCharsMax = 4000
-/** Lines beyond these are not sent as events: the host takes them in portions, before the result. */
+/** Lines beyond this are not sent as events: the host fetches them in portions, before the result. */
 const linesMax = 10_000
 /** The end of the log that a failure's message quotes. */
 const tailCharsMax = 4000
@@ -39,14 +39,17 @@ export class Job {
     return this.#network === 'done'
   }
 
-  /** A line of the builder itself. */
+  /** Adds a line by the builder itself. */
   say(type: BuildStep, text: string): void {
     const msg = cleanLine(text).slice(0, messageCharsMax).toWellFormed()
     this.#log.push(Buffer.from(`[${type}] ${msg}\n`))
     this.#push(type, msg)
   }
 
-  /** A program's output: unchanged into the log, and without terminal control characters as lines of this type. */
+  /**
+   * Returns a consumer of a program's output: unchanged into the log, and as lines of this type without control
+   * characters.
+   */
   output(type: 'fetch' | 'build' | 'init'): (chunk: Uint8Array) => void {
     this.#tailFrom = this.#log.length
     const decoder = new TextDecoder()
@@ -58,11 +61,11 @@ export class Job {
     }
     return chunk => {
       this.#log.push(chunk.slice())
-      // Short lines cost more than their bytes: beyond the limit they are not split.
+      // Many short lines are costly, so beyond the limit they are not split.
       if (type === 'build' && this.#lines.length > linesMax) return
       const text = held + decoder.decode(chunk, { stream: true })
       const end = text.lastIndexOf('\n') + 1
-      // One call for all lines of the chunk.
+      // Clean all lines of the chunk with one call.
       const [first = '', ...others] = cleanText(text.slice(0, end)).split('\n')
       if (end > 0) {
         if (!isOverlong) push(first)
@@ -81,7 +84,7 @@ export class Job {
     return Buffer.concat(this.#log)
   }
 
-  /** The end of the last program's log, for a failure's message. */
+  /** Returns the end of the last program's log, for a failure's message. */
   tail(): string {
     const parts: Uint8Array[] = []
     let bytes = 0
@@ -149,7 +152,7 @@ export class Job {
       lines.push(line)
     }
     const isLast = from + lines.length >= this.#lines.length
-    // With the last line, so that a host that stops at the result has all of them.
+    // Send the result with the last line, so that a host that stops at the result has all lines.
     return { lines, network: this.#network, waitsFor: this.waitsFor, result: isLast ? this.#result : null }
   }
 
@@ -168,7 +171,7 @@ export function cleanLine(text: string): string {
   return cleanText(text).replaceAll('\n', '')
 }
 
-/** Like cleanLine, with its line ends. */
+/** Does the same as cleanLine, but keeps line ends. */
 function cleanText(text: string): string {
   return text
     .replace(/\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~])/g, '')

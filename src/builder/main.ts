@@ -1,4 +1,4 @@
-// strongroom-builder: our program in a VM that builds. argv -> role.
+// strongroom-builder: the program in a VM that builds. Chooses a role by its arguments.
 
 import { messageOf } from '../base/fault.ts'
 import { version } from '../base/version.ts'

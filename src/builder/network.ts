@@ -20,7 +20,10 @@ export function proxyAddress(proxy: string): ProxyAddress {
   return { host, port: Number(port) }
 }
 
-/** The host opens the network after it saw the request. Failures: `source_unreachable`, `cancelled`. */
+/**
+ * Waits until the host has opened the network, which it does after reading the request. Failures: `source_unreachable`,
+ * `cancelled`.
+ */
 export async function awaitProxy({ host, port }: ProxyAddress, clock: Clock, signal: AbortSignal): Promise<void> {
   const untilMs = clock.monotonicMs() + openTimeoutMs
   for (;;) {
@@ -51,7 +54,7 @@ async function canConnect(hostname: string, port: number): Promise<boolean> {
   return socket !== null
 }
 
-/** Takes down every interface but loopback. Faults: host.command_failed, host.command_timeout. */
+/** Takes down every interface except loopback. Faults: host.command_failed, host.command_timeout. */
 export async function takeNetworkDown(interfaces: string, runCommand: typeof run): Promise<void> {
   const names = fs.existsSync(interfaces) ? fs.readdirSync(interfaces) : []
   for (const name of names.filter(name => name !== 'lo')) {

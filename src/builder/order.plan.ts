@@ -1,4 +1,4 @@
-// The host's order: reasons to refuse it, and its part of the dispatch receipt. Pure.
+// The host's order: reasons to reject it, and its part of the dispatch receipt. Pure.
 
 import { sha256 } from '../attest/hash.ts'
 import { toHex, utf8 } from '../base/bytes.ts'
@@ -7,9 +7,8 @@ import { type BuildOrder, orderText } from '../contract/vm/build-order.ts'
 import type { OrderWords } from './attester.ts'
 
 /**
- * Returns why the order is refused, or null. An authority or mirror determines what a fetch brings, so each must be
- * the one that the client's request names. The client's verifier checks that the request in the order is the
- * client's.
+ * Returns why the order is rejected; null if it is accepted. An authority or mirror determines what is fetched, so each
+ * must match the client's request. The client's verifier checks that the request in the order is the client's.
  */
 export function orderProblem({ accepts, fetch, options }: BuildOrder): string | null {
   // Options without a value would select a toolchain and set nothing else.

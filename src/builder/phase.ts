@@ -1,4 +1,4 @@
-// Types and directories that all phases of a build share.
+// Types and directories shared by all phases of a build.
 
 import type { BuildOrder } from '../contract/vm/build-order.ts'
 import { sourceDateEpoch } from '../linux/source/tree.plan.ts'
@@ -6,21 +6,21 @@ import type { Bounds, Site } from './confined/program.ts'
 import type { Bind } from './confined/root.plan.ts'
 import type { Job } from './job.ts'
 
-/** The programs of a build, as the build sees them. */
+/** The programs of a build, in the build's view. */
 export type Tools = {
   /** PATH. */
   readonly path: string
-  /** Their directories, read-only. */
+  /** Directories of the programs, read-only. */
   readonly binds: readonly Bind[]
   /** Path of a program's file on this machine. */
   readonly fileOf: (name: string) => string
   /** Go's compiled standard library, on this machine and in the build. Null if the tools have none. */
   readonly goLibrary: Pick<Bind, 'from' | 'to'> | null
-  /** Directory of what the image records of these programs (recorded-tools.ts). Null if each is run for its version. */
+  /** Directory of the image's record of these programs (recorded-tools.ts). Null to run each for its version. */
   readonly records: string | null
 }
 
-/** Users of fetch, build and `--version`; no other process of this VM has them. */
+/** User ids for fetch, build and `--version`, which no other process of this VM has. */
 export const uids = { fetch: 61_001, build: 61_002, version: 61_003 } as const
 
 export type Phase = {
@@ -28,7 +28,7 @@ export type Phase = {
   readonly job: Job
   readonly order: BuildOrder
   readonly tools: Tools
-  /** Below the site's scratch: ours, and searchable for the users of programs. */
+  /** Directory below the site's scratch. Owned by the builder, and searchable for the users of programs. */
   readonly workDir: string
   /** The system's CA certificates, for git and cargo. */
   readonly caBundle: string
@@ -51,7 +51,7 @@ export const places = {
   tmp: '/tmp',
 } as const
 
-/** The same for every program. */
+/** Constant for every program. */
 export const plainEnvironment = {
   HOME: places.home,
   USER: 'build',
@@ -61,7 +61,7 @@ export const plainEnvironment = {
   SOURCE_DATE_EPOCH: String(sourceDateEpoch),
 } as const
 
-/** Bounds of one program, with this many seconds. */
+/** Returns the limits of one program, with this timeout. */
 export function boundsOf({ order: { limits } }: Phase, seconds: number): Bounds {
   return {
     timeoutMs: seconds * 1000,

@@ -1,4 +1,5 @@
-// Which project of a source is built, and with what. Effects: reads a source that does not change meanwhile.
+// Determines which project of a source is built, and with which toolchain. Effects: reads a source that does not change
+// meanwhile.
 
 import * as fs from 'node:fs'
 import { sha256 } from '../attest/hash.ts'
@@ -14,7 +15,7 @@ export const lockBytesMax = 16 * 1024 * 1024
 
 type Toolchains = Readonly<Record<ToolchainName, Toolchain>>
 
-/** Failures: `source_invalid` (directory), `toolchain_undetected`. */
+/** Finds the project. Failures: `source_invalid` (directory), `toolchain_undetected`. */
 export async function findProject(root: string, request: ProjectRequest, toolchains: Toolchains): Promise<Project> {
   const dir = projectDir(root, request.projectDir)
   const at = dir === '' ? root : `${root}/${dir}`
@@ -32,7 +33,9 @@ export async function findProject(root: string, request: ProjectRequest, toolcha
   }
 }
 
-/** The lock at this path of the source. Failures: `lock_missing`; `source_invalid` if it is too large or no text. */
+/**
+ * Reads the lock at this path of the source. Failures: `lock_missing`; `source_invalid` if it is too large or not text.
+ */
 export async function readLock(root: string, files: ToolchainFiles, path: string): Promise<LockFile> {
   const { manifest, lock, makeLock } = files
   const dir = path.slice(0, Math.max(path.lastIndexOf('/'), 0))
@@ -47,7 +50,7 @@ export async function readLock(root: string, files: ToolchainFiles, path: string
   return { path, text, sha256: toHex(sha256(new TextEncoder().encode(text))) }
 }
 
-/** Returns a directory's path without links, relative to the source. Null if it is no directory, or outside. */
+/** Returns a directory's path without links, relative to the source; null if it is not a directory, or outside. */
 export function directoryIn(root: string, path: string): string | null {
   const realRoot = fs.realpathSync(root)
   try {
@@ -79,7 +82,7 @@ type ProjectPlace = {
 }
 
 async function toolchainOf(request: ProjectRequest, { root, at, has, toolchains }: ProjectPlace): Promise<Choice> {
-  // A request with options of a toolchain names it.
+  // A request with options of a toolchain selects it.
   const wished = request.toolchain ?? toolchainOfOptions(request.options)
   if (wished !== null) {
     const { manifest } = toolchains[wished]
@@ -92,7 +95,7 @@ async function toolchainOf(request: ProjectRequest, { root, at, has, toolchains 
   }
   const rows = Object.entries(toolchains) as [ToolchainName, Toolchain][]
   const found = rows.filter(([, { manifest }]) => has(manifest))
-  // A manifest without its lock does not hide one that has it.
+  // A manifest without its lock does not take precedence over one that has it.
   const locked = found.filter(([, { lock }]) => has(lock))
   const [first] = locked[0] ?? found[0] ?? []
   const manifests = [...new Set(rows.map(([, { manifest }]) => manifest))].join(', ')
@@ -128,7 +131,7 @@ const advisedMax = 5
 const lookedAtMax = 500
 const depthMax = 3
 
-/** Names directories of the source that have one of the manifests: the upper ones first, among a bounded number. */
+/** Lists directories of the source that contain one of the manifests: upper ones first, up to a limit. */
 function directoryAdvice(root: string, manifests: readonly string[]): string {
   const found: string[] = []
   const waiting = ['']
@@ -144,7 +147,7 @@ function directoryAdvice(root: string, manifests: readonly string[]): string {
   return `name its directory by project_dir: ${found.map(showName).join(', ')}`
 }
 
-/** Packages of other people. */
+/** Directories with packages of others. */
 const passedOver: ReadonlySet<string> = new Set(['.git', 'node_modules', 'target', 'third_party', 'vendor'])
 
 export async function readBounded(path: string, what: string): Promise<string> {

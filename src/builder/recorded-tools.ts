@@ -1,18 +1,18 @@
-// The builder image's record of its programs, made with the image, so that a build does not start each of them only for
+// The builder image's record of its programs, created with the image, so that a build need not start each of them for
 // its version. The image is measured, and so is the record. Effects: reads the image.
 
 import type { Tool } from '../attest/provenance/record.ts'
 import { isRecord } from '../base/json.ts'
 import { readTextOrNull } from '../linux/files.ts'
 
-/** In the builder image. */
+/** Path in the builder image. */
 export const recordsDir = '/usr/lib/strongroom/tools'
 export const toolsFile = 'versions.json'
-/** Answers of rustc that cargo keeps in its target directory as `rustInfoName`. */
+/** Output of rustc that cargo caches in its target directory as `rustInfoName`. */
 export const rustInfoFile = 'rustc-info.json'
 export const rustInfoName = '.rustc_info.json'
 
-/** Programs that a statement names, and how each prints its version. */
+/** Programs that a statement lists, and how each prints its version. */
 export const VERSION_ARGV = {
   cargo: ['cargo', '--version'],
   go: ['go', 'version'],
@@ -26,12 +26,12 @@ export const VERSION_ARGV = {
 
 export type ToolName = keyof typeof VERSION_ARGV
 
-/** Returns the first line of what a program printed. '' if it printed none. */
+/** Returns the first line of a program's output; '' if there is none. */
 export function versionIn(output: string): string {
   return output.split('\n')[0]?.trim() ?? ''
 }
 
-/** Returns what the image records of a program. Null if it records nothing, or if `dir` is null. */
+/** Returns the image's record of a program; null if it has none, or if `dir` is null. */
 export function recordedTool(dir: string | null, name: ToolName): Tool | null {
   const text = dir === null ? null : readTextOrNull(`${dir}/${toolsFile}`)
   const tools: unknown = text === null ? null : JSON.parse(text)

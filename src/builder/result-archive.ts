@@ -14,13 +14,13 @@ type ResultEntry = { readonly path: string } & (
 )
 
 const chunkBytes = 1024 * 1024
-/** GNU tar and pax end at a multiple of this. */
+/** GNU tar and pax pad archives to a multiple of this. */
 const recordBytes = 10_240
 
-/** gzip of the tar, in chunks. Failure `build_failed` for a path that ustar cannot hold. */
+/** Yields the gzip of the tar in chunks. Failure `build_failed` for a path that ustar cannot store. */
 export async function* resultArchive(project: string, entries: readonly ResultEntry[]): AsyncGenerator<Uint8Array> {
   refuseUnless(isComponent(project), 'internal', () => 'result: the project name is not plain')
-  // Level 6, independent of the default: the same bytes from the same files. The header has no time and no name.
+  // Level 6 explicitly, so that the same files produce the same bytes. The header has no time and no name.
   const gzip = createGzip({ level: 6 })
   const fed = pipeline(writeTar(tarEntries(project, entries), recordBytes), gzip)
   fed.catch(() => {})
@@ -59,7 +59,7 @@ function withDirectories(project: string, entries: readonly ResultEntry[]): Path
 async function* contentOf(path: string, sizeBytes: number): AsyncGenerator<Uint8Array> {
   await using file = await openRegular(path, JSON.stringify(path.slice(-200)))
   for (let at = 0; at < sizeBytes; ) {
-    // A new chunk each time: gzip may still hold the last one.
+    // Allocate a new chunk each time: gzip may still use the previous one.
     const chunk = new Uint8Array(Math.min(chunkBytes, sizeBytes - at))
     const { bytesRead } = await file.read(chunk, 0, chunk.length, at)
     refuseUnless(bytesRead > 0, 'internal', () => 'result: an artifact changed while it was read')
@@ -79,7 +79,7 @@ function header({ path, ...fields }: Fields): NewUstarHeader {
   return { ...place, ...fields, mtimeSeconds: 0, linkName: '' }
 }
 
-/** Path and mode of an artifact in the archive. */
+/** Returns path and mode of an artifact in the archive. */
 export function artifactEntry(artifact: {
   name: string
   path: string

@@ -1,6 +1,6 @@
 // Runs a build from its order to its result, phase by phase. Effects: those of the phases.
 //
-// source → tree id → dispatch receipt → detect → fetch → network gone → build → all processes killed → artifacts →
+// source → tree id → dispatch receipt → detect → fetch → network removed → build → all processes killed → artifacts →
 // documents → completion receipt → archive
 
 import { NETWORK_POLICIES } from '../attest/provenance/network-policy.ts'
@@ -23,10 +23,10 @@ import { TOOLCHAINS } from './toolchains.ts'
 
 type RunBuildDeps = {
   readonly phase: Phase
-  /** The exchange disk. */
+  /** Path of the exchange disk. */
   readonly device: string
   readonly attester: Attester
-  /** These sign the envelope. */
+  /** Keys that sign the envelope. */
   readonly keys: ReceiptKeys
   /** Resolves when the host has completed the evidence. */
   readonly attest: (stage: Stage) => Promise<void>
@@ -35,7 +35,7 @@ type RunBuildDeps = {
   readonly takeNetworkDown: () => Promise<void>
 }
 
-/** Every failure is a BuildFailure, or `internal`. */
+/** Runs the build. Every failure is a BuildFailure, or becomes `internal`. */
 export async function runBuild(
   conducting: RunBuildDeps,
 ): Promise<{ sizeBytes: number; sha256: string; provenanceSha256: string }> {
@@ -73,7 +73,7 @@ export async function runBuild(
   if (project.judgement !== null) job.say('detect', `${project.judgement}; \`toolchain\` chooses`)
 
   await toolchain.fetch(openNetwork)
-  // Before the first line of the source runs, also without a fetch.
+  // Before the first line of the source runs, even without a fetch.
   await conducting.takeNetworkDown()
   job.endNetwork()
   job.say('fetch', `done, the network is removed, ${seconds()}`)
@@ -131,7 +131,7 @@ function sourceRecord({ uri, commit, tree, submodules }: Source): BuildRecord['s
   return { uri, commit, submodules, treeSha1: tree.sha1, treeSha256: tree.sha256, lfsPointers }
 }
 
-/** The proxy of the fetch, once the host has opened the network. */
+/** Returns the proxy of the fetch after the host has opened the network. */
 async function proxyOf({ order, job, site }: Phase): Promise<string> {
   const proxy = order.fetch?.proxy ?? ''
   const address = proxyAddress(proxy)
@@ -140,7 +140,7 @@ async function proxyOf({ order, job, site }: Phase): Promise<string> {
   return proxy
 }
 
-/** Names of the artifacts that a second build, in its own copy at the same place, reproduced byte by byte. */
+/** Returns the names of artifacts that a second build, in its own copy at the same path, reproduced byte by byte. */
 async function builtAgain(
   { job, order }: Phase,
   first: readonly CollectedFile[],

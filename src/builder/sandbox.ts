@@ -1,5 +1,4 @@
-// Runs the programs of a toolchain over the source of a project. Effects: programs, directories on
-// scratch.
+// Runs the programs of a toolchain on the source of a project. Effects: programs, directories on scratch.
 
 import { runProgram } from './confined/program.ts'
 import type { Bind } from './confined/root.plan.ts'
@@ -17,20 +16,18 @@ type SandboxProgram = {
   /** Binds after the source. */
   readonly binds: readonly Bind[]
   readonly step: 'fetch' | 'build'
-  /** The program's stdout goes to the log. Without it, stdout is the answer. */
+  /** Logs the program's stdout. If absent, stdout is returned. */
   readonly logsOutput?: true
 }
 
 type SandboxOptions = {
   readonly network?: boolean
   readonly uid?: number
-  /**
-   * The directory that is the source for this program. The source itself, read-only, unless given.
-   */
+  /** The directory that serves as the source for this program. Default: the source itself, read-only. */
   readonly source?: Pick<Bind, 'from' | 'writable'>
 }
 
-/** Path of the project in a sandbox. */
+/** Returns the path of the project in a sandbox. */
 export const projectPlace = ({ dir }: Project) => (dir === '' ? places.source : `${places.source}/${dir}`)
 
 export class Sandbox {
@@ -39,7 +36,7 @@ export class Sandbox {
   readonly #root: string
   readonly #homes: readonly string[]
 
-  /** `homes`: directories that each program gets empty and for itself. */
+  /** `homes`: directories that each program gets, empty and only for itself. */
   constructor(phase: Phase, project: Project, root: string, homes: readonly string[] = []) {
     this.#phase = phase
     this.#project = project

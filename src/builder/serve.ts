@@ -1,4 +1,4 @@
-// Role `builder`: constructs the builder, then serves the channel until the device fails. Effects: its parts' effects.
+// Role `builder`: creates the builder, then serves the channel until the device fails. Effects: those of its parts.
 
 import * as fs from 'node:fs'
 import type { Tool } from '../attest/provenance/record.ts'
@@ -26,17 +26,17 @@ import type { Phase, Tools } from './phase.ts'
 import { recordsDir } from './recorded-tools.ts'
 
 export type BuilderSettings = ProgramSettings & {
-  /** The encrypted disk that init has mounted. */
+  /** The encrypted disk, mounted by init. */
   readonly scratch: string
   readonly cgroups: CgroupSite
   readonly tools: Tools
-  /** Path of the exchange disk. Null if it has to be found by its serial. */
+  /** Path of the exchange disk; null to find it by its serial. */
   readonly exchange: string | null
   readonly exchangeWaitMs: number
   readonly takeNetworkDown: (interfaces: string) => Promise<void>
 }
 
-/** Inside the VM: guest-image/recipes/builder has the other half of these. */
+/** Settings inside the VM, matching guest-image/recipes/builder. */
 export const builderSettings: BuilderSettings = {
   ...programSettings,
   scratch: '/var/lib/strongroom/scratch',
@@ -53,14 +53,16 @@ export const builderSettings: BuilderSettings = {
   takeNetworkDown: interfaces => takeNetworkDown(interfaces, programSettings.run),
 }
 
-/** Rejects when init must restart the builder: no port, a failing device. The build is lost with the process. */
+/**
+ * Serves the builder. Rejects if init must restart it: no port, a failing device. The build is lost with the process.
+ */
 export async function serveBuilder(version: string, settings: BuilderSettings): Promise<never> {
   const { system: owner } = settings
   const paths = guestPaths(settings.root)
   const program = startProgram(settings, { name: 'builder', version, paths, unit: 'builder', sink: null })
   const { clock, log, device, networking } = program
 
-  // Cgroups of an earlier builder: the next order must find the VM as it was at boot.
+  // Remove cgroups of an earlier builder: the next order must find the VM in its state after boot.
   await endLeftCgroups(settings.cgroups, clock)
   const keys = makeReceiptKeys(systemRandom, nativeKeys)
   const image = { name: imageNameIn(paths), rootHash: rootHashIn(paths) }
@@ -99,11 +101,11 @@ type PhaseDeps = {
   readonly job: Job
 }
 
-/** Also removes the build directory of an earlier process of this VM. */
+/** Creates the phase. Also removes the build directory of an earlier process of this VM. */
 function newPhase({ settings, paths, clock, order, job }: PhaseDeps): Phase {
   const workDir = `${settings.scratch}/build`
   fs.rmSync(workDir, { recursive: true, force: true })
-  // Searchable, not readable: programs of a build reach their files by full path.
+  // Searchable but not readable: programs of a build access their files by full path.
   fs.mkdirSync(workDir, { mode: 0o711 })
   const caBundle = `${workDir}/ca.pem`
   fs.writeFileSync(caBundle, `${readTextOrNull(paths.caBundle) ?? ''}\n${order.fetch?.ca ?? ''}`, { mode: 0o644 })

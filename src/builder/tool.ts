@@ -1,4 +1,4 @@
-// Versions that the build's programs report, and the digests of their files. Effects: runs them, reads them.
+// Versions of the build's programs, and the digests of their files. Effects: runs them, reads them.
 
 import * as fs from 'node:fs'
 import { isChannelOf, type PinnedCompiler } from '../attest/provenance/compiler.ts'
@@ -17,8 +17,8 @@ const bounds = {
 } as const
 
 /**
- * Returns the first line of a program's version output, as the image records it. Without a record the program runs in a
- * sandbox of its own user, also next to the build's other programs, one at a time. Failure `internal`.
+ * Returns the first line of a program's version output, from the image's record. Without a record, runs the program in
+ * a sandbox with its own user, concurrently with other programs of the build, but one at a time. Failure `internal`.
  */
 export async function toolOf(phase: Phase, name: ToolName): Promise<Tool> {
   const recorded = recordedTool(phase.tools.records, name)
@@ -30,7 +30,7 @@ export async function toolOf(phase: Phase, name: ToolName): Promise<Tool> {
   return { version, sha256: await sha256Of(fs.realpathSync(phase.tools.fileOf(name))) }
 }
 
-/** Failure `source_invalid` if the source pins another compiler, unless the request waives that. */
+/** Throws `source_invalid` if the source pins another compiler, unless the request waives that. */
 export function checkPinned({ job, order }: Phase, pinned: PinnedCompiler | null, { version }: Tool): void {
   if (pinned === null || isChannelOf(pinned.channel, version)) return
   const found = `${pinned.path} pins ${JSON.stringify(pinned.channel)}, and this builder has ${version}`
@@ -43,17 +43,17 @@ export function checkPinned({ job, order }: Phase, pinned: PinnedCompiler | null
 }
 
 /**
- * Returns the standard output of a program of the builder, run without the source as `toolOf` runs one. Two of these
- * must not run at the same time: each ends the other programs of its user.
+ * Returns the standard output of a program of the builder, run without the source as in `toolOf`. Two of these must not
+ * run at the same time: each ends the other programs of its user.
  */
 export async function outputOf(phase: Phase, argv: readonly string[]): Promise<{ code: number; text: string }> {
   const output: Uint8Array[] = []
-  // pnpm does not start without it.
+  // pnpm does not start without a /tmp.
   const tmp = fs.mkdtempSync(`${phase.workDir}/version-`)
   fs.chownSync(tmp, uids.version, uids.version)
   const code = await runProgram(phase.site, {
     name: 'version',
-    // Growth of the disk is measured as a whole, and other programs may run meanwhile.
+    // Growth of the disk is measured as a whole, and other programs may run at the same time.
     bounds: { ...bounds, diskBytes: phase.order.limits.diskBytes },
     signal: phase.job.signal,
     onStdout: chunk => output.push(chunk.slice()),

@@ -1,4 +1,4 @@
-// The interface of a toolchain: how the builder finds, fetches, builds and describes its projects. Types.
+// The interface of a toolchain: how the builder finds, fetches, builds and describes its projects. Types only.
 
 import type { BuildRecord } from '../attest/provenance/record.ts'
 import type { Toolchain as ToolchainName, ToolchainOptions } from '../contract/http/build-options.ts'
@@ -7,13 +7,13 @@ import type { Phase } from './phase.ts'
 import type { Source } from './source/extract-source.ts'
 
 export type Project = {
-  /** Relative to the source; '' is its root. */
+  /** Directory relative to the source; '' is its root. */
   readonly dir: string
   readonly toolchain: ToolchainName
   /** A plain name, for the archive's top-level directory. */
   readonly name: string
   readonly version: string | null
-  /** Why this toolchain and not the other one; null if the source or the request leaves no choice. */
+  /** Why this toolchain was chosen; null if source or request left no choice. */
   readonly judgement: string | null
 }
 
@@ -24,18 +24,18 @@ export type LockFile = {
   readonly sha256: string
 }
 
-/** The project's part of a request. */
+/** The part of a request about the project. */
 export type ProjectRequest = {
   readonly projectDir: string | null
   readonly toolchain: ToolchainName | null
   readonly options: ToolchainOptions | null
-  /** Null if this service fetches nothing. */
+  /** Null if this service allows no fetching. */
   readonly fetch: object | null
   /** Fallback for a project without a plain name. */
   readonly sourceName: string
 }
 
-/** Files by which a toolchain recognizes its projects. */
+/** Files that identify a toolchain's projects. */
 export type ToolchainFiles = {
   readonly manifest: string
   readonly lock: string
@@ -43,13 +43,13 @@ export type ToolchainFiles = {
   readonly makeLock: string
 }
 
-/** One toolchain. `toolchains.ts` has the row of each. */
+/** A toolchain. `toolchains.ts` lists all of them. */
 export type Toolchain = ToolchainFiles & {
-  /** Returns why a project with this lock cannot be built from the available inputs, or null. */
+  /** Returns why a project with this lock cannot be built from the available inputs; null if it can. */
   readonly problemOf: (lock: string, wish: ProjectRequest) => string | null
-  /** Name and version in the text of a manifest; null if it has none. Errors are for the toolchain to report. */
+  /** Returns name and version in a manifest; null if it has none. The toolchain itself reports errors. */
   readonly describe: (manifest: string) => { readonly name: string; readonly version: string | null } | null
-  /** `openNetwork` resolves to the proxy once it is reachable, and may be called more than once. */
+  /** Prepares a build. `openNetwork` resolves to the proxy when it is reachable, and may be called several times. */
   readonly start: (
     phase: Phase,
     project: Project,
@@ -60,11 +60,11 @@ export type Toolchain = ToolchainFiles & {
 
 export type ToolchainRun = {
   readonly lock: LockFile
-  /** Fetches packages of the lock that the source lacks; `openNetwork` resolves to the proxy once it is reachable. */
+  /** Fetches packages of the lock that the source lacks. `openNetwork` resolves to the proxy when it is reachable. */
   readonly fetch: (openNetwork: () => Promise<string>) => Promise<void>
-  /** 1; 2 for the second build, made for comparison. Never called while there is a network. */
+  /** Builds. `round` is 1, or 2 for the second build, which is compared with the first. Never called with a network. */
   readonly build: (round: number) => Promise<readonly Candidate[]>
-  /** Data for the provenance of a finished build. */
+  /** Returns data of a finished build for the provenance. */
   readonly facts: () => Promise<
     Pick<BuildRecord, 'tools' | 'command' | 'environment' | 'packages' | 'members' | 'pinned' | 'rust' | 'evaluation'>
   >

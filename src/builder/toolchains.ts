@@ -1,4 +1,4 @@
-// The toolchains of the builder, in the order in which they are preferred.
+// The toolchains of the builder, in order of preference.
 
 import type { Toolchain as ToolchainName } from '../contract/http/build-options.ts'
 import { cargoToolchain } from './cargo/run.ts'

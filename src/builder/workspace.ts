@@ -7,14 +7,14 @@ import { removeForeignTree } from '../linux/tree.ts'
 const copyTimeoutMs = 10 * 60_000
 const outputBytesMax = 65_536
 
-/** Empty, for this user alone. */
+/** Creates an empty directory for this user only. */
 export function makeDir(path: string, uid: number): string {
   fs.mkdirSync(path, { mode: 0o700 })
   fs.chownSync(path, uid, uid)
   return path
 }
 
-/** Keeps times and modes; everything in it belongs to this user. Follows no link. */
+/** Copies files for this user, keeping times and modes. Follows no link. */
 export async function copyFor(uid: number, from: string, to: string): Promise<string> {
   await run(['cp', '--archive', '--no-target-directory', '--', from, to], { timeoutMs: copyTimeoutMs, outputBytesMax })
   await giveTo(uid, to)
@@ -26,7 +26,7 @@ export async function giveTo(uid: number, path: string): Promise<void> {
   await run(argv, { timeoutMs: copyTimeoutMs, outputBytesMax })
 }
 
-/** Makes files readable and directories passable for every user, as archives may not. Follows no link. */
+/** Makes files readable and directories searchable for every user, because archives may not. Follows no link. */
 export async function openToAll(path: string): Promise<void> {
   await run(['chmod', '--recursive', 'a+rX', '--', path], { timeoutMs: copyTimeoutMs, outputBytesMax })
 }

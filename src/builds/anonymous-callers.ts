@@ -1,5 +1,5 @@
-// Limits on builds without a key: how many one network may begin in a day, and have under way, of what all strangers
-// may. State in memory, lost at a restart; the total over all anonymous callers is counted on disk.
+// Limits on builds without a key: how many one network may start per day and run at a time, out of the quota for all
+// strangers. State in memory, lost at a restart; the total over all anonymous callers is counted on disk.
 
 import type { Clock } from '../base/clock.ts'
 import { dayMs } from '../base/time.ts'
@@ -16,19 +16,19 @@ export type AnonymousCallersDeps = {
 
 type AnonymousBuild = { readonly buildId: string; readonly networks: ReadonlySet<string>; readonly atMs: number }
 
-/** Retry-After where the time of the next free place is unknown. */
+/** Retry-After if it is unknown when a slot becomes free. */
 export const busyRetryMs = 15_000
 
 export class AnonymousCallers {
   readonly #deps: AnonymousCallersDeps
-  /** The oldest first; no more than all strangers may begin within a day. */
+  /** Builds of the last day, oldest first; at most the daily quota of all strangers. */
   #begun: AnonymousBuild[] = []
 
   constructor(deps: AnonymousCallersDeps) {
     this.#deps = deps
   }
 
-  /** Fault rate_limited: the networks of this address have had their part. */
+  /** Throws Fault rate_limited if the networks of this address have used up their quota. */
   check(address: string): void {
     const { clock, settings, isLiving } = this.#deps
     const nowMs = clock.monotonicMs()

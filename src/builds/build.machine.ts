@@ -1,15 +1,15 @@
-// States of a build as data (contract 3.2). Pure. An absent cell is a refusal.
+// States of a build as data (contract 3.2). Pure. A missing cell rejects the event.
 
 import type { BuildState } from '../contract/http/build.ts'
 import type { VmState } from '../store/ledger/vm.table.ts'
 import { always, type TasksByVm, tasksByVm } from '../vm/tasks.plan.ts'
 
 export type BuildEvent =
-  /** A host has taken it up, and gives it a VM. */
+  /** A host has claimed it, and gives it a VM. */
   | 'claimed'
-  /** The host has no room for its VM, or its source is unavailable: it waits for another turn. */
+  /** The host has no room for its VM, or its source is unavailable: it returns to the queue. */
   | 'no_room'
-  /** The guest has its order. */
+  /** The guest has received its order. */
   | 'ordered'
   /** The result is complete, and its evidence passed verification. */
   | 'finished'
@@ -32,25 +32,25 @@ export function nextState(state: BuildState, event: BuildEvent): BuildState | nu
   return row[event] ?? null
 }
 
-/** Next step of a build; harmless to repeat. */
+/** Next step of a build; safe to repeat. */
 export type BuildTask =
   | 'wait'
-  /** Have its VM made, under the id that its row names. */
+  /** Create its VM, with the id in its row. */
   | 'define_vm'
-  /** Hand over source and order. */
+  /** Send source and order. */
   | 'order'
-  /** Follow it to its end. */
+  /** Follow it until it ends. */
   | 'follow'
   | 'fail_with_vm'
-  /** Dismiss its VM, complete its events. */
+  /** Dismiss its VM and complete its events. */
   | 'close'
 
 /** Tasks by the state of the build's VM. */
 export const BUILD_TASKS = {
-  // The turn comes through the queue.
+  // The queue decides when it starts.
   queued: always('wait'),
   starting: tasksByVm({ absent: 'define_vm', starting: 'wait', running: 'order', ending: 'fail_with_vm' }),
-  // A VM never returns to an earlier state; if it did, its messages would be checked as usual.
+  // A VM never returns to an earlier state. Even if it did, its messages would be checked as usual.
   running: tasksByVm({ absent: 'fail_with_vm', starting: 'wait', running: 'follow', ending: 'fail_with_vm' }),
   ok: always('close'),
   failed: always('close'),

@@ -33,7 +33,7 @@ export type BuildsDeps = Runtime & {
   readonly directory: string
   readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
   readonly peers: BuildPeers
-  /** How long a source may take to come from another host; for tests. */
+  /** Timeout for fetching a source from another host; for tests. */
   readonly fetchTimeoutMs?: number | undefined
   readonly engine: BuildEngine
   readonly guard: BuildRetentionDeps['guard']
@@ -58,13 +58,13 @@ export type BuildsDeps = Runtime & {
   readonly others: readonly EdgeRoute<Pick<BuildPeer, 'address'>>[]
   /** Directory of the image that build VMs boot. */
   readonly imageDirectory: string
-  /** Verification summaries of that image, which the registry hands out by their digests. */
+  /** Verification summaries of that image, which the registry serves by their digests. */
   readonly imageSummaries: () => readonly { readonly sha256: string; readonly bytes: Uint8Array }[]
 }
 
 /**
- * How many clients may follow events at the same time.
- * Share: an eighth for one organization; half for all strangers, a sixteenth for one network.
+ * Limit on clients that follow events at the same time. Share: an eighth for one organization; half for all strangers,
+ * a sixteenth for one network.
  */
 const readersMax = 1_024
 
@@ -75,11 +75,11 @@ export type Builds = {
   readonly fetch: BuildFetch
   /** Removes the files of an organization's finished builds. */
   readonly removeFilesOf: (organizationId: string) => void
-  /** Lines of a build's log, for an operator. Faults: not_found (they were removed), fleet.unavailable. */
+  /** Yields lines of a build's log, for an operator. Faults: not_found (the log was removed), fleet.unavailable. */
   readonly logOf: (build: Build, options: LogOptions) => AsyncIterable<Uint8Array>
-  /** Answers another host of the fleet, by its id (handover.ts, http/forward-when-full.ts). */
+  /** Handles a request of another host of the fleet, given by its id (handover.ts, http/forward-when-full.ts). */
   readonly answerHost: (request: Request, from: string) => Promise<Response>
-  /** Rows of these builds have changed. Never throws, never waits. */
+  /** Called after rows of these builds have changed. Never throws, never waits. */
   readonly changed: (ids: readonly string[]) => void
   readonly start: () => void
   readonly stop: () => Promise<void>
@@ -87,7 +87,7 @@ export type Builds = {
 
 type LogOptions = { readonly follow: boolean; readonly signal: AbortSignal }
 
-/** Fault internal: the directory cannot be made. */
+/** Creates the service. Fault internal if the directory cannot be created. */
 export function createBuilds(deps: BuildsDeps): Builds {
   const { store, engine, clock, random, log, settings, gate, http, peers } = deps
   const { directory, hostId } = store
@@ -172,7 +172,7 @@ export function createBuilds(deps: BuildsDeps): Builds {
   }
 }
 
-/** Images that the registry served at the last look. Reading them never waits. */
+/** Images that the registry served at the last check. Reading them never waits. */
 class PulledImages {
   readonly #images: BootImages
   readonly #name: string

@@ -1,7 +1,7 @@
-// Verifies what a build VM proves at dispatch and at completion: every expectation is exact. Pure.
+// Verifies a build VM's evidence at dispatch and at completion: every expectation is exact. Pure.
 //
-// Expectations come from the build's row, from the launch in the ledger and, at completion, from the proof at
-// dispatch. The VM determines the source's tree id; it must be the same before source code ran and at the end.
+// Expectations come from the build's row, from the launch in the ledger and, at completion, from the proof at dispatch.
+// The VM computes the source's tree id, which must be the same before source code ran and at the end.
 
 import { sha256 } from '../attest/hash.ts'
 import { NETWORK_POLICIES } from '../attest/provenance/network-policy.ts'
@@ -34,7 +34,7 @@ export type BuildProof = {
   readonly provenance: string | null
 }
 
-/** A build VM's statement, and the host's own record to judge it by. */
+/** A build VM's statement, and the host's own record with which it is judged. */
 type BuildStatement = Omit<VmEvidence, 'simulated'>
 
 export type BuildQuestion = {
@@ -42,7 +42,7 @@ export type BuildQuestion = {
   readonly jobId: string
   /** Hexadecimal. */
   readonly nonce: string
-  /** Whether its order lets it fetch. */
+  /** Whether its order allows fetching. */
   readonly mayFetch: boolean
   readonly asOf: number
   readonly trust: HostTrust
@@ -55,7 +55,7 @@ export type BuildJudgement =
   | { readonly ok: true; readonly proof: BuildProof }
   | { readonly ok: false; readonly failed: readonly string[] }
 
-/** Never throws: what cannot be read is not good. */
+/** Judges evidence. Never throws: unreadable evidence fails. */
 export async function judgeBuild(evidence: BuildStatement, question: BuildQuestion): Promise<BuildJudgement> {
   try {
     const isDispatch = question.stage === 'dispatch'
@@ -93,7 +93,7 @@ async function judgeDispatch(evidence: BuildStatement, question: BuildQuestion):
   }
 }
 
-/** Clients check these fields against their request; the host ordered them itself. */
+/** Clients check these fields against their request; the host itself set them in the order. */
 const forClients = { orderDigest: 'any', fetchProxy: 'any', fetchMirror: 'any', fetchAuthoritiesDigest: 'any' } as const
 
 async function judgeCompletion(evidence: BuildStatement, question: BuildQuestion): Promise<BuildJudgement> {
@@ -107,14 +107,14 @@ async function judgeCompletion(evidence: BuildStatement, question: BuildQuestion
       ...common.expected,
       dispatchDigest: { equals: decodeHex(earlier.dispatch.statement) },
       sourceDigest: { equals: decodeHex(earlier.dispatch.source) },
-      // Compared with the result's, which comes later.
+      // Compared with the result's, which arrives later.
       provenanceDigest: 'any',
     },
   })
   const failed = failedOf(verdict, question.trust)
   if (failed.length > 0 || verdict.statement === null) return bad(failed)
   const { statement } = verdict
-  // Keys are made at boot and stay in the VM's memory: other ones are another VM's, or another boot's.
+  // Keys are generated at boot and stay in the VM's memory. Others belong to another VM, or another boot.
   if (toHex(statement.keysDigest) !== earlier.dispatch.keys) return bad(['keys-digest: not the keys of the dispatch'])
   return { ok: true, proof: { ...earlier, provenance: toHex(statement.provenanceDigest) } }
 }

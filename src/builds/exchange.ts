@@ -1,6 +1,6 @@
-// Source and result on the exchange disk of a build VM: a host file that the guest writes too. Effects: files.
+// Source and result on the exchange disk of a build VM, a host file that the guest also writes. Effects: files.
 //
-// Copies in slices, each with its turn of the event loop, and checks length and digest.
+// Copies in slices, yielding to the event loop between them, and checks length and digest.
 
 import { createHash } from 'node:crypto'
 import { constants as fsConstants } from 'node:fs'
@@ -13,7 +13,8 @@ export type CopiedFile = { readonly sizeBytes: number; readonly sha256: string }
 const sliceBytes = 1_048_576
 
 /**
- * Writes the source from byte 0. Faults: internal, also when the file is not as accepted or the disk is too small.
+ * Writes the source from byte 0. Fault internal, also if the file differs from the accepted one or the disk is too
+ * small.
  */
 export async function writeSource(source: string, exchange: string, expected: CopiedFile): Promise<void> {
   try {
@@ -23,7 +24,7 @@ export async function writeSource(source: string, exchange: string, expected: Co
       throw new Fault('internal', 'the exchange disk is too small')
     const sha256 = await copy(from.handle, to.handle, expected.sizeBytes)
     if (sha256 !== expected.sha256) throw new Fault('internal', 'the source on disk differs from the accepted one')
-    // QEMU may have the file open past the page cache.
+    // QEMU may have opened the file bypassing the page cache.
     await to.handle.datasync()
   } catch (error) {
     throw wrapFault(error, 'copy the source to the exchange disk')
@@ -32,7 +33,7 @@ export async function writeSource(source: string, exchange: string, expected: Co
 
 /**
  * Copies the result to a new file, and syncs it. Fault internal, also if the result differs from the guest's report;
- * then the file is removed.
+ * the file is removed then.
  */
 export async function readResult(exchange: string, result: string, expected: CopiedFile): Promise<void> {
   try {

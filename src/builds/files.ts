@@ -23,7 +23,7 @@ const incoming = 'incoming'
 export class BuildFiles {
   readonly #root: string
 
-  /** Removes uploads that an earlier daemon left. Fault internal: the directory cannot be made. */
+  /** Removes uploads that an earlier daemon left. Fault internal if the directory cannot be created. */
   constructor(root: string) {
     this.#root = root
     ensureDir(root, { mode: 0o700 })
@@ -35,14 +35,14 @@ export class BuildFiles {
     return join(this.#root, buildId, FILES[file])
   }
 
-  /** Path to which a source is written while it arrives. */
+  /** Returns the path to which an arriving source is written. */
   incomingPath(name: string): string {
     return join(this.#root, incoming, name)
   }
 
   /**
-   * Makes a build's directory where it is missing, with its source if one was sent. Asynchronous: a disk may be slow.
-   * Fault internal.
+   * Creates a build's directory if it is missing, with its source if one was sent. Asynchronous, because a disk may be
+   * slow. Fault internal.
    */
   async adopt(buildId: string, upload: { readonly path: string } | null): Promise<void> {
     const directory = join(this.#root, buildId)
@@ -56,7 +56,7 @@ export class BuildFiles {
     }
   }
 
-  /** The finished part gets its name. Fault internal. */
+  /** Renames the finished part to its final name. Fault internal. */
   async finishResult(buildId: string): Promise<void> {
     try {
       await rename(this.path(buildId, 'resultPart'), this.path(buildId, 'result'))
@@ -66,17 +66,17 @@ export class BuildFiles {
     }
   }
 
-  /** No effect if it was removed. */
+  /** Removes a file of a build. No effect if it does not exist. */
   removeFile(buildId: string, file: BuildFile): void {
     removeFile(this.path(buildId, file))
   }
 
-  /** No effect if it was removed. */
+  /** Removes all files of a build. No effect if they do not exist. */
   remove(buildId: string): void {
     removeTree(join(this.#root, buildId))
   }
 
-  /** Size of a build's files. */
+  /** Returns the size of a build's files in bytes. */
   sizeBytes(buildId: string): number {
     return Object.values(FILES).reduce((sum, name) => sum + sizeOf(join(this.#root, buildId, name)), 0)
   }
@@ -85,7 +85,7 @@ export class BuildFiles {
     return sizeOf(this.path(buildId, 'result')) > 0
   }
 
-  /** Names of directories that no record names. */
+  /** Returns the names of directories without a record. */
   orphans(known: ReadonlySet<string>): string[] {
     return readdirSync(this.#root).filter(name => name !== incoming && !known.has(name))
   }

@@ -6,7 +6,7 @@ import type { DirectoryTx } from '../store/db.ts'
 
 /** The other hosts of the fleet. */
 export type BuildPeers = {
-  /** Hosts that were reached lately. */
+  /** Returns hosts that were reached recently. */
   readonly others: () => readonly string[]
   /**
    * Forwards a request to another host, in the name of a caller that this host has authenticated. Fault
@@ -23,18 +23,18 @@ export type BuildPeers = {
 
 /** A limit of this host, not of the caller: another host may have room. */
 export class HostFullFault extends LimitedFault {}
-/** This host takes nothing new; another one may. */
+/** This host accepts nothing new; another one may. */
 export class HostClosedFault extends UnavailableFault {}
 
 type Hosts = Pick<DirectoryTx['hosts'], 'find'>
 
-/** Whether a host takes builds. */
+/** Reports whether a host accepts builds. */
 export function mayTake(hosts: Hosts, hostId: string): boolean {
   const host = hosts.find(hostId)
   return host?.hasLease === true && !host.isDraining
 }
 
-/** Whether a build that waits at `hostId` can be fetched from there, or needs nothing from there. */
+/** Reports whether a build queued at `hostId` can be fetched from there, or needs nothing from there. */
 export function isWithinReach(
   hosts: Hosts,
   { hostId, sourceKind }: { readonly hostId: string; readonly sourceKind: 'archive' | 'git' },

@@ -1,7 +1,7 @@
-// A build that one host accepted and another one runs: source and events are transferred once. Effects: files,
-// requests to the other host.
+// Handover of a build from the host that accepted it to the host that runs it: source and events are transferred once.
+// Effects: files, requests to the other host.
 //
-// The first host stops writing events once the directory names the new owner, and only then hands them over, so the
+// The first host stops writing events when the directory names the new owner, and transfers them only then, so the
 // transferred log is complete.
 
 import { createHash } from 'node:crypto'
@@ -31,25 +31,25 @@ export type HandoverDeps = {
   readonly clock: Clock
   readonly random: RandomBytes
   readonly settings: Pick<BuildsSettings, 'eventBytesMax'>
-  /** Lines of a build's log as text. Fault not_found: they were removed. */
+  /** Yields lines of a build's log as text. Fault not_found if the log was removed. */
   readonly logOf: (build: Build, options: { readonly follow: boolean; readonly signal: AbortSignal }) => LogText
 }
 
 type LogText = AsyncIterable<Uint8Array>
 
-/** Without a byte of a file that is fetched. */
+/** Timeout without a byte of a fetched file. */
 const idleMs = 30_000
-/** Gap in event ids after lost events of the waiting time, so that no id occurs twice. */
+/** Gap in event ids after events were lost while the build was queued, so that no id is reused. */
 const lostEventsStep = 1_000_000
 
-/** The host that has source and events of a build. */
+/** Returns the host with the source and events of a build. */
 export function sourceHostOf({ hostId, sourceHostId }: Pick<Build, 'hostId' | 'sourceHostId'>): string {
   return sourceHostId ?? hostId
 }
 
 /**
- * Returns the digest of the fields of a request that a host of an earlier schema does not copy, or '' if the request
- * has none. Such a host sends another digest, or none: it gets nothing, so it gives the build back and cannot build it
+ * Returns the digest of those fields of a request that hosts of an earlier schema do not copy; '' if the request has
+ * none. Such a host sends another digest, or none, and is rejected. It then returns the build, and cannot build it
  * without these fields.
  */
 function requestDigest({ options, waivers }: Pick<Build, 'options' | 'waivers'>): string {
@@ -81,7 +81,10 @@ export class Handover {
     }
   }
 
-  /** Events that the other host wrote; without them the build's events begin behind them. Fault fleet.unavailable. */
+  /**
+   * Fetches the events that the other host wrote; without them the build's events start after them. Fault
+   * fleet.unavailable.
+   */
   async fetchEvents(build: Build, signal: AbortSignal): Promise<void> {
     const { files, settings } = this.#deps
     await files.adopt(build.id, null)
@@ -90,7 +93,7 @@ export class Handover {
     if (copied === null) await this.startEventsAfterLoss(build)
   }
 
-  /** Begins the events of a build whose first ones cannot be had any more. */
+  /** Starts the events of a build whose first events are lost. */
   async startEventsAfterLoss({ id, claims }: Pick<Build, 'id' | 'claims'>): Promise<void> {
     const { files, clock } = this.#deps
     await files.adopt(id, null)
@@ -110,7 +113,10 @@ export class Handover {
     await rename(temporary, path)
   }
 
-  /** Answers another host of the fleet: `/handover/ID/source`, `/handover/ID/events`, `/log/ID`. Never rejects. */
+  /**
+   * Handles a request of another host of the fleet: `/handover/ID/source`, `/handover/ID/events`, `/log/ID`. Never
+   * rejects.
+   */
   async answer(request: Request, from: string): Promise<Response> {
     const { directory, hostId, files } = this.#deps
     const { pathname, searchParams } = new URL(request.url, 'https://host.invalid')
@@ -128,7 +134,7 @@ export class Handover {
     return fileExists(path) ? new Response(Bun.file(path)) : new Response(null, { status: 404 })
   }
 
-  /** Lines of the log of another host's build. Faults: fleet.unavailable, not_found. */
+  /** Yields lines of the log of another host's build. Faults: fleet.unavailable, not_found. */
   async *logOfOther(
     { id, hostId }: Pick<Build, 'id' | 'hostId'>,
     { follow, signal }: { readonly follow: boolean; readonly signal: AbortSignal },
@@ -156,7 +162,7 @@ export class Handover {
     return new Response(body)
   }
 
-  /** Null if that host does not have it. Fault fleet.unavailable. */
+  /** Fetches a file. Null if the other host does not have it. Fault fleet.unavailable. */
   async #fetch(build: Build, { file, bytesMax, signal }: FetchOptions): Promise<CopiedFile | null> {
     const { peers, files, clock } = this.#deps
     const idle = new AbortController()
@@ -237,7 +243,7 @@ async function withinIdle(
   }
 }
 
-/** The directory copy is behind, or the build belongs to another host by now: retry. */
+/** Makes the other host retry: this copy of the directory is behind, or the build belongs to another host by now. */
 function away(): Response {
   return new Response(null, { status: 503, headers: { 'Retry-After': '1' } })
 }

@@ -1,4 +1,4 @@
-// Builds as metrics. Pure except for the reads of each scrape.
+// Metrics of builds. Pure except for the reads of each scrape.
 
 import { family, metricsText } from '../base/prometheus.ts'
 import type { DirectoryDb } from '../store/db.ts'

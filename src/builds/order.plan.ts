@@ -1,4 +1,4 @@
-// The order that a build VM gets, from the build's row and the configuration. Pure.
+// The order for a build VM, from the build's row and the configuration. Pure.
 
 import { sha256 } from '../attest/hash.ts'
 import { toHex, utf8 } from '../base/bytes.ts'
@@ -8,7 +8,7 @@ import type { BuildsSettings } from './types.ts'
 
 export type OrderSettings = Pick<BuildsSettings, 'builderId' | 'limits' | 'fetch'>
 
-/** `imageSummary`: SHA-256 of the verification summary of the VM's image, or null. */
+/** Returns the order. `imageSummary`: SHA-256 of the verification summary of the VM's image, or null. */
 export function orderOf(
   build: Build,
   { builderId, limits, fetch, imageSummary }: OrderSettings & Pick<BuildOrder, 'imageSummary'>,
@@ -38,7 +38,7 @@ export function orderOf(
   }
 }
 
-/** The service's own mirror and the SHA-256 of its authorities, by which a request names them. */
+/** Returns the service's own mirror, and the SHA-256 of its authorities, with which a request names them. */
 export function ownOf({ fetch }: Pick<OrderSettings, 'fetch'>): {
   fetchCaSha256: string | null
   cratesMirror: string | null

@@ -1,6 +1,6 @@
-// Builds that wait for a VM: the host of a fleet with a free slot claims the next in turn. Effects: the store.
+// Builds queued for a VM: a host of the fleet with a free slot claims the next in turn. Effects: the store.
 //
-// A claim is a change of the directory, so a build is claimed once. Turns cover all hosts together.
+// A claim is a change of the directory, so a build is claimed once. Turns apply to all hosts together.
 
 import type { Clock } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
@@ -34,7 +34,7 @@ export type BuildQueueDeps = {
 type Hooks = {
   readonly say: (buildId: string, event: WireEvent) => void
   readonly onClaimed: (buildId: string) => void
-  /** A build of this host that has waited for too long. */
+  /** Called for a build of this host that has been queued for too long. */
   readonly onOverdue: (build: Build) => Promise<void>
   readonly alarm: (ms: number) => void
   readonly isStopping: () => boolean
@@ -43,9 +43,9 @@ type Hooks = {
 const roomRetryMs = 2_000
 /** Delay before an unreachable directory is retried. */
 const directoryRetryMs = 2_000
-/** A build that found no VM for this long finds none. */
+/** A build that has been queued for this long fails. */
 const queuedMsMax = 24 * 60 * 60 * 1000
-/** The host that has a build's source comes first: nothing has to be fetched. */
+/** How long other hosts leave a build to the host with its source, which need not fetch it. */
 const othersAfterMs = 250
 /** How long a host that did not return a source is skipped. */
 const avoidMs = 60_000
@@ -55,10 +55,10 @@ export class BuildQueue {
   readonly #hooks: Hooks
   readonly #ages: AgeTracker
   readonly #positions = new Map<string, number>()
-  /** When builds of other hosts were first seen to wait, by the monotonic clock. */
+  /** When queued builds of other hosts were first seen, by the monotonic clock. */
   #seen = new Map<string, number>()
   /**
-   * Hosts that did not return a source, and builds that this host's release does not know whole, with the monotonic
+   * Hosts that did not return a source, and builds that this host's release cannot read completely, with the monotonic
    * time until which they are skipped.
    */
   readonly #avoided = new Map<string, number>()
@@ -70,19 +70,19 @@ export class BuildQueue {
     this.#ages = new AgeTracker(deps.clock)
   }
 
-  /** Forgets all but the builds of this host that have not ended. */
+  /** Forgets all except the unfinished builds of this host. */
   keepOnly(ids: readonly string[]): void {
     this.#ages.keepOnly(ids)
   }
 
-  /** A build found no room for its VM. */
+  /** Returns a build to the queue, because there was no room for its VM. */
   requeue(id: string): void {
     // Makes its new position an event.
     this.#positions.set(id, -1)
     this.#noRoomUntilMs = this.#deps.clock.monotonicMs() + roomRetryMs
   }
 
-  /** A host does not hand its sources over, or a build is for hosts of a newer release: others may try. */
+  /** Skips a host that does not hand its sources over, or a build for hosts of a newer release. Others may try. */
   avoid(id: string): void {
     const nowMs = this.#deps.clock.monotonicMs()
     for (const [other, untilMs] of this.#avoided) if (untilMs <= nowMs) this.#avoided.delete(other)
@@ -93,7 +93,7 @@ export class BuildQueue {
     return (this.#avoided.get(id) ?? 0) > this.#deps.clock.monotonicMs()
   }
 
-  /** Takes up as many builds as find a VM here, in the order of their turns. */
+  /** Claims builds in the order of their turns, while there are VMs for them. */
   async look(): Promise<void> {
     const { clock, log } = this.#deps
     const waitMs = this.#noRoomUntilMs - clock.monotonicMs()
@@ -121,7 +121,7 @@ export class BuildQueue {
     return waiting
   }
 
-  /** Whether there is a build to take up, and a place for it. */
+  /** Reports whether there is a build to claim, and a slot for it. */
   #mayClaim(): boolean {
     const { store, vms, settings } = this.#deps
     const { directory, hostId } = store
@@ -134,7 +134,7 @@ export class BuildQueue {
     return false
   }
 
-  /** Null if there is none for this host now. Fault fleet.unavailable. */
+  /** Claims the next build; null if there is none for this host at the moment. Fault fleet.unavailable. */
   async #claimNext(): Promise<string | null> {
     const { store } = this.#deps
     const later = this.#laterMs()
@@ -155,7 +155,7 @@ export class BuildQueue {
     }
   }
 
-  /** How long the first build that another host has the source of is left to that one. */
+  /** Returns how long the first build is left to another host that has its source. */
   #laterMs(): number {
     const { store, clock } = this.#deps
     const first = this.#waiting().find(({ id }) => !this.#isAvoided(id))
@@ -180,7 +180,7 @@ export class BuildQueue {
     return handBuild(tx, { id: next.id, from: 'queued', to, ...set }) ? next.id : null
   }
 
-  /** The host that has a build's source reports changes of its position. */
+  /** Reports changed positions of those builds whose source this host has. */
   #announce(waiting: readonly QueuedBuild[]): void {
     const { hostId } = this.#deps.store
     const own = [...waiting.entries()].filter(([, build]) => build.hostId === hostId)
@@ -189,7 +189,7 @@ export class BuildQueue {
     for (const [position, { id }] of own) {
       const before = this.#positions.get(id)
       this.#positions.set(id, position)
-      // The service reports the first position, in its response.
+      // The service reports the first position in its response.
       if (before !== undefined && before !== position) this.#hooks.say(id, { type: 'queued', position })
     }
   }

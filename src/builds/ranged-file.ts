@@ -6,9 +6,9 @@ export type RangeHeaders = Pick<Headers, 'get'>
 type RangedFile = {
   readonly path: string
   readonly sizeBytes: number
-  /** In every response. */
+  /** Headers of every response. */
   readonly headers: Readonly<Record<string, string>> & { readonly ETag: string }
-  /** Only set if bytes are sent. */
+  /** Headers of a response with bytes. */
   readonly contentHeaders: Readonly<Record<string, string>>
 }
 
@@ -35,7 +35,7 @@ export function fileResponse(
 
 type Range = { readonly start: number; readonly end: number }
 
-/** RFC 9110 14.2: one range of bytes. Null for none or several, which count as none. */
+/** Parses one range of bytes (RFC 9110 14.2). Null for none or several, which count as none. */
 function readRange(text: string | null, sizeBytes: number): Range | 'unsatisfiable' | null {
   const [, first = '', last = ''] = /^bytes=([0-9]{0,15})-([0-9]{0,15})$/.exec(text ?? '') ?? []
   if (first === '' && last === '') return null

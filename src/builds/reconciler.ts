@@ -1,8 +1,8 @@
-// Moves every build of this host towards its end: its turn, its VM, the build itself (follow.ts), cleanup. Effects:
-// the VM engine, the store, files. One level-triggered worker per build, and one for the queue (queue.ts).
+// Moves every build of this host towards its end: its turn, its VM, the build itself (follow.ts), cleanup. Effects: the
+// VM engine, the store, files. One level-triggered worker per build, and one for the queue (queue.ts).
 //
-// Only a build's host writes its progress (store/directory). Claim, return and finish are changes of the directory,
-// so a build finishes exactly once.
+// Only a build's host writes its progress (store/directory). Claim, return and finish are changes of the directory, so
+// a build finishes exactly once.
 
 import { type Clock, pause } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
@@ -40,20 +40,20 @@ export type BuildReconcilerDeps = Omit<FollowDeps, 'directory' | 'clock'> &
     readonly vms: Pick<BuildVms, 'take' | 'room' | 'hasWarm' | 'wake'>
     readonly vmSpec: VmSpec
     readonly fetchTimeoutMs?: number | undefined
-    /** Closing lines for the client of a successful build: how to fetch and verify it. */
+    /** Returns the closing lines for the client of a successful build: how to fetch and verify it. */
     readonly closingLines: (build: Build) => readonly string[]
   }
 
-/** Since the daemon's start. */
+/** Counts since the daemon's start. */
 export type BuildCounts = { readonly [state in 'ok' | 'failed' | 'cancelled']: number }
 
 const queue = 'queue'
 const sweepMs = 5_000
 /** Delay before an unreachable directory is retried. */
 const directoryRetryMs = 1_000
-/** Limit for fetching a source from another host; then the build waits for its next turn. */
+/** Timeout for fetching a source from another host; the build then returns to the queue. */
 const fetchTimeoutMsDefault = 30_000
-/** Limit for its VM to start. The engine has its own deadlines; this one covers failures that the engine cannot see. */
+/** Timeout for its VM to start. The engine has its own timeouts; this one covers failures that it cannot detect. */
 const startingMsMax = 60 * 60 * 1000
 
 export class BuildReconciler {
@@ -82,7 +82,7 @@ export class BuildReconciler {
     })
   }
 
-  /** Lets a build be looked at now. Never throws, never waits. */
+  /** Reconciles a build now. Never throws, never waits. */
   wake(buildId: string): void {
     this.#workers.wake(buildId)
     this.#workers.wake(queue)
@@ -98,7 +98,7 @@ export class BuildReconciler {
     this.wake(id)
   }
 
-  /** Rows of these builds have changed, by whichever host. Never throws, never waits. */
+  /** Called after rows of these builds have changed, on any host. Never throws, never waits. */
   changed(ids: readonly string[]): void {
     for (const id of ids) {
       try {
@@ -119,7 +119,7 @@ export class BuildReconciler {
       else this.#workers.wake(id)
       return
     }
-    // The build belongs to another host, where readers of its events continue.
+    // The build belongs to another host, from which readers continue to get its events.
     events.close(id)
     const isWanted = build !== null && sourceHostOf(build) === store.hostId && build.closedAtMs === null
     if (!isWanted) files.remove(id)
@@ -175,7 +175,7 @@ export class BuildReconciler {
         }
         return
       case 'order':
-        // A restarted daemon may have attached without having been greeted yet; the greeting wakes us.
+        // A restarted daemon may have attached before the guest's greeting, which wakes this worker.
         if (vmId !== null && vm?.guest) await this.#order(build, vmId)
         return
       case 'follow':
@@ -195,7 +195,7 @@ export class BuildReconciler {
     }
   }
 
-  /** Fetches the source, then names the VM: the best warm one, or a new one. */
+  /** Fetches the source, then assigns the VM: the best warm one, or a new one. */
   async #prepare(build: Build): Promise<void> {
     const { store, handover, random, vms } = this.#deps
     const { directory, hostId } = store
@@ -234,7 +234,7 @@ export class BuildReconciler {
     throw error
   }
 
-  /** The source cannot be had now: the build waits at the host that has it. */
+  /** Returns the build to the host with its source, because the source is unavailable at the moment. */
   async #giveBack(build: Build): Promise<void> {
     const { files, events } = this.#deps
     const { id } = build
@@ -260,7 +260,7 @@ export class BuildReconciler {
     const { files, clock, log, store, engine } = this.#deps
     const done = await this.#follower(build, vmId).order(build)
     if (done !== null) return await this.#end(build, done)
-    // Written by this host alone: a VM does not wait for the directory.
+    // Only this host writes this change, because a VM does not wait for the directory.
     const isMoved = moveBuild(store.directory.db, { id: build.id, from: 'starting', to: 'running' })
     this.#workers.wake(build.id)
     const moved = isMoved ? buildById(store.directory.db, build.id) : null
@@ -288,7 +288,7 @@ export class BuildReconciler {
     return new BuildFollower(deps, { build, vmId, events, signal: this.#stopping.signal })
   }
 
-  /** There was no room for its VM after all. */
+  /** Returns the build to the queue, because there was no room for its VM after all. */
   async #requeue(build: Build): Promise<void> {
     const { engine, store } = this.#deps
     const { id } = build
@@ -322,7 +322,7 @@ export class BuildReconciler {
       const isMoved = to !== null && moveBuild(tx, { id, from: row.state, to, ...set, finishedAtMs })
       return isMoved ? buildById(tx, id) : null
     })
-    // Another process has moved it. In both cases it is reconciled again.
+    // Another process has changed it. In both cases it is reconciled again.
     this.#workers.wake(id)
     if (moved === null) return
     const { state, errorType } = moved
@@ -333,11 +333,11 @@ export class BuildReconciler {
       subject: id,
       detail: { errorType },
     })
-    // The slot is free for another build from now on.
+    // From now on the slot is free for another build.
     await this.#close(moved)
   }
 
-  /** A change of the directory; waits as long as a fleet's cannot be reached. Null if this daemon stops. */
+  /** Changes the directory, and retries while a fleet's is unreachable. Null if this daemon is stopping. */
   async #change<T>(work: (tx: DirectoryTx) => T): Promise<T | null> {
     const { store, clock } = this.#deps
     const { signal } = this.#stopping
@@ -352,14 +352,14 @@ export class BuildReconciler {
     return null
   }
 
-  /** Cleans up after a build that has ended; each part may be repeated. */
+  /** Cleans up after a build has ended. Each part may be repeated. */
   async #close(build: Build): Promise<void> {
     const { store, engine, files, events, gate, vms, clock, closingLines } = this.#deps
     const { id, vmId, state } = build
     gate.close(id)
     if (vmId !== null) engine.dismiss(vmId)
     await this.#fetchEvents(build)
-    // While that was waited for, another turn may have closed it.
+    // Another worker turn may have closed it in the meantime.
     if (buildById(store.directory.db, id)?.closedAtMs !== null) return
     files.removeFile(id, 'source')
     files.removeFile(id, 'resultPart')
@@ -376,7 +376,10 @@ export class BuildReconciler {
     this.#workers.wake(queue)
   }
 
-  /** A build that ended before its source was here: what its client has read goes before the end. */
+  /**
+   * Fetches the events of a build that ended before its source arrived, so that its log includes what its client has
+   * read.
+   */
   async #fetchEvents(build: Build): Promise<void> {
     const { store, handover } = this.#deps
     if (sourceHostOf(build) === store.hostId) return

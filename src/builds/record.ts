@@ -1,4 +1,4 @@
-// Build rows as the wire shows them (contract 2.5). Pure. Each record is checked against its schema before it leaves.
+// Build rows in their wire format (contract 2.5). Pure. Each record is checked against its schema before it is sent.
 
 import { Value } from '@sinclair/typebox/value'
 import { assert } from '../base/assert.ts'
@@ -9,9 +9,9 @@ import type { Build } from '../store/directory/build.table.ts'
 import type { BuildProof } from './evidence.verify.ts'
 
 export type RecordContext = {
-  /** Base address of service C as the client reaches it, without a slash at its end. */
+  /** Base address of service C for the client, without a trailing slash. */
   readonly baseUrl: string
-  /** How to fetch and verify a result, one command a line. */
+  /** Returns how to fetch and verify a result, one command per line. */
   readonly commands: (build: Build, baseUrl: string) => readonly string[]
 }
 
@@ -40,7 +40,7 @@ export function toBuildRecord(row: Build, { baseUrl, commands }: RecordContext):
 }
 
 export function proofOf({ evidence }: Pick<Build, 'evidence'>): BuildProof | null {
-  // Written only by this program, from verified data.
+  // Only this program writes it, from verified data.
   return evidence === null ? null : (JSON.parse(evidence) as BuildProof)
 }
 

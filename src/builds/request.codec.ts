@@ -1,4 +1,4 @@
-// Parses the body of `POST /build`, whose source was stored while it arrived; refusals name their field. Pure.
+// Parses the body of `POST /build`, whose source was stored while it arrived. Errors name the field. Pure.
 
 import { Value } from '@sinclair/typebox/value'
 import { Fault } from '../base/fault.ts'
@@ -8,7 +8,7 @@ import type { Toolchain, ToolchainOptions } from '../contract/http/build-options
 import { clashText, optionsOfFields } from '../contract/http/option-words.ts'
 import type { BuildsSettings } from './types.ts'
 
-/** A source that was sent, on disk. */
+/** An uploaded source on disk. */
 export type Upload = { readonly path: string; readonly sizeBytes: number; readonly sha256: string }
 
 export type BuildWanted = {
@@ -22,7 +22,7 @@ export type BuildWanted = {
   readonly reproduce: boolean
   readonly options: ToolchainOptions | null
   readonly waivers: readonly Waiver[]
-  /** Sources of a fetch besides public authorities and registry; null for none. */
+  /** Sources of a fetch besides public authorities and registry; null if there are none. */
   readonly fetchCaSha256: string | null
   readonly cratesMirror: string | null
 }
@@ -33,12 +33,12 @@ export type RequestRules = Pick<BuildsSettings, 'fetchHosts' | 'rustMirror'> & {
   readonly cratesMirror: string | null
 }
 
-/** `body`: its JSON, with a short placeholder instead of source_data. Fault invalid_request. */
+/** Parses a request. `body`: its JSON, with a short placeholder instead of source_data. Fault invalid_request. */
 export function parseBuildRequest(body: unknown, upload: Upload | null, rules: RequestRules): BuildWanted {
   if (typeof body !== 'object' || body === null || Array.isArray(body)) {
     throw new Fault('invalid_request', 'The body must be a JSON object.')
   }
-  // Clients that write every field write null for what they leave out.
+  // Clients that write every field use null for an absent value.
   const fields = Object.fromEntries(Object.entries(body).filter(([name, value]) => value !== null || name === 'nonce'))
   checkNonce(fields.nonce)
   if (!Value.Check(BuildRequest, fields)) throw schemaFault(fields)
@@ -138,7 +138,10 @@ function checkedAuthorities(digest: string | null, { fetchCaSha256: own }: Reque
   throw wrong('fetch_ca_sha256', `does not match the authorities of this service: ${advice}`)
 }
 
-/** Options of one toolchain: they name no other toolchain, and no host that the operator does not allow. */
+/**
+ * Returns the options of one toolchain. They must not name another toolchain, or a host that the operator does not
+ * allow.
+ */
 function checkedOptions(request: BuildRequest, { fetchHosts, rustMirror }: RequestRules): ToolchainOptions | null {
   const found = optionsOfFields(request, request.toolchain ?? null)
   if ('clash' in found) throw wrong(found.clash.field, clashText(found.clash))

@@ -25,7 +25,7 @@ export type BuildRetentionDeps = {
   readonly clock: Clock
   readonly guard: Pick<ClockGuard, 'mayDelete'>
   readonly log: Logger
-  /** `resultBytesMax`: of all files of builds together. */
+  /** `resultBytesMax` limits all files of builds together. */
   readonly settings: Pick<BuildsSettings, 'retentionMs' | 'resultBytesMax'>
 }
 
@@ -37,7 +37,7 @@ const removalsMax = 1_000
 
 export class BuildRetention {
   readonly #deps: BuildRetentionDeps
-  /** Directories that no record named at the last look. */
+  /** Directories that had no record at the last check. */
   #orphans: ReadonlySet<string> = new Set()
 
   constructor(deps: BuildRetentionDeps) {
@@ -54,7 +54,7 @@ export class BuildRetention {
       if (buildDiskBytes(directory.db, hostId) + bytes <= settings.resultBytesMax) return true
       const build = oldestOfLargestOwner(directory.db, hostId)
       if (build === null) return false
-      // The note is removed first, so that only existing files are offered.
+      // Mark the removal first, so that only existing files are offered.
       noteRemoved(directory.db, { id: build.id, nowMs: clock.nowMs() })
       files.remove(build.id)
       log.info('the files of a build were removed to make room', { build: build.id, bytes: build.diskBytes })
@@ -62,13 +62,13 @@ export class BuildRetention {
     return false
   }
 
-  /** Removes the files of an organization's finished builds; their records stay for their time. */
+  /** Removes the files of an organization's finished builds. Their records stay until they expire. */
   removeFilesOf(organizationId: string): void {
     const { directory, hostId, files, clock } = this.#deps
     for (let rounds = 0; rounds < removalsMax; rounds += 1) {
       const ids = listBuildsWithFiles(directory.db, { organizationId, hostId, limit: batchMax })
       for (const id of ids) {
-        // The files are removed first, because they are no longer offered; a record without the note is found again.
+        // Remove the files first, because they are no longer offered; a record without the mark is found again.
         files.remove(id)
         noteRemoved(directory.db, { id, nowMs: clock.nowMs() })
       }
@@ -76,7 +76,7 @@ export class BuildRetention {
     }
   }
 
-  /** Directories that no record names: of builds that were not accepted when an earlier daemon was killed. */
+  /** Removes directories without a record: builds that had not been accepted when an earlier daemon was killed. */
   removeOrphans(): void {
     this.#removeOrphans(() => true)
   }
@@ -96,7 +96,7 @@ export class BuildRetention {
     if (orphans.length > 0) log.info('files of builds that were never accepted were removed', { count: orphans.length })
   }
 
-  /** Until the signal. Never rejects. */
+  /** Runs until the signal is aborted. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
     await sweep({ clock: this.#deps.clock, intervalMs, signal }, async () => {
       try {
@@ -126,7 +126,7 @@ export class BuildRetention {
       const expired = { hostId: ofHost, finishedBeforeMs: clock.nowMs() - settings.retentionMs, limit: batchMax }
       const ids = listExpiredBuilds(directory.db, expired)
       if (ids.length === 0) break
-      // The files first: a record without them is found again.
+      // Remove the files first: a record without files is found again.
       if (ofHost === hostId) for (const id of ids) files.remove(id)
       const count = await directory.change(tx => {
         if (ofHost !== hostId && tx.hosts.find(ofHost) !== null) return 0

@@ -1,5 +1,5 @@
 // Service C's decisions: submit, show, cancel, reserve a VM. Effects: the directory, files, callbacks after a commit.
-// The reconciler carries out what is accepted.
+// The reconciler executes accepted builds.
 
 import { assert, present } from '../base/assert.ts'
 import type { Clock } from '../base/clock.ts'
@@ -58,11 +58,11 @@ export type BuildsServiceDeps = {
     tx: DirectoryDb,
     of: { organizationId: string | null; expiresAtMs: number },
   ) => { readonly vmId: string; readonly start: () => void } | null
-  /** Keeps a reserved VM for a build that is on its way; the function ends that. */
+  /** Keeps a reserved VM for a build that is being submitted. Returns a function that ends this. */
   readonly holdVm: (vmId: string) => () => void
-  /** After the commit. */
+  /** Called after the commit. */
   readonly onAccepted: (build: Build) => void
-  /** A build of this host. */
+  /** Called for a build of this host. */
   readonly onCancelled: (build: Build) => void
 }
 
@@ -71,7 +71,7 @@ export type BuildDispatcher = {
   readonly vmId: string | null
 }
 
-/** Files are bounded by the configuration; this much is left free for everything else on the file system. */
+/** Free space to leave on the file system for everything else. The configuration limits the files themselves. */
 const freeBytesMin = 512 * 1024 * 1024
 
 export class BuildsService {
@@ -90,7 +90,7 @@ export class BuildsService {
     })
   }
 
-  /** Refuses requests that could not be accepted with any body. Faults: rate_limited, not_found, conflict. */
+  /** Rejects requests that would be rejected with any body. Faults: rate_limited, not_found, conflict. */
   admit(caller: Caller, { vmId }: BuildDispatcher, address: () => string): void {
     const { directory } = this.#deps
     if (caller.organizationId === null) this.#strangers.check(address())
@@ -98,7 +98,7 @@ export class BuildsService {
     this.#checkLimits(directory.db, caller, vmId !== null)
   }
 
-  /** Whether a build of this caller would be admitted now, with its upload. */
+  /** Reports whether a build of this caller would be admitted now, with its upload. */
   hasRoom(caller: Caller, address: () => string): boolean {
     try {
       this.admit(caller, { vmId: null }, address)
@@ -111,8 +111,8 @@ export class BuildsService {
   }
 
   /**
-   * Counts as an upload under way until the returned function is called. Fault rate_limited: too many, of this caller
-   * or in total.
+   * Counts an upload in progress until the returned function is called. Fault rate_limited if there are too many, of
+   * this caller or in total.
    */
   beginUpload(caller: Caller, address: () => string): () => void {
     const leave = this.#uploads.take(ownersOf(caller, address(), PARTS.uploads))
@@ -151,7 +151,7 @@ export class BuildsService {
         assert(inserted, 'the nonce was looked for')
         return present(buildById(tx, id), 'a build that was inserted is there')
       })
-      // In a fleet only the directory has noted yet that the VM has its build.
+      // In a fleet, only the directory has recorded so far that the VM has its build.
       if (vmId !== null) directory.transact(tx => removeBuildVm(tx, vmId))
     } catch (error) {
       // If the outcome is unknown, its files stay: retention removes files without a record later.
@@ -168,32 +168,32 @@ export class BuildsService {
     return build
   }
 
-  /** A build of the caller's. Fault not_found: there is none, or it is another organization's. */
+  /** Returns a build of the caller. Fault not_found if it does not exist, or belongs to another organization. */
   async find(caller: Caller, id: string, dispatcher: BuildDispatcher): Promise<Build> {
     return await this.#deps.directory.read(null, db => known(ownBuild(db, caller, id, dispatcher)))
   }
 
-  /** For a client that has been shown the build already. Null if its record is gone. */
+  /** Returns a build for a client that was authorized before. Null if its record was removed. */
   async look(id: string): Promise<Build | null> {
     return await this.#deps.directory.read(null, db => buildById(db, id))
   }
 
-  /** No effect on one that has ended. Faults: not_found, fleet.unavailable. */
+  /** Cancels a build. No effect if it has ended. Faults: not_found, fleet.unavailable. */
   async cancel(caller: Caller, id: string, dispatcher: BuildDispatcher): Promise<Build> {
     const build = await this.#deps.directory.read(null, db => ownBuild(db, caller, id, dispatcher))
     if (build !== null && hasEnded(build)) return build
-    // Where its row is not here yet, the change finds it.
+    // If this host's copy lacks its row, the change finds it.
     return await this.#cancel(tx => known(ownBuild(tx, caller, id, dispatcher)))
   }
 
-  /** Cancels as the operator. Null if there is no such build. Fault fleet.unavailable. */
+  /** Cancels as the operator. Null if the build does not exist. Fault fleet.unavailable. */
   async cancelById(id: string): Promise<Build | null> {
     const build = buildById(this.#deps.directory.db, id)
     if (build === null || hasEnded(build)) return build
     return await this.#cancel(tx => present(buildById(tx, id), 'a build is there as long as its record'))
   }
 
-  /** A VM of the caller's own on this host, for one build. Faults: rate_limited, forbidden, fleet.unavailable. */
+  /** Reserves a VM of this host for one build of the caller. Faults: rate_limited, forbidden, fleet.unavailable. */
   async reserve(caller: Caller): Promise<{ readonly vmId: string; readonly expiresAtMs: number }> {
     const { directory, hostId, clock, settings, reserveVm } = this.#deps
     const { organizationId } = caller
@@ -221,7 +221,7 @@ export class BuildsService {
       })
       this.#start(vm)
     } catch (error) {
-      // Without its row it is dismissed, or was never made.
+      // Without its row the VM is dismissed, or was never created.
       directory.transact(tx => removeBuildVm(tx, vm.vmId))
       throw error
     } finally {
@@ -234,12 +234,12 @@ export class BuildsService {
     try {
       start()
     } catch (error) {
-      // The row shows it as reserved: the next check does not find the VM, and ends the row with that reason.
+      // The row shows it as reserved. The next check does not find the VM, and ends the row for that reason.
       this.#deps.log.error('a reserved build VM was not started', { vm: vmId, error })
     }
   }
 
-  /** The host of a VM that is reserved or has its build; null if there is no such VM. */
+  /** Returns the host of a VM that is reserved or has its build; null if there is no such VM. */
   async hostOfVm(vmId: string): Promise<string | null> {
     const { directory } = this.#deps
     return hostOfVm(directory.db, vmId) ?? (await directory.read(null, db => hostOfVm(db, vmId)))
@@ -268,12 +268,12 @@ export class BuildsService {
       assert(moveBuild(tx, { id, from: row.state, to, ...end }), 'an immediate transaction sees no other writer')
       return { isMoved: true, now: present(buildById(tx, id), 'it was there') }
     })
-    // Another host hears of it as of any change.
+    // Other hosts learn of it from the change.
     if (isMoved && now.hostId === hostId) this.#after(now, () => onCancelled(now))
     return now
   }
 
-  /** Faults: not_found, conflict (it has taken its build). */
+  /** Returns a reserved VM. Faults: not_found, conflict (it has its build already). */
   #reservedVm(db: DirectoryDb, { organizationId }: Caller, vmId: string): BuildVm {
     const build = uuidPattern.test(vmId) ? buildByVm(db, vmId) : null
     const vm = uuidPattern.test(vmId) && build === null ? buildVmById(db, vmId) : null
@@ -315,7 +315,10 @@ export class BuildsService {
     }
   }
 
-  /** A source may take minutes to come; its organization may be suspended or deleted by then. Fault forbidden. */
+  /**
+   * Throws Fault forbidden if the organization is inactive: a source may take minutes to arrive, and the organization
+   * may be suspended or deleted in the meantime.
+   */
   #checkActive(db: DirectoryDb, { organizationId }: Caller): void {
     if (organizationId === null || organizationById(db, organizationId)?.status === 'active') return
     throw new Fault('forbidden', 'The organization is suspended.')
@@ -331,7 +334,7 @@ export class BuildsService {
   }
 
   /**
-   * A reservation keeps its VM from others as long as it is renewed. So builds take precedence, and no organization
+   * A reservation blocks its VM for others while it is renewed. Builds therefore take precedence, and no organization
    * can reserve the last VM.
    */
   #checkReserved(db: DirectoryDb, { organizationId }: Caller): void {
@@ -348,14 +351,14 @@ export class BuildsService {
     }
   }
 
-  /** Fault fleet.unavailable: this host takes no new builds. */
+  /** Throws Fault fleet.unavailable if this host accepts no new builds. */
   #checkTakes({ hosts }: DirectoryTx): void {
     if (mayTake(hosts, this.#deps.hostId)) return
     const message = 'This host takes no new builds at present; ask another one, or again later.'
     throw new HostClosedFault(message, busyRetryMs, { code: 'fleet.unavailable' })
   }
 
-  /** While a VM is free, a build need not wait in the queue. */
+  /** Returns the number of free VMs, for which a build need not be queued. */
   #freeVms(db: DirectoryDb): number {
     return Math.max(0, this.#deps.settings.concurrentMax - this.#withVm(db))
   }
@@ -371,7 +374,9 @@ export class BuildsService {
     throw new LimitedFault('This host has no disk space for another source now; retry later.', busyRetryMs)
   }
 
-  /** Once another host has claimed the build, only that host writes its events. */
+  /**
+   * Reports whether this host still writes the build's events: after another host has claimed it, only that host does.
+   */
   #waitsHere(id: string): boolean {
     const { directory, hostId } = this.#deps
     const now = buildById(directory.db, id)
@@ -393,7 +398,7 @@ export class BuildsService {
   }
 }
 
-/** Null if there is no such build, or another organization has it. */
+/** Returns a build of the caller; null if it does not exist, or belongs to another organization. */
 function ownBuild(db: DirectoryDb, { organizationId }: Caller, id: string, { vmId }: BuildDispatcher): Build | null {
   const build = uuidPattern.test(id) ? buildById(db, id) : null
   return build?.organizationId === organizationId && (vmId === null || build.vmId === vmId) ? build : null

@@ -1,29 +1,32 @@
-// Shares of service C: how much an organization may hold; without keys, a network, and all strangers together. Pure.
+// Quotas of service C: for an organization and, for callers without keys, for one network and for all strangers. Pure.
 
 import { type SlotOwner, shareOf } from '../base/work/fair-slots.ts'
 import { networksOf } from '../http/client-network.ts'
 import type { Caller } from './types.ts'
 
-/** An organization's part of uploads and of followers, which it holds for as long as it likes. */
+/** An organization's share of uploads and of followers, for which there is no time limit. */
 export const PARTS = { uploads: 4, followers: 8 } as const
 /** Anonymous callers leave an equal share to callers with a key, regardless of their number of addresses. */
 const anonymousParts = 2
-/** Share of the queue and of reserved VMs; without it the last VM could be held for ever. */
+/** Share of the queue and of reserved VMs, without which the last VM could be blocked forever. */
 const queueParts = 2
 const reservedParts = 2
 
-/** Owners whose places a caller takes. Without keys, an address counts for every network that one client may own. */
+/**
+ * Returns the owners whose slots a caller uses. Without a key, an address counts for every network that one client may
+ * own.
+ */
 export function ownersOf({ organizationId }: Caller, address: string, parts: number): readonly SlotOwner[] {
   if (organizationId !== null) return [{ name: organizationId, parts }]
   return [{ name: 'strangers', parts: anonymousParts }, ...networkOwners(address, parts)]
 }
 
-/** Share of a network in what all strangers may hold. */
+/** Returns the share of a network in the slots of all strangers. */
 export function networkQuotas(address: string): readonly SlotOwner[] {
   return networkOwners(address, anonymousParts)
 }
 
-/** A wide network of many clients has twice the part of a narrow one. */
+/** A wide network with many clients has twice the share of a narrow one. */
 function networkOwners(address: string, parts: number): SlotOwner[] {
   return networksOf(address).map(({ name, width }) => ({
     name: `${width} ${name}`,
@@ -31,7 +34,7 @@ function networkOwners(address: string, parts: number): SlotOwner[] {
   }))
 }
 
-/** Maximum number of waiting builds of one organization, in addition to those with a free VM. */
+/** Returns the maximum number of queued builds of one organization, in addition to those with a free VM. */
 export function queueShare(queueMax: number): number {
   return queueMax === 0 ? 0 : shareOf(queueMax, queueParts)
 }
@@ -42,11 +45,11 @@ export function reservedShare(concurrentMax: number): number {
 
 type QueuedBuild = { readonly id: string; readonly organizationId: string | null }
 
-/** VMs that an organization has had. */
+/** VMs that an organization has used. */
 export type Standing = { readonly vms: number; readonly lastStartedMs: number }
 
 /**
- * Order of turns: the organization with the fewest VMs first, then the one whose last build began earliest, then its
+ * Orders turns: the organization with the fewest VMs first, then the one whose last build started earliest, then its
  * oldest build. `waiting`: oldest first.
  */
 export function inTurn<W extends QueuedBuild>(
@@ -66,7 +69,7 @@ export function inTurn<W extends QueuedBuild>(
     ordered.push(build)
     next.at += 1
     next.vms += 1
-    // Later than all that have begun, in the order of these turns.
+    // Later than all that have started, in the order of these turns.
     next.lastStartedMs = Number.MAX_SAFE_INTEGER - waiting.length + ordered.length
   }
   return ordered

@@ -1,4 +1,4 @@
-// The builds of all hosts that wait for a VM, in the order of their turns. Effects: reads the store.
+// The queued builds of all hosts, in the order of their turns. Effects: reads the store.
 
 import type { DirectoryDb } from '../store/db.ts'
 import { countVmsByOwner, lastStartedMs, listQueued, type QueuedBuild } from '../store/directory/build.query.ts'

@@ -1,17 +1,17 @@
-// Types that the parts of service C share.
+// Types shared by the parts of service C.
 
 import type { BuildLimits, BuildOrder } from '../contract/vm/build-order.ts'
 
-/** The caller; organization null: a stranger, where no key is needed. */
+/** The caller. `organizationId` is null for a stranger, if no key is required. */
 export type Caller = {
   readonly organizationId: string | null
-  /** Only logged. */
+  /** Used only in the log. */
   readonly slug: string | null
-  /** The public part of the key that was used; null without one. */
+  /** The public part of the caller's key; null without a key. */
   readonly keyPrefix: string | null
 }
 
-/** The table `builds` of the configuration, in units of this service. Parts take this value, and name what they use. */
+/** The table `builds` of the configuration, in units of this service. Parts take this value, and pick what they use. */
 export type BuildsSettings = {
   readonly concurrentMax: number
   readonly queueMax: number
@@ -24,7 +24,7 @@ export type BuildsSettings = {
   readonly exchangeBytes: number
   readonly eventBytesMax: number
   readonly fetchHosts: readonly string[]
-  /** The mirror of Rust's distribution that a request may name, or null. */
+  /** The mirror of Rust's distribution that a request may name; null if there is none. */
   readonly rustMirror: string | null
   /** Null if nothing may be fetched. A build gets the authorities and the mirror only if its request names them. */
   readonly fetch: BuildOrder['fetch']

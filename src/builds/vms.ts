@@ -21,7 +21,7 @@ import { type HeldHost, HeldVms } from '../vm/held/held-vms.ts'
 import type { BuildsSettings } from './types.ts'
 
 export type BuildVmsDeps = HeldHost & {
-  /** How many are kept warm. */
+  /** Number of VMs to keep warm. */
   readonly warm: number
   readonly settings: Pick<BuildsSettings, 'concurrentMax'>
 }
@@ -38,7 +38,7 @@ export type BuildVmsStatus = {
 export class BuildVms {
   readonly #deps: BuildVmsDeps
   readonly #held: HeldVms<BuildVm>
-  /** Reserved ones whose build is on its way into the directory. */
+  /** Reserved VMs whose build is being added to the directory. */
   readonly #promised = new Set<string>()
   #lacking: string | null = null
 
@@ -64,23 +64,23 @@ export class BuildVms {
     })
   }
 
-  /** Takes the best warm VM in its taker's transaction. Null if none has the current image and configuration. */
+  /** Takes the best warm VM in the caller's transaction. Null if none has the current image and configuration. */
   take(tx: DirectoryDb): string | null {
     return this.#held.take(tx)?.row.vmId ?? null
   }
 
-  /** Whether `take` would find one. */
+  /** Reports whether `take` would find a VM. */
   hasWarm(db: DirectoryDb): boolean {
     return this.#held.best(db) !== null
   }
 
-  /** Keeps a reserved VM beyond its expiry until the function is called. */
+  /** Keeps a reserved VM beyond its expiry, until the returned function is called. */
   hold(vmId: string): () => void {
     this.#promised.add(vmId)
     return () => this.#promised.delete(vmId)
   }
 
-  /** A warm VM, or a new one where the host has room; its row is written in this transaction. */
+  /** Reserves a warm VM, or a new one if the host has room. Writes its row in this transaction. */
   reserve(
     tx: DirectoryDb,
     owner: { organizationId: string | null; expiresAtMs: number },
@@ -104,7 +104,7 @@ export class BuildVms {
     }
   }
 
-  /** Whether one more VM finds room now; VMs that are kept warm without need count as room. */
+  /** Reports whether there is room for one more VM. Warm VMs that are not needed count as room. */
   room(): Admission {
     const verdict = this.#deps.room()
     this.#lacking = verdict.kind === 'full' ? verdict.lacking : null
@@ -147,7 +147,7 @@ export class BuildVms {
     return { kind: 'held', rank: vm?.state === 'running' && vm.guest !== null ? 0 : 1 }
   }
 
-  /** One turn: drains, dismisses orphans, starts one missing VM, sets the alarm for the next expiry. */
+  /** Runs one turn: drains, dismisses orphans, starts one missing VM, sets the alarm for the next expiry. */
   #look(): void {
     const { store, clock, warm } = this.#deps
     const imageDigest = warm === 0 ? null : this.#held.image.read()
@@ -178,7 +178,9 @@ export class BuildVms {
     this.wake()
   }
 
-  /** Build VMs without a record: the record was lost, or the daemon was killed. They contain no client's work. */
+  /**
+   * Dismisses build VMs without a record: the record was lost, or the daemon was killed. They contain no client's work.
+   */
   #dismissOrphans(): void {
     const { engine, log } = this.#deps
     for (const vm of this.#held.unnamed()) {
@@ -188,7 +190,7 @@ export class BuildVms {
   }
 }
 
-/** Null if no failure is known. A VM that the engine does not have is about to be defined, or lost. */
+/** Returns why a VM failed; null if no failure is known. One that the engine lacks is about to be defined, or lost. */
 function failureOf(vm: VmView | null): string | null {
   if (vm === null) return 'it was never created'
   if (vm.state === 'failed' || vm.state === 'stopping' || vm.state === 'gone') {

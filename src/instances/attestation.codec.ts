@@ -1,4 +1,4 @@
-// The attestation of an instance as the wire has it (contract/http/instance-attestation.ts), and its request. Pure.
+// The attestation of an instance in its wire format (contract/http/instance-attestation.ts), and its request. Pure.
 
 import { fromBase64Url, toBase64Url } from '../base/bytes.ts'
 import { Fault } from '../base/fault.ts'
@@ -10,7 +10,7 @@ import type { ClaimedAs } from './evidence.verify.ts'
 
 export const nonceBytes = 32
 
-/** Fault internal: it is not as the contract shows it. */
+/** Converts evidence to the wire format. Fault internal if it does not match the contract. */
 export function toAttestation(
   { receipt, launch }: Pick<VmEvidence, 'receipt' | 'launch'>,
   { nonce, claimed }: { readonly nonce: Uint8Array; readonly claimed: ClaimedAs },
@@ -33,11 +33,11 @@ export function toAttestation(
 }
 
 /**
- * Nonce in the query of `GET /v1/instances/{name}/attestation`; null without a query. Fault invalid_request: anything
- * else.
+ * Returns the nonce in the query of `GET /v1/instances/{name}/attestation`; null without a query. Fault invalid_request
+ * for any other query.
  */
 export function readNonce(url: string): Uint8Array | null {
-  // Not `new URL`: it throws for the URL of a request without a Host header.
+  // Not `new URL`, which throws for a request without a Host header.
   const [, query = ''] = /\?([^#]*)/.exec(url) ?? []
   const fields = new URLSearchParams(query)
   const unknown = [...fields.keys()].find(name => name !== 'nonce')

@@ -1,4 +1,4 @@
-// Attestation of an instance for its owner: stored with the claim, or fresh from the live VM. Effects: reads the
+// Attestation of an instance for its owner: stored with the claim, or fresh from the running VM. Effects: reads the
 // store; the VM engine.
 
 import type { Clock } from '../base/clock.ts'
@@ -27,7 +27,7 @@ export type AttestationsDeps = {
   readonly log: Logger
 }
 
-/** Another host of the fleet has the virtual machine, and makes its evidence. */
+/** Another host of the fleet runs the virtual machine, and must provide its evidence. */
 export type OnOtherHost = { readonly otherHostId: string }
 
 const evidenceTimeoutMs = 15_000
@@ -36,7 +36,7 @@ const busyRetryMs = 1_000
 
 export class Attestations {
   readonly #deps: AttestationsDeps
-  /** VMs that are making evidence right now. */
+  /** VMs that are producing evidence at the moment. */
   readonly #busy = new Set<string>()
 
   constructor(deps: AttestationsDeps) {
@@ -44,8 +44,8 @@ export class Attestations {
   }
 
   /**
-   * Without a nonce the evidence stored with the claim, as long as the record is kept; with a nonce fresh evidence,
-   * while the instance is ready, by the host that has its VM. Faults: not_found, conflict (there is none),
+   * Returns the evidence stored with the claim if there is no nonce, while the record exists. With a nonce, returns
+   * fresh evidence while the instance is ready, from the host with its VM. Faults: not_found, conflict (there is none),
    * rate_limited, attestation_unavailable (retry later).
    */
   async show(
@@ -58,13 +58,13 @@ export class Attestations {
     const platforms = [instance.platform]
     const kept = attestationOf(directory.db, instance.id)
     const isElsewhere = instance.hostId !== hostId
-    // Evidence of the claim comes with the copy; soon after the claim its host alone has it.
+    // Evidence of the claim is copied between hosts; shortly after the claim only the VM's host has it.
     if (isElsewhere && MAY_BE_READY.has(instance.status) && (nonce !== null || kept === null)) {
       return { otherHostId: instance.hostId }
     }
     if (kept === null || (nonce !== null && instance.status !== 'ready')) throw conflict(instance.status)
     const stored = checkValue(InstanceAttestation, JSON.parse(kept.document))
-    // This VM's statement is of an older form than owners need.
+    // This VM's statement has an older form, which does not satisfy owners.
     if (!stored.ok) throw new Fault('conflict', TOO_OLD)
     if (nonce === null) return { data: stored.value, platforms }
     const { vmId, hostname, publicKey, platform } = instance
@@ -76,7 +76,7 @@ export class Attestations {
     return { data: await this.#fresh(vmId, { nonce, claimed, platform }), platforms }
   }
 
-  /** One at a time for each VM, so that frequent requests keep neither the guest nor this host busy. */
+  /** Produces one at a time per VM, so that frequent requests keep neither the guest nor this host busy. */
   async #fresh(vmId: string, asked: AttestationQuery): Promise<InstanceAttestation> {
     if (this.#busy.has(vmId)) {
       throw new LimitedFault(
@@ -113,7 +113,7 @@ export class Attestations {
     throw new UnavailableFault(NOT_GOOD, retryMs)
   }
 
-  /** For the verifier inside, which would otherwise continue with aging certificates. */
+  /** Sends the receipt to the verifier inside the VM, which would otherwise keep using aging certificates. */
   async #handReceipt(vmId: string, { receipt }: VmEvidence): Promise<void> {
     const { engine, log } = this.#deps
     try {
@@ -137,7 +137,7 @@ const NO_COLLATERAL =
 const NOT_GOOD =
   'The answer of the virtual machine does not verify. Do not trust it; tell the operator, whose log has the reason.'
 
-/** The instance's host learns earlier than the others that it is ready. */
+/** The instance's host learns that it is ready before other hosts do. */
 const MAY_BE_READY: ReadonlySet<InstanceStatus> = new Set(['provisioning', 'ready'])
 
 function isPassing({ code }: Fault): boolean {

@@ -4,19 +4,18 @@
 import { assert } from '../base/assert.ts'
 import type { InstanceChange } from '../store/directory/instance.table.ts'
 
-/** [startMs, endMs). */
+/** A half-open interval: [startMs, endMs). */
 export type Period = { readonly startMs: number; readonly endMs: number }
 
 /**
- * No period is longer. A record must be kept until the period that it was billed in has ended.
- * No share: a time.
+ * Longest billing period. A record must be kept until the end of the period in which it was billed. No share: a time.
  */
 export const periodDaysMax = 31
 
 /**
- * Monthly period around `nowMs`, anchored to signup, in UTC. Period k starts k months after signup at the same time
- * of day; a month without that day (29th to 31st) starts on its last day, and later months return to the signup's
- * day. Before signup (the clock jumped back) it is the first period.
+ * Returns the monthly period around `nowMs`, anchored to signup, in UTC. Period k starts k months after signup at the
+ * same time of day. A month without that day (29th to 31st) starts on its last day, and later months return to the
+ * signup's day. Before signup (the clock was set back) it is the first period.
  */
 export function billingPeriod(signupMs: number, nowMs: number): Period {
   const signup = new Date(signupMs)
@@ -36,9 +35,9 @@ function addMonths(anchor: Date, months: number): number {
 }
 
 /**
- * Milliseconds that instances were ready within [startMs, min(endMs, nowMs)), summed. An instance counts from ready
- * until its next change: delete accepted, or failed. `changes`: whole logs in the order written; an interval in which
- * the clock jumped back counts as 0.
+ * Returns the milliseconds for which instances were ready within [startMs, min(endMs, nowMs)), summed. An instance
+ * counts from ready until its next change: delete accepted, or failed. `changes`: complete logs in the order written.
+ * An interval in which the clock was set back counts as 0.
  */
 export function readyMs(
   changes: readonly Pick<InstanceChange, 'instanceId' | 'status' | 'atMs'>[],
@@ -63,14 +62,14 @@ export function hours(ms: number): number {
   return ms / 3_600_000
 }
 
-/** Micro-dollars of a decimal text such as `12.5`; the configuration schema has checked its form. */
+/** Parses decimal text such as `12.5` to micro-dollars. The configuration schema has checked its form. */
 export function parseUsd(text: string): bigint {
   assert(/^[0-9]+(\.[0-9]{1,6})?$/.test(text), 'an amount is a plain decimal with at most six places')
   const [whole = '', fraction = ''] = text.split('.')
   return BigInt(whole) * 1_000_000n + BigInt(fraction.padEnd(6, '0'))
 }
 
-/** `12.50`: at least two decimals, at most six, no trailing zeros beyond the second. */
+/** Formats `12.50`: at least two decimals, at most six, no trailing zeros beyond the second. */
 export function formatUsd(microUsd: bigint): string {
   assert(microUsd >= 0n, 'an amount is not negative')
   const fraction = (microUsd % 1_000_000n)

@@ -1,5 +1,5 @@
-// The claim that makes a waiting VM an organization's instance, sealed to keys that exist only in that VM, and the
-// document by which the VM states it. Pure but for randomness.
+// The claim that turns a waiting VM into an organization's instance, sealed to keys that exist only in that VM, and the
+// document with which the VM states it. Pure except for randomness.
 
 import nacl from 'tweetnacl'
 import { sha256 } from '../attest/hash.ts'
@@ -27,7 +27,7 @@ export type ClaimInputs = {
   readonly egress: Claim['egress']
 }
 
-/** The claim's id is the instance's, so that repeating it is harmless. */
+/** Builds the claim. Its id is the instance's, so that repeating it is safe. */
 export function claimOf({ instance, organization, inference, egress }: ClaimInputs): Claim {
   return {
     claimId: instance.id,
@@ -40,14 +40,14 @@ export function claimOf({ instance, organization, inference, egress }: ClaimInpu
   }
 }
 
-/** Returns the text that a VM states after this claim under this network. `key`: the one that its guest drew. */
+/** Returns the text that a VM states after this claim with this network. `key`: the one that its guest generated. */
 export function statedClaim(claim: Claim, network: Network, key: DrawnKey | null): string {
   return claimText(claimDocument(claim, network, key))
 }
 
 /**
- * Fields of the claim as the VM's statement must have them. Fault internal or TypeError: the text is no canonical
- * claim document.
+ * Returns the fields of the claim that the VM's statement must have. Fault internal or TypeError if the text is not a
+ * canonical claim document.
  */
 export function statedFields(text: string): ClaimFields {
   if (text.length > claimDocumentCharsMax) throw new TypeError('claim document: too long')
@@ -57,7 +57,8 @@ export function statedFields(text: string): ClaimFields {
 }
 
 /**
- * nacl box to the guest's X25519 key, from a one-time key pair. Fault channel.refused: the guest's key is invalid.
+ * Seals a claim with nacl box to the guest's X25519 key, using a one-time key pair. Fault channel.refused if the
+ * guest's key is invalid.
  */
 export function sealClaim(claim: Claim, boxKey: string, random: RandomBytes): SealedClaim {
   const guestKey = fromBase64(boxKey)

@@ -9,11 +9,11 @@ import { parsePublicKey } from './public-key.codec.ts'
 export type CreateRequest = {
   /** Normalized. */
   readonly publicKey: string
-  /** The requested model; null for the default. The service checks whether there is such a model. */
+  /** The requested model; null for the default. The service checks whether the model exists. */
   readonly inferenceModel: string | null
 }
 
-/** Faults: invalid_request, with `param` when exactly one field is at fault. */
+/** Parses a request. Fault invalid_request, with `param` if exactly one field is invalid. */
 export function parseCreate(body: unknown): CreateRequest {
   if (typeof body !== 'object' || body === null || Array.isArray(body)) {
     throw new Fault('invalid_request', 'The body must be a JSON object.')
@@ -23,17 +23,17 @@ export function parseCreate(body: unknown): CreateRequest {
 }
 
 /**
- * Bytes by which two bodies under one Idempotency-Key are compared: by meaning, whatever the key order, JSON escapes,
- * whitespace in the key line, or stated defaults. An absent model stays absent, so a retry matches after the operator
- * changed the default.
+ * Returns the bytes with which two bodies under one Idempotency-Key are compared. They depend only on the meaning, not
+ * on key order, JSON escapes, white space in the key line, or explicit defaults. An absent model stays absent, so a
+ * retry matches after the operator changed the default.
  */
 export function canonicalCreate(request: CreateRequest): Uint8Array {
   return utf8(JSON.stringify([request.publicKey, request.inferenceModel]))
 }
 
 /**
- * The Idempotency-Key header, printable ASCII, or null. A comma before a space is refused: HTTP joins repeated
- * headers that way. Faults: invalid_request, param Idempotency-Key.
+ * Returns the Idempotency-Key header, printable ASCII; null if there is none. Rejects a comma before a space, because
+ * HTTP joins repeated headers that way. Fault invalid_request, param Idempotency-Key.
  */
 export function parseIdempotencyKey(header: string | null): string | null {
   if (header === null) return null
@@ -50,7 +50,7 @@ export function parseIdempotencyKey(header: string | null): string | null {
 
 const fieldCharsMax = 64
 
-/** Names every field at fault, each once; `param` only for a single one. */
+/** Returns a Fault that names every invalid field once; `param` only if there is exactly one. */
 function shapeFault(body: object): Fault {
   const wrong = new Map<string, string>()
   for (const name of Object.getOwnPropertyNames(body)) {
@@ -69,12 +69,12 @@ function shapeFault(body: object): Fault {
   const listed = names.slice(0, 5).map(name => `${shown(name)} ${wrong.get(name)}`)
   const more = names.length > listed.length ? `, and ${names.length - listed.length} more` : ''
   const message = `${listed.join(', ')}${more}`
-  // A name too long to repeat is no use to a client as `param`.
+  // A name that is too long to repeat is useless to a client as `param`.
   const param = names.length === 1 && only !== undefined && only.length <= fieldCharsMax ? { param: only } : {}
   return new Fault('invalid_request', message, param)
 }
 
-/** Complaint about one value. It quotes the schema only, never the value. */
+/** Describes the problem of one value. Quotes only the schema, never the value. */
 function complaint(value: unknown, schema: { const?: unknown; maxLength?: number }): string {
   if (typeof value !== 'string') return 'must be a string'
   if (typeof schema.const === 'string') return `must be ${JSON.stringify(schema.const)}`

@@ -1,5 +1,5 @@
-// Carries egress samples from the engine to the instances that they belong to, and the counts into their VMs.
-// Effects: the store, the VMs, sleeping.
+// Transfers egress samples from the engine to their instances, and the counts into their VMs. Effects: the store, the
+// VMs, sleeping.
 
 import type { Clock } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
@@ -21,17 +21,17 @@ export type EgressDeps = {
   readonly log: Logger
   readonly intervalMs: number
   /**
-   * Reads the kernel's counters into the ledger and returns the stored totals, which never shrink. Faults: host.*.
+   * Reads the kernel's counters into the ledger and returns the stored totals, which never decrease. Faults: host.*.
    */
   readonly sample: () => Promise<readonly EgressSample[]>
   /** Gives a VM the count of its egress. Faults: channel.*. */
   readonly handEgress: VmEngine['handEgress']
 }
 
-/** For a busy guest to take a count. */
+/** Time for a busy guest to accept a count. */
 const handTimeoutMs = 60_000
 
-/** Samples at every interval until the signal. Never rejects. */
+/** Samples at every interval until the signal is aborted. Never rejects. */
 export async function runEgressSampler(deps: EgressDeps, signal: AbortSignal): Promise<void> {
   const counts = new EgressCounts(deps)
   await sweep({ ...deps, signal }, async () => {
@@ -44,7 +44,7 @@ export async function runEgressSampler(deps: EgressDeps, signal: AbortSignal): P
 }
 
 /**
- * One round: copies samples into the directory in one transaction, then notes new blocks in this host's journal.
+ * Samples once: copies samples into the directory in one transaction, then records new blocks in this host's journal.
  * Returns the samples of instances. Faults: host.*.
  */
 export async function sampleEgress({

@@ -1,7 +1,7 @@
 // Judges a claimed VM's evidence before it is trusted: every expectation is exact. Pure.
 //
-// Expectations come from the create request, the claim's answer and the launch in the ledger; none from the receipt.
-// The statement's age does not count: the nonce was drawn after the claim, and a guest's clock proves nothing.
+// Expectations come from the create request, the response to the claim and the launch in the ledger, never from the
+// receipt. The statement's age is ignored: the nonce was generated after the claim, and a guest's clock proves nothing.
 
 import { nativeVerifiers, verifyReceipt } from '../attest/receipt/verifiers.ts'
 import { exactly } from '../attest/receipt/verify.ts'
@@ -18,19 +18,19 @@ import {
 import { statedFields } from './claim.plan.ts'
 import { sshKeyDigest } from './public-key.codec.ts'
 
-/** Trust for VMs claimed now, or made on another platform. Faults: attest.unavailable, internal. */
+/** Returns the trust for VMs claimed now, or created on another platform. Faults: attest.unavailable, internal. */
 export type AttestationTrustOf = (platform?: Instance['platform'] & {}) => Promise<HostTrust>
 
-/** The owner by the claim. */
+/** The owner according to the claim. */
 export type ClaimedAs = {
   readonly organization: string
   readonly name: string
   readonly hostname: string
   /** The customer's key: `type base64 …`. */
   readonly publicKey: string
-  /** The host key that the guest answered the claim with: `ssh-ed25519 AAAA…`. */
+  /** The host key with which the guest answered the claim: `ssh-ed25519 AAAA…`. */
   readonly sshHostKey: string
-  /** Canonical document of the sent claim and the network in force (contract/vm/claim-document.ts). */
+  /** Canonical document of the claim as sent, and the network in force (contract/vm/claim-document.ts). */
   readonly claim: string
 }
 
@@ -44,7 +44,7 @@ export type EvidenceQuestion = {
 /** `failed`: each check that did not pass, with its reason. */
 export type EvidenceJudgement = { readonly ok: true } | { readonly ok: false; readonly failed: readonly string[] }
 
-/** Never throws: what cannot be read is not good. */
+/** Judges evidence. Never throws: unreadable evidence fails. */
 export async function judgeEvidence(evidence: VmEvidence, question: EvidenceQuestion): Promise<EvidenceJudgement> {
   const { trust, claimed, nonce, asOf } = question
   try {

@@ -1,4 +1,4 @@
-// States of an instance as data (contract 3.1). Pure. An absent cell is a refusal.
+// States of an instance as data (contract 3.1). Pure. A missing cell rejects the event.
 
 import type { InstanceStatus } from '../store/directory/instance.table.ts'
 import type { VmState } from '../store/ledger/vm.table.ts'
@@ -11,7 +11,7 @@ export type InstanceEvent =
   | 'broken'
   /** A delete was accepted. */
   | 'deleted'
-  /** Nothing of the VM is left on the host. */
+  /** The host has removed everything of the VM. */
   | 'vm_gone'
 
 type Row = { readonly [event in InstanceEvent]?: InstanceStatus }
@@ -29,27 +29,27 @@ export function nextStatus(status: InstanceStatus, event: InstanceEvent): Instan
   return row[event] ?? null
 }
 
-/** Next step of an instance; harmless to repeat. */
+/** Next step of an instance; safe to repeat. */
 export type InstanceTask =
   | 'wait'
-  /** Have its VM made, under the id that its row names. */
+  /** Create its VM, with the id in its row. */
   | 'define_vm'
   /** Claim the VM and probe it. */
   | 'provision'
   | 'fail_with_vm'
-  /** Have its VM taken down. */
+  /** Take its VM down. */
   | 'dismiss_vm'
-  /** Nothing of the VM is left: terminate. */
+  /** The host has removed everything of the VM: terminate. */
   | 'finish'
 
 /**
- * Tasks by status and state of the VM. Directory row and ledger VM are never written together, so each pair may be met
+ * Tasks by status and state of the VM. Directory row and ledger VM are never written together, so every pair may occur
  * after a crash.
  */
 export const INSTANCE_TASKS = {
   provisioning: tasksByVm({ absent: 'define_vm', starting: 'wait', running: 'provision', ending: 'fail_with_vm' }),
   ready: tasksByVm({ absent: 'fail_with_vm', starting: 'wait', running: 'wait', ending: 'fail_with_vm' }),
-  // A VM that failed is kept, stopped, for its console; one that still runs serves no instance.
+  // A failed VM is kept, stopped, for its console; one that still runs serves no instance.
   failed: tasksByVm({ absent: 'wait', starting: 'dismiss_vm', running: 'dismiss_vm', ending: 'wait' }),
   terminating: {
     ...tasksByVm({ absent: 'finish', starting: 'dismiss_vm', running: 'dismiss_vm', ending: 'wait' }),

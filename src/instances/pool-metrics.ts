@@ -1,4 +1,4 @@
-// The warm pool as metrics. Pure except for the reads of each scrape.
+// Metrics of the warm pool. Pure except for the reads of each scrape.
 
 import { type Family, family, metricsText } from '../base/prometheus.ts'
 import { INSTANCE_STARTS } from './pool.plan.ts'

@@ -11,9 +11,9 @@ import type { HeldState } from '../vm/held/held.plan.ts'
 import { type HeldHost, type HeldVm, HeldVms } from '../vm/held/held-vms.ts'
 import { type InstanceStart, lookOf, orphanVerdict, startOf, takeRank } from './pool.plan.ts'
 
-/** `vmSpec`: of the VMs that are made for instances. */
+/** `vmSpec`: spec of instance VMs. */
 export type PoolDeps = HeldHost & {
-  /** How many VMs are kept. */
+  /** Number of VMs to keep. */
   readonly wanted: number
 }
 
@@ -22,16 +22,16 @@ export type ClaimedVm = { readonly vmId: string; readonly start: InstanceStart }
 export type PoolStatus = {
   readonly wanted: number
   readonly warm: number
-  /** On their way to being warm. */
+  /** VMs that are not warm yet. */
   readonly booting: number
-  /** Missing resource of the host for the next VM; null for none. */
+  /** Missing resource of the host for the next VM; null if none is missing. */
   readonly lacking: string | null
   readonly lastFailure: { readonly atMs: number; readonly reason: string } | null
   /** Null if nothing prevents the next start. */
   readonly nextAttemptAtMs: number | null
 }
 
-/** Since the daemon's start. */
+/** Counts since the daemon's start. */
 export type PoolCounts = {
   readonly creates: Readonly<Record<InstanceStart, number>>
   readonly failures: number
@@ -42,9 +42,9 @@ export type PoolCounts = {
 
 type Member = HeldVm<PoolVm>
 
-/** Booting works once a VM has been warm for this long: the next failure counts as the first. */
+/** Booting counts as working after a VM has been warm for this long; the next failure then counts as the first. */
 const steadyMs = 60_000
-/** Claims under way have the CPU to themselves for at most this long before the next refill begins. */
+/** Longest time for which pending claims have the CPU to themselves before the next refill begins. */
 const headStartMs = 3_000
 const headStartPollMs = 200
 
@@ -54,10 +54,10 @@ export class WarmPool {
   /** Monotonic times at which this daemon requested each VM, and first saw it warm. */
   readonly #askedMs = new Map<string, number>()
   readonly #warmSinceMs = new Map<string, number>()
-  /** VMs of the pool at the last look. */
+  /** VMs of the pool at the last check. */
   #known: ReadonlySet<string> = new Set()
   #claimedOrphans: ReadonlySet<string> = new Set()
-  /** Orphans are searched once per sweep. */
+  /** Whether to search orphans, once per sweep. */
   #sweepIsDue = true
   #lastFailure: PoolStatus['lastFailure'] = null
   #lacking: string | null = null
@@ -88,8 +88,8 @@ export class WarmPool {
   }
 
   /**
-   * Takes the VM that has progressed furthest, in the taker's transaction: a rollback takes nothing. Null if none has
-   * the current image and configuration.
+   * Takes the VM with the most progress, in the caller's transaction, so a rollback undoes it. Null if none has the
+   * current image and configuration.
    */
   take(tx: DirectoryDb): ClaimedVm | null {
     const taken = this.#deps.wanted === 0 ? null : this.#held.take(tx)
@@ -97,7 +97,7 @@ export class WarmPool {
   }
 
   /**
-   * Call after a create was committed and before its VM is defined: surplus VMs of the pool make room first. Never
+   * Call it after a create was committed and before its VM is defined. Surplus VMs of the pool make room first. Never
    * throws.
    */
   accepted(instance: Pick<Instance, 'id' | 'vmId'>, start: InstanceStart): void {
@@ -149,7 +149,7 @@ export class WarmPool {
     return this.#counts
   }
 
-  /** Ids of claimed VMs without a record. */
+  /** Returns ids of claimed VMs without a record. */
   claimedOrphans(): readonly string[] {
     return [...this.#claimedOrphans]
   }
@@ -162,7 +162,7 @@ export class WarmPool {
     return reason === null ? { kind: 'unwanted', reason: 'it was never made' } : { kind: 'lost', reason }
   }
 
-  /** One turn: drains the pool, searches orphans, notes new VMs and starts a missing one. */
+  /** Runs one turn: drains the pool, searches orphans, records new VMs and starts a missing one. */
   #look(): void {
     const members = this.#drain()
     if (this.#sweepIsDue) this.#dismissOrphans()
@@ -178,7 +178,8 @@ export class WarmPool {
   }
 
   /**
-   * Null if the image cannot be read now, as during its replacement. Then nothing is handed out, started or drained.
+   * Drains the pool. Null if the image is unreadable at the moment, for example while it is replaced. Then no VM is
+   * taken, started or drained.
    */
   #drain(): Member[] | null {
     if (this.#deps.wanted === 0) return this.#held.drain(null)
@@ -216,7 +217,7 @@ export class WarmPool {
     log.info('a VM of the warm pool is warm', { vm: vmId, refillMs: Math.round(nowMs - askedMs) })
   }
 
-  /** Starts one VM if it finds room and a turn at once; the engine's next change starts the next. */
+  /** Starts one VM if there is room and boot capacity; the engine's next change starts the next. */
   #refill(): void {
     const { store, clock, room } = this.#deps
     const waitMs = Math.max(this.#held.backOff.waitMs(), this.#headStartMs())
@@ -235,7 +236,7 @@ export class WarmPool {
     this.#held.define(row)
   }
 
-  /** How much longer the refill waits for claims under way. */
+  /** Returns how much longer the refill waits for pending claims. */
   #headStartMs(): number {
     const { store, engine, clock } = this.#deps
     const isClaiming = listLiving(store.directory.db, store.hostId).some(
@@ -249,7 +250,7 @@ export class WarmPool {
     return Math.min(headStartPollMs, this.#headStartEndsMs - clock.monotonicMs())
   }
 
-  /** VMs of instances that no record names: of a pool whose daemon was killed, or of records that are lost. */
+  /** Dismisses instance VMs without a record: from a pool whose daemon was killed, or with lost records. */
   #dismissOrphans(): void {
     const { engine, log } = this.#deps
     const claimed = new Set<string>()

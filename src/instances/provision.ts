@@ -1,10 +1,10 @@
-// From a running VM to an instance that its owner can use: claim, evidence, network, SSH. Effects: through the VM
+// Turns a running VM into an instance that its owner can use: claim, evidence, network, SSH. Effects: through the VM
 // engine and the SSH probe.
 //
-// The network opens only once the evidence is good: until then a VM with a false claim cannot reach anything. The
-// probe works on a closed network (the firewall lets this host reach port 22) and proves the host key independently
-// of the evidence; afterwards it is checked that the firewall is really open. Every step may be repeated: after a
-// crash the next daemon starts again with the claim.
+// The network opens only after the evidence has passed: until then a VM with a false claim cannot reach anything. The
+// probe works on a closed network (the firewall lets this host reach port 22) and proves the host key independently of
+// the evidence. Afterwards the firewall is checked to be open. Every step may be repeated: after a crash the next
+// daemon starts again with the claim.
 
 import type { Receipt } from '../attest/receipt/receipt.ts'
 import { pause } from '../base/clock.ts'
@@ -25,23 +25,23 @@ export type ProvisionDeps = Runtime & {
   readonly trust: AttestationTrustOf
   readonly probe: (probe: SshProbe) => Promise<void>
   /**
-   * The gateway's address for instances, and the requirements that it must prove to them. Faults: reasons why it is
+   * Returns the gateway's address for instances, and the requirements that it must prove to them. Faults: why it is
    * unknown.
    */
   readonly gateway: () => Promise<Pick<ClaimInputs['inference'], 'baseUrl' | 'address' | 'gateway'>>
   /** Destinations that the firewall opens to an instance. */
   readonly egress: ClaimInputs['egress']
-  /** Whether guests draw a gateway key, where their claim names a gateway. */
+  /** Whether guests generate a gateway key if their claim names a gateway. */
   readonly drawsKeys: boolean
-  /** Registers the key that an instance's guest drew. Idempotent. Faults: conflict, not_found. */
+  /** Registers the key that an instance's guest generated. Idempotent. Faults: conflict, not_found. */
   readonly registerKey: (instanceId: string, key: DrawnKey) => void
-  /** Context size of a model, if known. Default: unknown for all. */
+  /** Returns a model's context size if known. Default: unknown for all. */
   readonly contextTokens?: (model: string) => number | null
   readonly claimTimeoutMs: number
   readonly sshTimeoutMs: number
   /**
-   * Why an opened instance is unreachable from outside; null if no obstacle is known. Never rejects. Default: not
-   * checked.
+   * Returns why an opened instance is unreachable from outside; null if no obstacle is known. Never rejects. Default:
+   * not checked.
    */
   readonly cutOff?: () => Promise<string | null>
 }
@@ -49,12 +49,12 @@ export type ProvisionDeps = Runtime & {
 /** One provisioning of one instance. */
 export type Provision = {
   readonly instance: Instance
-  /** Slug. */
+  /** The organization's slug. */
   readonly organization: string
   readonly vmId: string
   /** Address of the VM. */
   readonly address: string
-  /** Returns false once the instance is no longer wanted. */
+  /** Returns false when the instance is no longer wanted. */
   readonly isStillWanted: () => boolean
   /** Aborted when this daemon stops. */
   readonly signal: AbortSignal
@@ -74,12 +74,12 @@ export type Provisioned =
   | Broken
   | { readonly kind: 'unwanted' }
 
-/** Attempts to claim, and to take evidence. */
+/** Attempts to claim, and to collect evidence. */
 const attemptsMax = 3
 const sshPort = 22
 const probeTimeoutMs = 10_000
 const probePauseMs = 100
-/** The certificate of a chip that this host has not seen before may wait a minute for its turn at AMD's service. */
+/** A certificate of a chip that is new to this host may be delayed for a minute by the rate limit of AMD's service. */
 const collateralWaitMs = 180_000
 const collateralPauseMs = 5_000
 
@@ -92,7 +92,7 @@ export class Provisioner {
     this.#deps = deps
   }
 
-  /** Faults: what no other attempt of ours can help, as internal. */
+  /** Provisions once. Faults: internal, for failures that another attempt cannot fix. */
   async run(provision: Provision): Promise<Provisioned> {
     const { vmId, isStillWanted } = provision
     const { clock, log } = this.#deps
@@ -101,13 +101,13 @@ export class Provisioner {
     if ('kind' in claimed) return claimed
     const claimedMs = clock.monotonicMs()
     const deadlineMs = claimedMs + this.#deps.sshTimeoutMs
-    // Beside the evidence: both take their time, and neither needs the other.
+    // Run this concurrently with collecting evidence: both take long, and neither needs the other.
     const ended = new AbortController()
-    // Beside them, too: it takes as long as listing the firewall's rules.
+    // Run this concurrently too: it takes as long as listing the firewall's rules.
     const cutOff = this.#cutOff()
     const answers = this.#answers(provision, { hostKey: claimed.sshHostKey, deadlineMs, ended: ended.signal })
     const attested = await this.#attest(provision, claimed)
-    // Registered only now, because evidence attests the digest.
+    // Register only now, because the evidence attests the digest.
     const judged = 'kind' in attested ? attested : (this.#register(provision, claimed.key) ?? attested)
     if ('kind' in judged) {
       ended.abort()
@@ -134,7 +134,7 @@ export class Provisioner {
     for (let attempt = 1; provision.isStillWanted(); attempt += 1) {
       try {
         const guest = await this.#guestOf(vmId, provision.signal)
-        // The same for every attempt: the guest may have accepted the previous one, and refuses another.
+        // Keep it for every attempt: the guest may have accepted the previous one, and rejects another.
         claim ??= claimOf({ instance, organization, inference: await this.#inferenceOf(instance), egress })
         const sealed = sealClaim(claim, guest.boxKey, random)
         const { sshHostKey, network, key } = await engine.claim(vmId, sealed, this.#deps.claimTimeoutMs)
@@ -153,7 +153,7 @@ export class Provisioner {
     return unwanted
   }
 
-  /** Null if the key is registered, or there is none. */
+  /** Registers a key. Null if it is registered, or there is none. */
   #register({ instance }: Provision, key: DrawnKey | null): Provisioned | null {
     if (key === null) return null
     try {
@@ -170,13 +170,13 @@ export class Provisioner {
     const contextTokens = this.#deps.contextTokens?.(inferenceModel) ?? null
     return {
       ...gateway,
-      // Without a gateway a key opens nothing.
+      // Without a gateway, a key has no use.
       drawsKey: gateway.baseUrl !== '' && this.#deps.drawsKeys,
       ...(contextTokens === null ? {} : { contextTokens }),
     }
   }
 
-  /** The guest's current state, requested again after a failed claim. Fault: channel.timeout. */
+  /** Returns the guest's current state, requested again after a failed claim. Fault channel.timeout. */
   async #guestOf(vmId: string, signal: AbortSignal): Promise<NonNullable<VmView['guest']>> {
     const { clock, engine, claimTimeoutMs } = this.#deps
     const deadlineMs = clock.monotonicMs() + claimTimeoutMs
@@ -188,7 +188,7 @@ export class Provisioner {
     }
   }
 
-  /** Evidence that is unavailable now is requested again; invalid evidence is final. */
+  /** Collects evidence. Requests unavailable evidence again; invalid evidence is final. */
   async #attest(provision: Provision, claimed: ClaimedAs): Promise<Attested | Provisioned> {
     const { clock, log } = this.#deps
     const { vmId, isStillWanted, signal } = provision
@@ -211,7 +211,7 @@ export class Provisioner {
     return unwanted
   }
 
-  /** Faults: channel.*, attest.unavailable. */
+  /** Requests and judges evidence. Faults: channel.*, attest.unavailable. */
   async #evidence(vmId: string, claimed: ClaimedAs): Promise<Attested | Provisioned> {
     const { engine, clock, random, claimTimeoutMs } = this.#deps
     const trust = await this.#deps.trust()
@@ -223,7 +223,7 @@ export class Provisioner {
   }
 
   /**
-   * Sends the receipt to the verifier inside the VM. Null if it has the receipt, or no longer needs it. Never
+   * Sends the receipt to the verifier inside the VM. Null if it has received the receipt, or no longer needs it. Never
    * rejects.
    */
   async #hand({ instance, vmId, isStillWanted, signal }: Provision, receipt: Receipt): Promise<Provisioned | null> {
@@ -242,7 +242,7 @@ export class Provisioner {
     return unwanted
   }
 
-  /** Null if its SSH server answers with this host key, or the result no longer matters. Never rejects. */
+  /** Probes the SSH server. Null if it responds with this host key, or the result no longer matters. Never rejects. */
   async #answers(provision: Provision, { hostKey, deadlineMs, ended }: Answers): Promise<Provisioned | null> {
     const { clock, probe } = this.#deps
     const { address, isStillWanted, signal } = provision
@@ -266,7 +266,10 @@ export class Provisioner {
     return unwanted
   }
 
-  /** Null if this host's firewalls admit others to it. The probe cannot tell, because it does not come from outside. */
+  /**
+   * Checks that this host's firewalls admit others to it. Null if they do. The probe cannot show this, because it does
+   * not come from outside.
+   */
   async #opens(provision: Provision, { deadlineMs, cutOff: first }: Opens): Promise<Provisioned | null> {
     const { clock, engine } = this.#deps
     const { vmId, isStillWanted, signal } = provision
@@ -309,19 +312,19 @@ type Attested = { readonly attestation: InstanceAttestation; readonly receipt: R
 type Answers = {
   readonly hostKey: string
   readonly deadlineMs: number
-  /** The instance is no longer wanted. */
+  /** Aborted when the instance is no longer wanted. */
   readonly ended: AbortSignal
 }
 
 type Opens = {
   readonly deadlineMs: number
-  /** Already requested. */
+  /** Result of a check that is in progress. */
   readonly cutOff: Promise<string | null>
 }
 
 /** Applying the firewall takes milliseconds. */
 const openPauseMs = 10
-/** An operator may mend it meanwhile. */
+/** The operator may fix it in the meantime. */
 const cutOffPauseMs = 1_000
 
 function broken(code: InstanceFailureCode, detail: Readonly<Record<string, unknown>>): Broken {

@@ -1,6 +1,6 @@
-// OpenSSH public keys as a customer supplies them: one line `type base64 [comment]`. Pure.
-// Blobs: RFC 4253 6.6 (rsa), RFC 8709 4 (ed25519), RFC 5656 3.1 (ecdsa), OpenSSH PROTOCOL.u2f (sk-*).
-// Accepts what sshd would let in as a plain user key, and nothing that only looks like one.
+// OpenSSH public keys as supplied by customers: one line `type base64 [comment]`. Pure. Blobs: RFC 4253 6.6 (rsa), RFC
+// 8709 4 (ed25519), RFC 5656 3.1 (ecdsa), OpenSSH PROTOCOL.u2f (sk-*). Accepts exactly what sshd would accept as a
+// plain user key.
 
 import { sha256 } from '../attest/hash.ts'
 import { fromBase64, fromUtf8 } from '../base/bytes.ts'
@@ -8,8 +8,8 @@ import { Fault } from '../base/fault.ts'
 import { publicKeyCharsMax } from '../contract/http/instance.ts'
 
 /**
- * The normalized line: `type base64` or `type base64 comment`, single spaces between, none around.
- * Faults: invalid_request, param public_key. The message never repeats the input.
+ * Returns the normalized line: `type base64` or `type base64 comment`, with single spaces. Fault invalid_request, param
+ * public_key. The message never repeats the input.
  */
 export function parsePublicKey(text: string): string {
   if (text.length > publicKeyCharsMax) refuse(`is longer than ${publicKeyCharsMax} characters`)
@@ -17,7 +17,7 @@ export function parsePublicKey(text: string): string {
   const line = text.replace(/^[ \t\r\n]+|[ \t\r\n]+$/g, '')
   if (line === '') refuse('is empty')
   if (/[\r\n]/.test(line)) refuse('must be one key on one line')
-  // Tabs may separate; every other control character, and the two Unicode line breaks, may not be anywhere.
+  // Tabs may separate. All other control characters, and the two Unicode line breaks, are forbidden everywhere.
   if (/[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]/.test(line) || !line.isWellFormed()) refuse('has control characters')
   const [type = '', base64 = '', ...comment] = line.split(/[ \t]+/)
   const read = BLOBS[type as KeyType] as BlobReader | undefined
@@ -31,7 +31,10 @@ export function parsePublicKey(text: string): string {
   return [type, base64, ...comment].join(' ')
 }
 
-/** SHA-256 of a key line's blob: OpenSSH's fingerprint, and SSHFP's type 2. Throws TypeError for a malformed line. */
+/**
+ * Returns SHA-256 of a key line's blob: OpenSSH's fingerprint, and SSHFP's type 2. Throws TypeError for a malformed
+ * line.
+ */
 export function sshKeyDigest(line: string): Uint8Array {
   const blob = fromBase64(line.split(' ')[1] ?? '')
   if (blob === null || blob.length === 0) throw new TypeError('an SSH public key is `type base64`')
@@ -94,7 +97,10 @@ function readEcdsa(reader: Reader, name: keyof typeof CURVES): void {
   if (!isKeyPoint(curve, x, y)) refuse('has a point that is not on its curve')
 }
 
-/** Like OpenSSH's sshkey_ec_validate_public: on the curve, and no coordinate tiny or at the very end of the field. */
+/**
+ * Validates a point like OpenSSH's sshkey_ec_validate_public: on the curve, and no coordinate tiny or at the very end
+ * of the field.
+ */
 function isKeyPoint(curve: Curve, x: bigint, y: bigint): boolean {
   const half = curve.order.toString(2).length / 2
   if (x.toString(2).length <= half || y.toString(2).length <= half) return false
@@ -102,14 +108,14 @@ function isKeyPoint(curve: Curve, x: bigint, y: bigint): boolean {
   return (y * y - (x * x * x - 3n * x + curve.b)) % curve.p === 0n
 }
 
-/** The application string of a security key, `ssh:` as a rule; like OpenSSH, any text without NUL will do. */
+/** Reads the application string of a security key, usually `ssh:`. Like OpenSSH, accepts any text without NUL. */
 function readApplication(reader: Reader): void {
   if (reader.text().includes('\0')) refuse('has a NUL in its application')
 }
 
 type Curve = { readonly sizeBytes: number; readonly p: bigint; readonly b: bigint; readonly order: bigint }
 
-/** Domain parameters, NIST SP 800-186 3.2.1; a = -3 and cofactor 1 on all three. */
+/** Domain parameters (NIST SP 800-186 3.2.1); a = -3 and cofactor 1 on all three. */
 const CURVES = {
   nistp256: {
     sizeBytes: 32,
@@ -133,10 +139,10 @@ const CURVES = {
 } as const satisfies Record<string, Curve>
 
 type Reader = {
-  /** The next length-prefixed string (RFC 4251 5). */
+  /** Returns the next length-prefixed string (RFC 4251 5). */
   readonly bytes: () => Uint8Array
   readonly text: () => string
-  /** The next mpint; negative, zero and padded ones are refused. */
+  /** Returns the next mpint. Rejects negative, zero and padded ones. */
   readonly positive: () => bigint
   readonly end: () => void
 }
@@ -179,7 +185,7 @@ function toInteger(bytes: Uint8Array): bigint {
   return BigInt(`0x${bytes.toHex()}`)
 }
 
-/** Things that people paste instead of a public key, each with the remedy. */
+/** Rejects other things that people paste instead of a public key, each with a remedy. */
 function refuseLookalikes(text: string): void {
   if (/-----BEGIN [A-Z0-9 ]*PRIVATE KEY|PuTTY-User-Key-File/.test(text)) {
     refuse('is a private key; treat it as disclosed, make a new pair, and send the content of the .pub file')

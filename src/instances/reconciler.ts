@@ -28,20 +28,18 @@ export type InstanceReconcilerDeps = Omit<ProvisionDeps, 'engine'> & {
   readonly engine: VmEngine
   /** Spec of instance VMs. */
   readonly vmSpec: VmSpec
-  /**
-   * VMs of one organization that may boot or wait to boot at a time, so that others need not wait for all of them.
-   */
+  /** Limit on one organization's VMs that boot or wait to boot, so that others need not wait for all of them. */
   readonly bootingPerOrganizationMax: number
   /**
-   * Gives an instance that failed before it was ready to another host. Absent on a single host. Fault:
-   * `fleet.unavailable`; it is tried again.
+   * Moves an instance that failed before it was ready to another host. Absent on a standalone host. Fault
+   * `fleet.unavailable`; it is retried.
    */
   readonly elsewhere?: (instance: Instance, failureCode: InstanceFailureCode) => Promise<RestartVerdict>
-  /** Called after the commit that makes its host key known. */
+  /** Called after the commit that publishes its host key. */
   readonly onReady: (instanceId: string) => void
 }
 
-/** Everything is looked at this often, should a wake have been lost. */
+/** Interval at which everything is checked, in case a wake was lost. */
 const sweepMs = 5_000
 
 export class InstanceReconciler {
@@ -49,7 +47,7 @@ export class InstanceReconciler {
   readonly #stopping = new AbortController()
   readonly #workers: Workers
   readonly #provisioner: Provisioner
-  /** By organization: instances whose VM is not created yet. */
+  /** Instances whose VM is not created yet, by organization. */
   readonly #deferred = new Map<string, Set<string>>()
 
   constructor(deps: InstanceReconcilerDeps) {
@@ -63,14 +61,14 @@ export class InstanceReconciler {
     })
   }
 
-  /** Lets an instance be looked at now. Never throws, never waits. */
+  /** Reconciles an instance now. Never throws, never waits. */
   wake(instanceId: string): void {
     this.#workers.wake(instanceId)
   }
 
   /**
-   * Call after a delete was accepted. Dismisses the VM at once: the instance's worker may be in the middle of a
-   * claim.
+   * Call it after a delete was accepted. Dismisses the VM at once, because the instance's worker may be in the middle
+   * of a claim.
    */
   wakeDeleted({ id, vmId }: Pick<Instance, 'id' | 'vmId'>): void {
     this.wake(id)
@@ -99,7 +97,7 @@ export class InstanceReconciler {
     this.endLeft()
   }
 
-  /** Ends VMs whose instance this host does not have any more. Never throws, never waits. */
+  /** Ends VMs whose instance has left this host. Never throws, never waits. */
   endLeft(): void {
     const { store, engine, log } = this.#deps
     try {
@@ -113,7 +111,7 @@ export class InstanceReconciler {
     }
   }
 
-  /** One turn of an instance's worker. */
+  /** Runs one turn of an instance's worker. */
   async #look(id: string): Promise<void> {
     const { store, engine, clock, vmSpec } = this.#deps
     const instance = instanceById(store.directory.db, id)
@@ -125,7 +123,7 @@ export class InstanceReconciler {
       case 'wait':
         return
       case 'define_vm':
-        // A row that names no VM cannot be helped.
+        // A row without a VM cannot be repaired.
         if (vmId === null) await this.#fail(instance, 'internal')
         else if (this.#mayBoot(instance)) engine.define(vmId, vmSpec)
         return
@@ -145,7 +143,10 @@ export class InstanceReconciler {
     }
   }
 
-  /** Whether its VM is among the first of its organization that are not up; else a change of these wakes it. */
+  /**
+   * Reports whether its VM is among the first of its organization that are not running; otherwise a change of these
+   * wakes it.
+   */
   #mayBoot({ id, organizationId }: Instance): boolean {
     const { store, engine, bootingPerOrganizationMax } = this.#deps
     const deferred = this.#deferred.get(organizationId) ?? new Set()
@@ -161,7 +162,7 @@ export class InstanceReconciler {
   }
 
   async #provision(instance: Instance, vm: VmView): Promise<void> {
-    // A restarted daemon may have attached without having been greeted yet; the greeting wakes us.
+    // A restarted daemon may have attached before the guest's greeting, which wakes this worker.
     const address = vm.address ?? vm.addressV6
     if (vm.guest === null || address === null) return
     const { store, clock, log, onReady } = this.#deps
@@ -182,7 +183,7 @@ export class InstanceReconciler {
     const row = { nonce: attestation.nonce, sshHostKey, attestedAtMs: nowMs, document: JSON.stringify(attestation) }
     const isMoved = this.#move(instance, 'usable', {
       set: { readyAtMs: nowMs, platform: vm.platform },
-      // Runs in the transaction that makes it ready, so that no instance is ready without its proof.
+      // Written in the transaction that makes it ready, so that no instance is ready without its proof.
       alongside: tx => storeAttestation(tx, { instanceId: instance.id, ...row }),
     })
     if (isMoved) onReady(instance.id)
@@ -195,7 +196,7 @@ export class InstanceReconciler {
     return now?.status === 'provisioning' && now.desired === 'present' && now.attempt === instance.attempt
   }
 
-  /** Fault: `fleet.unavailable` (whether another host may try it is not known yet). */
+  /** Fails an instance. Fault `fleet.unavailable` if it is not known yet whether another host may try it. */
   async #fail(
     instance: Instance,
     failureCode: InstanceFailureCode,
@@ -222,14 +223,14 @@ export class InstanceReconciler {
     return true
   }
 
-  /** Returns false if the instance was moved since it was read. In both cases it is reconciled again. */
+  /** Moves an instance. Returns false if it has changed since it was read. In both cases it is reconciled again. */
   #move(instance: Instance, event: InstanceEvent, { set, atMs, alongside, detail }: Move): boolean {
     const { store, clock, log } = this.#deps
     const { id, status: from } = instance
     const to = nextStatus(from, event)
     if (to === null) return false
     const nowMs = clock.nowMs()
-    // Never before its last change, or its log would run backwards; never in the future.
+    // Never before its last change, which would reverse its log, and never in the future.
     const changedAtMs = Math.min(nowMs, Math.max(atMs ?? nowMs, instance.changedAtMs))
     const isMoved = store.directory.transact(tx => {
       const isSame = instanceById(tx, id)?.attempt === instance.attempt
@@ -253,10 +254,10 @@ export class InstanceReconciler {
 
 type Move = {
   readonly set: InstanceSet
-  /** Time of the last successful check, so that billed hours end there; otherwise now. */
+  /** Time of the last successful check, at which billed hours end; otherwise now. */
   readonly atMs?: number | null
-  /** Written with the move, or not at all. */
+  /** Runs in the same transaction as the move. */
   readonly alongside?: (tx: DirectoryDb) => void
-  /** For the operator. */
+  /** Detail for the operator. */
   readonly detail?: Readonly<Record<string, unknown>>
 }

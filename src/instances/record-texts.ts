@@ -1,5 +1,5 @@
-// An organization's list of records as JSON text, made of cached texts: lists are read often and records hardly
-// change. Effects: reads the store.
+// An organization's list of records as JSON text, built from cached texts, because lists are read often and records
+// rarely change. Effects: reads the store.
 
 import { present } from '../base/assert.ts'
 import { createSerial } from '../base/work/serial.ts'
@@ -15,9 +15,9 @@ import type { Instance } from '../store/directory/instance.table.ts'
 import { toRecord } from './record.ts'
 
 /**
- * A record changes only with its status, and no status repeats (instance.machine), so id and status identify its
- * text; in a fleet a delete may arrive before the change to ready. Each is UTF-8, so that a list of megabytes is
- * copied and not encoded at once.
+ * Cached texts. A record changes only with its status, and no status repeats (instance.machine), so id and status
+ * identify its text; in a fleet a delete may arrive before the change to ready. Texts are UTF-8, so that a list of
+ * megabytes is copied instead of encoded at once.
  */
 type Texts = ReadonlyMap<string, Uint8Array>
 
@@ -26,21 +26,21 @@ type CachedRecordTexts = RecordTexts & {
   readonly texts: Texts
 }
 
-/** Number of texts that are made before others get their turn: milliseconds with keys of the largest size. */
+/** Number of texts built before other work runs: milliseconds with keys of the largest size. */
 const textsPerTurn = 25
-/** After this many rounds of concurrent changes the rest is made at once. No share: turns of one list. */
+/** After this many rounds of concurrent changes the rest is built at once. No share: turns of one list. */
 const roundsMax = 8
-/** Bound for all organizations together. Beyond it, the least recently read list is evicted. */
+/** Limit for all organizations together. Beyond it, the least recently read list is evicted. */
 const keptBytesMax = 64 * 1024 * 1024
 
 export type RecordTexts = {
-  /** `[record,…]`, oldest first, as UTF-8. Must not be modified. */
+  /** `[record,…]`, oldest first, as UTF-8. Do not modify it. */
   readonly list: Uint8Array
-  /** Platforms of instances that are not terminated, each once. */
+  /** Distinct platforms of instances that are not terminated. */
   readonly platforms: readonly Instance['platform'][]
 }
 
-/** Which records there are at this moment, and the name of each one's text. */
+/** The current records, and the name of each one's text. */
 type RecordRows = {
   readonly states: readonly InstanceState[]
   readonly names: readonly string[]
@@ -54,7 +54,7 @@ export class RecordLists {
   readonly #nextTurn: () => Promise<void>
   readonly #kept = new Map<string, CachedRecordTexts>()
   #keptBytes = 0
-  /** Builds one long list at a time: several would take one long turn and hold all their texts in memory. */
+  /** Serializes building long lists: several would take one long turn and hold all their texts in memory. */
   readonly #long = createSerial()
 
   constructor(db: DirectoryDb, nextTurn: () => Promise<void> = immediate) {
@@ -64,7 +64,10 @@ export class RecordLists {
     this.#nextTurn = nextTurn
   }
 
-  /** Records at the time it resolves. A list with few texts missing is made at once; a first long one takes turns. */
+  /**
+   * Returns the records at the time it resolves. A list with few missing texts is built at once; a long one takes
+   * turns.
+   */
   async of(organizationId: string): Promise<RecordTexts> {
     return this.#madeNow(organizationId) ?? (await this.#long.run(() => this.#inTurns(organizationId)))
   }
@@ -81,7 +84,7 @@ export class RecordLists {
   }
 
   async #inTurns(organizationId: string): Promise<RecordTexts> {
-    // A caller that waited for the same list finds it made.
+    // A caller that waited for the same list finds it complete.
     const soon = this.#madeNow(organizationId)
     if (soon !== null) return soon
     const texts = new Map(this.#kept.get(organizationId)?.texts)
@@ -113,7 +116,7 @@ export class RecordLists {
     }
   }
 
-  /** Runs without a pause after reading the states, so that no row changes or disappears meanwhile. */
+  /** Assembles the list without a pause after reading the states, so that no row changes or disappears in between. */
   #assemble(organizationId: string, found: RecordRows, known: Texts): RecordTexts {
     const added = new Map<string, Uint8Array>()
     this.#addTexts(missing(found, known), added)
@@ -145,7 +148,7 @@ export class RecordLists {
   }
 }
 
-/** JSON of an array of these. */
+/** Joins texts to the JSON of an array. */
 function listOf(texts: readonly Uint8Array[]): Uint8Array {
   const comma = Buffer.from(',')
   const parts = texts.flatMap((text, index) => (index === 0 ? [text] : [comma, text]))
@@ -160,7 +163,7 @@ function missing({ states, names }: RecordRows, texts: Texts | undefined): Insta
   return texts === undefined ? [...states] : states.filter((_, index) => !texts.has(names[index] ?? ''))
 }
 
-/** Pending socket events go first. */
+/** Resolves after pending socket events. */
 function immediate(): Promise<void> {
   return new Promise(resolve => setImmediate(resolve))
 }

@@ -1,4 +1,4 @@
-// Rows as the wire shows them (contract 2.2). Pure. Every record is checked against its schema before it leaves.
+// Rows in their wire format (contract 2.2). Pure. Every record is checked against its schema before it is sent.
 
 import { Value } from '@sinclair/typebox/value'
 import { assert } from '../base/assert.ts'

@@ -1,4 +1,4 @@
-// A second attempt of an instance on another host of its fleet, after the first host could not bring it up. Effects: a
+// Second attempt of an instance on another host of its fleet, after the first host failed to start it. Effects: a
 // change of the directory.
 
 import type { InstanceFailureCode } from '../contract/http/instance.ts'
@@ -7,16 +7,16 @@ import { attemptsMax, giveToHost } from '../store/directory/attempt.query.ts'
 import { instanceById } from '../store/directory/instance.query.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 
-/** Failures before an instance is ready that another host may not have. */
+/** Whether each failure before an instance is ready may not occur on another host. */
 export const IS_WORTH_ANOTHER_HOST = {
   capacity_exhausted: true,
   boot_failed: true,
   boot_timeout: true,
   agent_unreachable: true,
   network_lost: true,
-  // The image decides what is launched, and every host has the same.
+  // The image determines what is launched, and every host has the same one.
   launch_mismatch: false,
-  // A chip whose firmware or certificates are not good enough is one host's.
+  // Insufficient firmware or certificates of a chip affect only its host.
   attestation_failed: true,
   claim_failed: true,
   ssh_unreachable: true,
@@ -24,20 +24,20 @@ export const IS_WORTH_ANOTHER_HOST = {
   // The records are older than the fleet's.
   host_restored: false,
   host_lost: true,
-  // A fault of ours.
+  // A bug.
   internal: false,
 } as const satisfies Record<InstanceFailureCode, boolean>
 
 export type RestartDeps = {
   readonly directory: Pick<DirectoryStore, 'change'>
-  /** Platform of an instance whose record has none. */
+  /** Platform of an instance whose record lacks it. */
   readonly platform: NonNullable<Instance['platform']>
 }
 
-/** `given`: another host has it now, or it has moved otherwise since it was read. `stays`: it fails here. */
+/** `given`: another host has it now, or it has changed since it was read. `stays`: it fails here. */
 export type RestartVerdict = { readonly kind: 'given'; readonly hostId: string | null } | { readonly kind: 'stays' }
 
-/** The hosts decide together, in one change of the directory. Fault: `fleet.unavailable`. */
+/** Decides for all hosts in one change of the directory. Fault `fleet.unavailable`. */
 export async function restartOnOtherHost(
   { directory, platform }: RestartDeps,
   instance: Pick<Instance, 'id' | 'hostId' | 'attempt'>,

@@ -1,5 +1,5 @@
 // Removes expired records: terminated instances (contract 2.2, 8) and stored responses. Effects: SQL, sleeping. Each
-// batch is one short transaction that finds its own work, so it may stop and start anywhere.
+// batch is one short transaction that finds its own work, so it may stop and start at any point.
 
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
@@ -29,14 +29,14 @@ const batchRowsMax = 500
 const batchesPerRoundMax = 200
 
 /**
- * Not before the longest billing period has passed, because the hours of the current one are counted from these
- * records.
+ * Returns how long records are kept: at least the longest billing period, because the current period's hours are
+ * counted from them.
  */
 export function recordsKeptMs(retentionDays: number): number {
   return Math.max(retentionDays, periodDaysMax) * dayMs
 }
 
-/** Removes expired records at once and then at every interval, until the signal. Never rejects. */
+/** Removes expired records at once and then at every interval, until the signal is aborted. Never rejects. */
 export async function runRetention(deps: RetentionDeps, signal: AbortSignal): Promise<void> {
   await sweep({ clock: deps.clock, intervalMs: retentionIntervalMs, signal }, async () => {
     try {
@@ -48,12 +48,12 @@ export async function runRetention(deps: RetentionDeps, signal: AbortSignal): Pr
   })
 }
 
-/** One round over everything that has expired. Returns the number of removed records. */
+/** Removes all expired records once. Returns the number of removed records. */
 export async function removeExpired(deps: Omit<RetentionDeps, 'guard'>, signal: AbortSignal): Promise<RemovedCounts> {
   const { clock } = deps
   const keptMs = recordsKeptMs(deps.retentionDays)
   const limit = batchRowsMax
-  // The time is read per batch: a clock that has jumped back only means that less is due.
+  // The time is read per batch: if the clock was set back, fewer records are due.
   const instances = await removeInBatches(deps, signal, tx =>
     deleteExpired(tx, { terminatedBeforeMs: clock.nowMs() - keptMs, limit }),
   )
@@ -63,7 +63,7 @@ export async function removeExpired(deps: Omit<RetentionDeps, 'guard'>, signal: 
   return { instances, responses }
 }
 
-/** Removes one kind in batches, with other requests in between. The rest waits for the next round. */
+/** Removes one kind in batches, with other requests in between. The next round continues. */
 async function removeInBatches(
   { directory, clock }: Pick<RetentionDeps, 'directory' | 'clock'>,
   signal: AbortSignal,

@@ -43,7 +43,7 @@ import { type UsagePrices, usageOf } from './usage.ts'
 
 export type InstancesSettings = {
   readonly domain: string
-  /** The first is the default. */
+  /** The first model is the default. */
   readonly inferenceModels: readonly string[]
   readonly instancesPerOrganizationMax: number
   readonly createsPerDayMax: number
@@ -56,7 +56,7 @@ export type InstancesDeps = {
   /** Platform of new VMs. */
   readonly platform: NonNullable<Instance['platform']>
   readonly clock: Pick<Clock, 'nowMs'>
-  /** Whether the clock is trusted; if not, no stored response counts as expired. */
+  /** Reports whether the clock is trusted. If not, no stored response counts as expired. */
   readonly isClockTrusted: () => boolean
   readonly random: RandomBytes
   readonly log: Logger
@@ -66,10 +66,10 @@ export type InstancesDeps = {
    * chooses.
    */
   readonly takeVm: (tx: DirectoryDb) => ChosenVm
-  /** Called after the commit, once per instance, to wake the host's reconciler. Their errors are logged. */
+  /** Called after the commit, once per instance, to wake the host's reconciler. Errors are logged. */
   readonly onCreated: (instance: Instance, start: InstanceStart) => void
   readonly onDeleted: (instance: Instance) => void
-  /** Inference spend of an organization within a period, in whole micro-dollars. */
+  /** Returns the inference spend of an organization within a period, in whole micro-dollars. */
   readonly inferenceCostMicroUsd: (organizationId: string, period: Period) => bigint
 }
 
@@ -78,34 +78,34 @@ export type ChosenVm = { readonly vmId: string | null; readonly start: InstanceS
 /** The authenticated caller, made by http/auth. */
 export type Principal = {
   readonly organization: Organization
-  /** The public part of the key that was used; `operatorPrefix` for the operator. */
+  /** The public part of the caller's key; `operatorPrefix` for the operator. */
   readonly keyPrefix: string
 }
 
-/** No key has it. */
+/** Prefix that no key has. */
 export const operatorPrefix = 'admin'
 
 /** Data of instances with the platforms they run on, each once; null if unknown. */
 export type RecordView<T> = { readonly data: T; readonly platforms: readonly Instance['platform'][] }
 
-/** A long document whose parts are kept as bytes. */
+/** A long document whose parts are cached as bytes. */
 export type JsonPieces = readonly (string | Uint8Array)[]
 
 export type InstancesService = {
   /**
-   * Faults: invalid_request, conflict, forbidden, unauthenticated, rate_limited. A repeated key gets its first
-   * response, verbatim.
+   * Creates an instance. Faults: invalid_request, conflict, forbidden, unauthenticated, rate_limited. A repeated key
+   * gets its first response, verbatim.
    */
   readonly create: (
     caller: Principal,
     request: CreateRequest,
     idempotencyKey: string | null,
   ) => Promise<RecordView<InstanceCreated>>
-  /** An InstanceList: pieces of its JSON, one after the other. */
+  /** Returns an InstanceList as pieces of its JSON, in order. */
   readonly list: (caller: Principal) => Promise<RecordView<JsonPieces>>
-  /** Faults: not_found. */
+  /** Returns a record. Fault not_found. */
   readonly retrieve: (caller: Principal, name: string) => Promise<RecordView<InstanceRecord>>
-  /** Accepted in every state; repeating it changes nothing. Faults: not_found. */
+  /** Deletes an instance. Accepted in every state and idempotent. Fault not_found. */
   readonly remove: (caller: Principal, name: string) => Promise<RecordView<InstanceRecord>>
   readonly usage: (caller: Principal) => Promise<UsageSummary>
 }
@@ -167,7 +167,7 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
 
     remove: async (caller, name) => {
       const outcome = await directory.change(tx => {
-        // Another host may have revoked the key since it was looked up here.
+        // Another host may have revoked the key since this host looked it up.
         if (caller.keyPrefix !== operatorPrefix) assertStillAllowed(tx, caller)
         const instance = ownInstance(tx, caller, name)
         if (instance.status === 'terminated') return { moved: false, instance }
@@ -199,12 +199,14 @@ function beginEnd(tx: DirectoryTx, { id, status: from }: Instance): void {
   assert(moved, 'an immediate transaction sees no other writer')
 }
 
-/** For an instance whose host has left the fleet or was given up: a VM that the host still has ends when it is back. */
+/**
+ * Ends an instance whose host has left the fleet or was given up. If the host returns, it ends a VM that it still has.
+ */
 function endWithoutHost(tx: DirectoryTx, id: string): void {
   moveInstance(tx, { id, from: 'terminating', to: 'terminated', nowMs: tx.nowMs, terminatedAtMs: tx.nowMs })
 }
 
-/** A body may arrive slowly; the caller's rights at the headers must still hold at the commit. */
+/** Checks the caller again: a body may arrive slowly, and the rights at the headers must still hold at the commit. */
 function assertStillAllowed(tx: DirectoryDb, caller: Principal): void {
   if (organizationById(tx, caller.organization.id)?.status !== 'active') {
     throw new Fault('forbidden', 'The organization is suspended.')
@@ -222,8 +224,8 @@ type Attempt = {
 }
 
 /**
- * Response under this key within the last 24 hours, or null. Checked before limits and models, which may have
- * changed.
+ * Returns the response under this key within the last 24 hours, or null. Checked before limits and models, which may
+ * have changed.
  */
 function earlierResponse(tx: DirectoryDb, attempt: Attempt): InstanceCreated | null {
   if (attempt.key === null) return null
@@ -257,7 +259,7 @@ function bodySha256(request: CreateRequest): Uint8Array {
 
 type CreatedInstance = { readonly instance: Instance; readonly start: InstanceStart }
 
-/** Writes only the row, with the id of a pool VM or of a new one: the host's reconciler makes it. */
+/** Writes only the row, with the id of a pool VM or of a new one, which the host's reconciler creates. */
 function addInstance(tx: DirectoryTx, deps: InstancesDeps, caller: Principal, request: CreateRequest): CreatedInstance {
   const { settings, random, platform } = deps
   const { organization } = caller
@@ -267,7 +269,7 @@ function addInstance(tx: DirectoryTx, deps: InstancesDeps, caller: Principal, re
       param: 'inference_model',
     })
   }
-  // Read in this transaction, because the caller's value was read with the headers.
+  // Read it in this transaction, because the caller's value was read with the headers.
   const { livingCount, recordCount } = present(organizationById(tx, organization.id), 'a caller has an organization')
   if (livingCount >= settings.instancesPerOrganizationMax) {
     throw new Fault(
@@ -299,7 +301,7 @@ function addInstance(tx: DirectoryTx, deps: InstancesDeps, caller: Principal, re
   throw new Fault('internal', `no free instance name in ${nameAttemptsMax} attempts`)
 }
 
-/** Returns the id of the host for a new instance. Fault fleet.unavailable: no host met a condition. */
+/** Returns the id of the host for a new instance. Fault fleet.unavailable if no host meets all conditions. */
 function placeInstance(tx: DirectoryTx, platform: InstancesDeps['platform']): string {
   const placement = tx.hosts.place({ platform })
   if (placement.kind === 'placed') return placement.hostId
@@ -307,7 +309,7 @@ function placeInstance(tx: DirectoryTx, platform: InstancesDeps['platform']): st
   throw new UnavailableFault(message, noPlaceRetryMs, { code: 'fleet.unavailable' })
 }
 
-/** Limits on recent creates and on kept records: a record stays for a month, whatever becomes of its instance. */
+/** Limits recent creates and kept records: a record stays for a month, whatever happens to its instance. */
 function assertWithinLimits(
   tx: DirectoryTx,
   { createsPerDayMax, recordsPerOrganizationMax, retentionDays }: InstancesSettings,
@@ -320,7 +322,7 @@ function assertWithinLimits(
     const message = `The organization has its limit of ${recordsPerOrganizationMax} records, those of terminated instances included; ask the operator.`
     throw new LimitedFault(message, removedAtMs - nowMs)
   }
-  // Records of the last 24 hours are all there: none is removed within 30 days.
+  // All records of the last 24 hours exist: none is removed within 30 days.
   if (recordCount < createsPerDayMax) return
   const first = nthNewestCreation(tx, { organizationId, nth: createsPerDayMax, sinceMs: nowMs - dayMs })
   if (first !== null) {
@@ -329,7 +331,7 @@ function assertWithinLimits(
   }
 }
 
-/** Another organization's instance is as unknown as one that never was. Fault not_found. */
+/** Returns an instance of the caller's organization. Fault not_found, also for another organization's instance. */
 export function ownInstance(db: DirectoryDb, caller: Principal, name: string): Instance {
   const key = { organizationId: caller.organization.id, name }
   const instance = instanceNamePattern.test(name) ? findInstance(db, key) : null

@@ -5,19 +5,19 @@ import type { CargoOptions } from '../../contract/http/build-options.ts'
 import { places, plainEnvironment } from '../phase.ts'
 import { gitEnvironment } from '../source/clone.plan.ts'
 
-/** The same on every machine: build scripts see it as NUM_JOBS. */
+/** Constant on every machine, because build scripts see it as NUM_JOBS. */
 const jobs = 4
-/** The builder's own. */
+/** The builder's own target. */
 export const ownTarget = 'x86_64-unknown-linux-gnu'
 
-/** Cargo offline. */
+/** Returns the environment for running cargo offline. */
 export function cargoEnvironment(path: string): Record<string, string> {
   return {
     ...plainEnvironment,
     PATH: path,
     CARGO_HOME: places.cargo,
     CARGO_TARGET_DIR: places.target,
-    // Files of an earlier build could otherwise lie in the source, and cargo would take them for its own.
+    // Otherwise cargo could use files of an earlier build in the source.
     CARGO_BUILD_BUILD_DIR: places.target,
     CARGO_INCREMENTAL: '0',
     CARGO_TERM_COLOR: 'never',
@@ -25,24 +25,25 @@ export function cargoEnvironment(path: string): Record<string, string> {
   }
 }
 
-/** `hasSettings`: whether the source has files of settings of cargo. */
+/** `hasSettings`: whether the source contains cargo settings. */
 type SourceSettings = { readonly hasSettings: boolean }
 
 /**
- * Cargo offline with the compiler that the statement names: the source's settings choose no other, and no wrapper. With
- * an empty wrapper cargo starts rustc again and again for facts about it, so only settings bring one.
+ * Returns the environment for building offline with the compiler in the statement: the source's settings cannot choose
+ * another compiler or a wrapper. Only settings could set a wrapper, and with an empty one cargo restarts rustc
+ * repeatedly to query it, so it is set only if there are settings.
  */
 export function cargoBuildEnvironment(path: string, { hasSettings }: SourceSettings): Record<string, string> {
   const env = cargoEnvironment(`${places.programs}:${path}`)
   return { ...env, RUSTC: 'rustc', ...(hasSettings ? { RUSTC_WRAPPER: '', RUSTC_WORKSPACE_WRAPPER: '' } : {}) }
 }
 
-/** Cargo offline, without any program of the source's choice. */
+/** Returns the environment for running cargo offline without any program chosen by the source. */
 export function cargoResolveEnvironment(path: string, settings: SourceSettings): Record<string, string> {
   return { ...cargoBuildEnvironment(path, settings), PATH: path, CARGO_ENCODED_RUSTFLAGS: '' }
 }
 
-/** Settings that prevail over the source's `[env]`, by which it could load code into the compiler. */
+/** Returns settings that override the source's `[env]`, with which it could load code into the compiler. */
 export function cargoResolveConfig(path: string): string {
   const values = { PATH: path, LD_PRELOAD: '', LD_AUDIT: '', LD_LIBRARY_PATH: '' }
   const lines = Object.entries(values).map(
@@ -59,13 +60,13 @@ export function cargoFetchEnvironment(path: string, proxy: string): Record<strin
     CARGO_HTTP_PROXY: proxy,
     CARGO_HTTP_CAINFO: places.ca,
     CARGO_HTTP_TIMEOUT: '60',
-    // Git is used because it follows the rules of the build's own clone; cargo's built-in git reads other settings.
+    // Use the git program, with the settings of the build's own clone; cargo's built-in git reads other settings.
     CARGO_NET_GIT_FETCH_WITH_CLI: 'true',
     ...gitEnvironment(proxy),
   }
 }
 
-/** A mirror of the lock's registry; its crates still need the lock's checksums. */
+/** Returns settings for a mirror of the lock's registry. Its crates must still match the lock's checksums. */
 function mirrorConfig(mirror: string | null): string[] {
   if (mirror === null) return []
   return [
@@ -79,8 +80,8 @@ export function isMirror(url: string): boolean {
 }
 
 /**
- * Fetches the crates of the lock and runs nothing of the source: cargo reads its settings from the working directory,
- * which is not the source's, so a credential program or proxy in them has no effect.
+ * Fetches the crates of the lock without running anything from the source. cargo reads its settings from the working
+ * directory, which is outside of the source, so a credential program or proxy in them has no effect.
  */
 export function cargoFetchArgv(manifestPath: string, { mirror, lock, options }: CargoRun): string[] {
   // Build scripts are compiled for the builder itself, regardless of the target.
@@ -103,7 +104,7 @@ export function rustDownloadArgv(uri: string, { proxy, bytesMax }: { proxy: stri
 
 export const rustDownloadName = 'file'
 
-/** Unpacks one component, which lies below `PACKAGE/COMPONENT/` of its archive. */
+/** Unpacks one component, which is below `PACKAGE/COMPONENT/` of its archive. */
 export function rustUnpackArgv(): string[] {
   return [
     ...['tar', '--extract', '--xz', '--strip-components=2', '--no-same-owner', '--no-same-permissions'],
@@ -111,12 +112,12 @@ export function rustUnpackArgv(): string[] {
   ]
 }
 
-/** Prints the path of the workspace's manifest, for whichever member the working directory is. Runs no program. */
+/** Prints the path of the workspace's manifest, from any member as working directory. Runs no program. */
 export function cargoRootArgv(): string[] {
   return ['cargo', 'locate-project', '--workspace', '--message-format', 'plain']
 }
 
-/** Resolves the lock's packages for the target. Fails without a package: neither in the source nor fetched. */
+/** Resolves the lock's packages for the target. Fails if a package is neither in the source nor fetched. */
 export function cargoMetadataArgv({ mirror, lock, options }: CargoRun): string[] {
   return [
     ...['cargo', 'metadata', '--format-version', '1', '--locked', '--offline'],
@@ -126,8 +127,8 @@ export function cargoMetadataArgv({ mirror, lock, options }: CargoRun): string[]
 }
 
 /**
- * Each feature names its package: cargo metadata cannot select packages, and with the first resolver cargo build
- * gives a bare feature to the package of the working directory.
+ * Returns the features, each with its package: cargo metadata cannot select packages, and with the first resolver cargo
+ * build applies a bare feature to the package of the working directory.
  */
 function featureWords(options: CargoOptions | null): string[] {
   const {
@@ -142,7 +143,7 @@ function featureWords(options: CargoOptions | null): string[] {
   ]
 }
 
-/** Options of `cargo build` by which the request selects targets. */
+/** Returns options of `cargo build` with which the request selects targets. */
 function selectionWords(options: CargoOptions | null): string[] {
   if (options === null) return ['--release']
   const { package: pkg, bin, profile, target } = options
@@ -155,24 +156,24 @@ function selectionWords(options: CargoOptions | null): string[] {
   ]
 }
 
-/** Prints the directory of the standard library for each target that the compiler has. */
+/** Prints the directory of the standard library for each target of the compiler. */
 export function cargoTargetsArgv(): string[] {
   return ['/bin/sh', '-c', 'ls -d "$(rustc --print sysroot)"/lib/rustlib/*/lib']
 }
 
 type CargoRun = {
-  /** Stands for crates.io. */
+  /** Replaces crates.io; null for crates.io itself. */
   readonly mirror: string | null
-  /** Value of lockOption. */
+  /** Result of lockOption. */
   readonly lock: readonly string[]
   /** Options of the request. */
   readonly options: CargoOptions | null
 }
 
-/** The first cargo that reads `resolver.lockfile-path` (doc.rust-lang.org/cargo/reference/unstable.html). */
+/** The first cargo that supports `resolver.lockfile-path` (doc.rust-lang.org/cargo/reference/unstable.html). */
 const lockfilePathMinor = 97
 
-/** Names the recorded lock to every cargo that would otherwise take another one by the source's settings. */
+/** Sets the recorded lock for every cargo that could otherwise use another one because of the source's settings. */
 export function lockOption(cargoVersion: string, lockPath: string): string[] {
   return readsLockfilePath(cargoVersion)
     ? ['--config', `resolver.lockfile-path=${JSON.stringify(`${places.source}/${lockPath}`)}`]
@@ -195,7 +196,7 @@ export function cargoBuildArgv({ mirror, lock, options }: CargoRun): string[] {
   ]
 }
 
-/** A line of cargo's standard output, reduced to the fields used here. */
+/** A line of cargo's standard output, limited to the fields used here. */
 type CargoMessage =
   | {
       readonly kind: 'artifact'
@@ -204,15 +205,18 @@ type CargoMessage =
       /** Kind and name of the target within its package. */
       readonly target: string
       readonly files: readonly string[]
-      /** Whether cargo took the files from an earlier build, without compiling the package. */
+      /** Whether cargo reused the files of an earlier build instead of compiling the package. */
       readonly isFresh: boolean
     }
   | { readonly kind: 'other' }
 
-/** Libraries usable without Rust. An rlib is not: its name holds a hash, and only the same compiler reads it. */
+/** Libraries usable without Rust. An rlib is not: its name contains a hash, and only the same compiler can read it. */
 const LIBRARY_KINDS: ReadonlySet<unknown> = new Set(['cdylib', 'staticlib'])
 
-/** A build script can write to the same stream: a message only names files, whose content is checked later. */
+/**
+ * Parses a message. A build script can write to the same stream, but a message only names files, whose content is
+ * checked later.
+ */
 export function readCargoMessage(line: string): CargoMessage {
   let message: unknown
   try {
@@ -225,10 +229,10 @@ export function readCargoMessage(line: string): CargoMessage {
   const packageId = typeof message.package_id === 'string' ? message.package_id : ''
   const kinds: readonly unknown[] = Array.isArray(message.target.kind) ? message.target.kind : []
   const names: readonly unknown[] = Array.isArray(message.filenames) ? message.filenames : []
-  // A build script comes before its package.
+  // A package's build script is not an artifact.
   if (kinds.includes('custom-build')) return { kind: 'other' }
   const files: unknown[] = []
-  // Packages of the source alone; a registry package's own output is no result.
+  // Only packages of the source: output of a registry package is not a result.
   if (packageId.includes(`path+file://${places.source}`)) {
     if (kinds.includes('bin')) files.push(message.executable)
     if (kinds.some(kind => LIBRARY_KINDS.has(kind)))
@@ -244,7 +248,7 @@ export function readCargoMessage(line: string): CargoMessage {
   }
 }
 
-/** `name version` of a package id, in each of its spellings (cargo-pkgid(1)). */
+/** Returns `name version` of a package id, in any of its forms (cargo-pkgid(1)). */
 export function packageOf(packageId: string): string {
   const [, url = '', fragment = ''] = /^(?:[a-z]+\+)?([^#]*)#(.*)$/.exec(packageId) ?? []
   if (fragment === '') return packageId.split(' ').slice(0, 2).join(' ')

@@ -27,11 +27,11 @@ import { buildFailure, fetchFailure } from './causes.plan.ts'
 import { type CargoLock, type LockedCrate, packagesMax } from './lock.codec.ts'
 import { hasCargoSettings } from './settings.ts'
 
-/** The fetched crates. */
+/** Fetched crates. */
 export type CargoFetched = {
   /** CARGO_HOME of the fetch. */
   readonly home: string
-  /** Archives and repositories, from which cargo unpacks them again. */
+  /** Archives and repositories from which cargo unpacks them again. */
   readonly binds: readonly Bind[]
   readonly mirror: string | null
   /** SHA-256 of each crate file by `REGISTRY/NAME-VERSION`, the directory into which cargo unpacks it. */
@@ -41,7 +41,7 @@ export type CargoFetched = {
 const messageLineBytesMax = 1024 * 1024
 const fetchPids = 64
 
-/** Failures: `source_unreachable`, `checksum_mismatch`, and those of runProgram. */
+/** Fetches the crates. Failures: `source_unreachable`, `checksum_mismatch`, and those of runProgram. */
 export async function cargoFetch(
   phase: Phase,
   project: Project,
@@ -90,7 +90,7 @@ export async function cargoFetch(
   const home = `${dirs.root}/cargo`
   await giveTo(0, home)
   const crates = await checkCrates(home, lock.crates)
-  // Crates that cargo unpacked are unpacked again from the checked archives.
+  // Crates that cargo unpacked are unpacked again from the verified archives.
   await remove(`${home}/registry/src`)
   await remove(`${home}/git/checkouts`)
   const binds = ['registry/cache', 'registry/index', 'git/db']
@@ -101,7 +101,7 @@ export async function cargoFetch(
   return { home, binds, mirror, crates }
 }
 
-/** Every present crate needs its checksum in the lock; cargo itself reports missing crates. */
+/** Requires a checksum in the lock for every fetched crate; cargo itself reports missing crates. */
 async function checkCrates(home: string, crates: readonly LockedCrate[]): Promise<ReadonlyMap<string, string>> {
   const locked = new Map<string, Set<string>>()
   for (const { name, version, pin } of crates) {
@@ -130,19 +130,19 @@ async function checkCrates(home: string, crates: readonly LockedCrate[]): Promis
 type CargoBuild = {
   readonly project: Project
   readonly sourceDir: string
-  /** Upper bound of the packages to compile, for progress. */
+  /** Upper limit of the packages to compile, for progress. */
   readonly packageCount: number
   readonly lockOption: readonly string[]
   readonly mirror: string | null
   /** Fetched crates, read-only. */
   readonly binds: readonly Bind[]
-  /** 1; 2 for the second build, made for comparison. */
+  /** 1, or 2 for the second build, which is compared with the first. */
   readonly round: number
 }
 
 type CargoBuilt = {
   readonly artifacts: readonly Candidate[]
-  /** Manifest path by the id of each package that cargo reports to have compiled. */
+  /** Manifest path by id of each package that cargo reports as compiled. */
   readonly compiled: ReadonlyMap<string, string>
 }
 
@@ -169,7 +169,7 @@ export async function cargoBuild(phase: Phase, build: CargoBuild): Promise<Cargo
       files.set(file, maker)
     }
     const known = compiled.get(message.packageId)
-    // One of the two paths is forged. Together they equal no path of the resolve.
+    // One of the two paths is forged. Combined they match no path of the resolve.
     if (known !== undefined && known !== message.manifestPath)
       compiled.set(message.packageId, `${known} and ${message.manifestPath}`)
     if (known !== undefined || compiled.size > packagesMax) return
@@ -177,7 +177,7 @@ export async function cargoBuild(phase: Phase, build: CargoBuild): Promise<Cargo
     if (compiled.size > packageCount) return
     const name = packageOf(message.packageId)
     const seconds = Math.round((phase.site.clock.monotonicMs() - startedMs) / 1000)
-    // An upper bound: the lock also names packages of other platforms and of tests.
+    // An upper limit: the lock also contains packages of other platforms and of tests.
     job.say('build', `crate ${compiled.size} of at most ${packageCount}: ${name}, ${seconds} s`)
   }
   const messages = createLineSplitter({
@@ -224,9 +224,9 @@ export async function cargoBuild(phase: Phase, build: CargoBuild): Promise<Cargo
 }
 
 /**
- * Makes cargo a program that users can run and not read: the image has it so, otherwise a copy is found first. The
- * kernel keeps memory and files of such a process from the processes of its own user (ptrace(2), PR_GET_DUMPABLE): a
- * build script could otherwise change what cargo reports.
+ * Makes cargo executable but unreadable for users, as in the image, or as a copy otherwise. The kernel protects memory
+ * and files of such a process from other processes of its user (ptrace(2), PR_GET_DUMPABLE), so a build script cannot
+ * change what cargo reports.
  */
 function hiddenCargo({ workDir, tools }: Phase): Bind[] {
   const cargo = fs.realpathSync(tools.fileOf('cargo'))
@@ -242,7 +242,10 @@ function hiddenCargo({ workDir, tools }: Phase): Bind[] {
 
 const readable = 0o044
 
-/** A target directory, with what the image has of rustc's answers about itself. Cargo compares the compiler first. */
+/**
+ * Returns a target directory with the image's record of rustc's answers about itself. Cargo checks that the compiler
+ * matches.
+ */
 export function targetDir({ tools }: Phase, root: string): string {
   const dir = makeDir(`${root}/target`, uids.build)
   const known = `${tools.records}/${rustInfoFile}`
@@ -256,7 +259,7 @@ function baseName(path: string): string {
   return path.slice(path.lastIndexOf('/') + 1)
 }
 
-/** Maps a path from the build's view to ours. */
+/** Maps a path in the build's view to the builder's. */
 function candidateOf(file: string, target: string): Candidate {
   const name = baseName(file)
   if (!file.startsWith(`${places.target}/`))
@@ -267,14 +270,14 @@ function candidateOf(file: string, target: string): Candidate {
   return { name, root: target, relative: file.slice(places.target.length + 1) }
 }
 
-/** Writes the settings that prevail over the source's, and returns the path of their file. */
+/** Writes the settings that override the source's, and returns the path of their file. */
 export function writeResolveConfig({ workDir, tools }: Phase): string {
   const path = `${workDir}/resolve.toml`
   fs.writeFileSync(path, cargoResolveConfig(tools.path), { mode: 0o644 })
   return path
 }
 
-/** Home, CARGO_HOME and /tmp of one run. */
+/** Creates home, CARGO_HOME and /tmp of one run. */
 export function scratchDirs(phase: Phase, name: string, uid: number): { root: string; binds: readonly Bind[] } {
   const root = makeDir(`${phase.workDir}/${name}`, uid)
   const bind = (dir: string, to: string): Bind => ({ from: makeDir(`${root}/${dir}`, uid), to, writable: true })

@@ -1,11 +1,11 @@
-// Failures of cargo for the people who sent the source: the cause and the remedy. Pure.
+// Explains failures of cargo to the people who sent the source: cause and remedy. Pure.
 
 import type { CargoOptions } from '../../contract/http/build-options.ts'
 import { BuildFailure, type Cause, causedFailure } from '../failure.ts'
 import { places } from '../phase.ts'
 
 type CargoCause = Cause & {
-  /** Whether a fetch cannot help. */
+  /** Whether fetching cannot help. */
   readonly isFinal?: true
 }
 
@@ -41,12 +41,12 @@ const REGISTRY: CargoCause = {
   isFinal: true,
 }
 
-/** How a source gets another compiler than the builder's own. */
+/** How a source can use a compiler other than the builder's own. */
 const pinning = 'pin that version in rust-toolchain.toml and set rust_mirror (--rust-mirror) to a Rust mirror'
 
-/** The first that fits counts. */
+/** The first match applies. */
 const CAUSES: readonly CargoCause[] = [
-  // Before STALE, whose words are among these.
+  // Must precede STALE, which also matches this text.
   {
     pattern: /lock file version `?\d+`? (?:was found|requires)/,
     errorType: 'source_invalid',
@@ -82,7 +82,7 @@ const CAUSES: readonly CargoCause[] = [
   },
 ]
 
-/** Causes in the output of compilers and build scripts. The source chooses that output, so messages also quote it. */
+/** Causes in the output of compilers and build scripts. The source controls that output, so messages also quote it. */
 const BUILD_CAUSES: readonly Cause[] = [
   FEATURE,
   CHANGED,
@@ -110,12 +110,12 @@ const BUILD_CAUSES: readonly Cause[] = [
   },
 ]
 
-/** Whether a fetch cannot help. */
+/** Reports whether fetching cannot help. */
 export function isFinal(output: string): boolean {
   return CAUSES.find(({ pattern }) => pattern.test(output))?.isFinal === true
 }
 
-/** Failure of `cargo fetch`, which reads no settings of the source. */
+/** Returns the failure of `cargo fetch`, which reads no settings of the source. */
 export function fetchFailure(code: number, output: string): BuildFailure {
   if (REGISTRY.pattern.test(output)) return new BuildFailure(REGISTRY.errorType, `${REGISTRY.message}: ${output}`)
   const advice = 'vendor the packages, or ask the operator which hosts are allowed'
@@ -139,7 +139,7 @@ export function buildFailure(exit: string, output: string, options: CargoOptions
   return causedFailure(BUILD_CAUSES, `cargo build: ${exit}`, output)
 }
 
-/** Returns the submodules without files that cargo's output names a path in. */
+/** Returns those submodules without files in which cargo's output names a path. */
 export function missingIn(output: string, missing: readonly string[]): readonly string[] {
   return missing.filter(path => output.includes(`${places.source}/${path}/`))
 }

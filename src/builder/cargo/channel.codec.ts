@@ -12,19 +12,19 @@ const addressPattern = /^https:\/\/[^/]+\/(dist\/[A-Za-z0-9._/-]{1,300})$/
 /** A component that the manifest names: a tar.xz file and its SHA-256. */
 export type ChannelComponent = { readonly name: string; readonly uri: string; readonly sha256: string }
 
-/** Parts of a channel that a toolchain file names beside the compiler and cargo. */
+/** Components and targets that a toolchain file names beside the compiler and cargo. */
 export type ChannelNeeds = {
   readonly components: readonly string[]
   readonly targets: readonly string[]
 }
 
-/** Components that take no part in a build. */
+/** Components that builds do not use. */
 const USELESS: ReadonlySet<string> = new Set(['clippy', 'miri', 'rls', 'rust-analyzer', 'rust-docs', 'rustfmt'])
 const BASE = ['rustc', 'cargo', 'rust-std'] as const
 
 const isUseless = (name: string) => USELESS.has(name.replace(/-preview$/, ''))
 
-/** Components of the toolchain file that are left out of the fetch. */
+/** Returns components of the toolchain file that are not fetched. */
 export function uselessOf({ components }: ChannelNeeds): string[] {
   return components.filter(isUseless)
 }
@@ -39,7 +39,7 @@ export function manifestUri(mirror: string, version: string): string {
   return `${mirror}/dist/channel-rust-${version}.toml`
 }
 
-/** Reads the file beside a manifest, `HEX  NAME`. Failure `checksum_mismatch` for any other text. */
+/** Reads the digest file beside a manifest, `HEX  NAME`. Failure `checksum_mismatch` for any other text. */
 export function readDigestFile(text: string, uri: string): string {
   const [, hex] = /^([0-9a-f]{64})(?:\s|$)/.exec(text) ?? []
   refuseUnless(hex !== undefined, 'checksum_mismatch', () => `rust_mirror: ${uri}: not a SHA-256 in hexadecimal`)
@@ -84,7 +84,7 @@ export function componentsOf(
   const wanted: [field: string, name: string, target: string][] = [
     ...BASE.map((name): [string, string, string] => ['', name, ownTarget]),
     ...needs.targets.map((target): [string, string, string] => ['targets', 'rust-std', target]),
-    // The request's own target: without a standard library for it, the targets that have one are listed later.
+    // The request's own target. If there is no standard library for it, the available targets are listed later.
     ...(target === null ? [] : [['target', 'rust-std', target] satisfies [string, string, string]]),
     ...needs.components
       .filter(name => !isUseless(name))

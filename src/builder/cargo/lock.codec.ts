@@ -22,11 +22,11 @@ export type LockedCrate = LockEntry & {
 export type CargoLock = {
   /** Crates from outside the source, sorted by name and version. */
   readonly crates: readonly LockedCrate[]
-  /** Packages without `source`: those of the source tree, including those of `[patch]` or `[replace]`. */
+  /** Packages without `source`: those of the source tree, including those in `[patch]` or `[replace]`. */
   readonly own: readonly LockEntry[]
 }
 
-/** Failures: `source_invalid`; `checksum_mismatch` for a registry's package without a checksum. */
+/** Reads a lock. Failures: `source_invalid`; `checksum_mismatch` for a registry's package without a checksum. */
 export function readCargoLock(text: string): CargoLock {
   if (/^<{7} /m.test(text))
     throw new BuildFailure(
@@ -42,7 +42,7 @@ export function readCargoLock(text: string): CargoLock {
       `Cargo.lock: ${messageOf(error).split('\n')[0]}; run \`cargo generate-lockfile\``,
     )
   }
-  // The lock of an empty workspace names no package.
+  // The lock of an empty workspace lists no package.
   const packages = table.package ?? []
   if (!Array.isArray(packages) || packages.length > packagesMax) throw invalid('`package` is no list, or too long')
   const oldChecksums = isRecord(table.metadata) ? table.metadata : {}

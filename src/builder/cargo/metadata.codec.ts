@@ -8,7 +8,7 @@ export type ResolvedPackage = {
   readonly name: string
   readonly version: string
   /**
-   * Source in the form of Cargo.lock, except for the spelling of a git source's query; null for a package in a
+   * Source in the form of Cargo.lock, except for the encoding of a git source's query; null for a package in a
    * directory.
    */
   readonly source: string | null
@@ -24,15 +24,15 @@ export type Resolve = {
   /** Ids of all packages of the workspace. */
   readonly workspace: readonly string[]
   readonly packages: readonly ResolvedPackage[]
-  /** By package id: ids of its dependencies, except those that only tests, examples and benchmarks need. */
+  /** By package id, the ids of its dependencies, except those that only tests, examples and benchmarks need. */
   readonly edges: ReadonlyMap<string, readonly string[]>
-  /** Ids of packages from another source than the manifest of a dependent names. */
+  /** Ids of packages from another source than a dependent's manifest declares. */
   readonly substitutes: ReadonlySet<string>
 }
 
 type Declared = { readonly name: string; readonly source: string | null }
 
-/** Null for anything but one whole document: a text before or after it is no answer of cargo's. */
+/** Parses the output. Null for anything but exactly one document, because cargo prints nothing else. */
 export function readMetadata(text: string): Resolve | null {
   let document: unknown
   try {
@@ -67,7 +67,7 @@ export function readMetadata(text: string): Resolve | null {
       if (target === undefined || !isRecord(dep)) return null
       if (isForMoreThanTests(dep.dep_kinds)) needed.push(target.id)
       const named = declared.get(node.id)?.filter(({ name }) => name === target.name) ?? []
-      // One dependent with another source is enough: for it the package is a substitute.
+      // One dependent that declares another source is enough to make the package a substitute.
       if (named.length > 0 && !named.some(({ source }) => isSameSource(source, target.source)))
         substitutes.add(target.id)
     }
@@ -103,7 +103,7 @@ function isForMoreThanTests(kinds: unknown): boolean {
   return !Array.isArray(kinds) || kinds.some(kind => !isRecord(kind) || kind.kind !== 'dev')
 }
 
-/** A registry by its whole address, a repository by its address without query and commit. */
+/** Compares a registry by its whole address, a repository by its address without query and commit. */
 export function isSameSource(declared: string | null, found: string | null): boolean {
   if (declared === null || found === null) return declared === found
   return bareSource(declared) === bareSource(found)

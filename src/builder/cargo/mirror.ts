@@ -1,8 +1,8 @@
 // Fetches the Rust toolchain that a source pins from a mirror of Rust's distribution. Effects: curl and tar, confined;
 // files on scratch.
 //
-// The manifest's digest comes from the same mirror, so it guards against damage alone: the client named the mirror, and
-// the evidence has each digest.
+// The manifest's digest comes from the same mirror, so it only detects damage. The client chose the mirror, and the
+// evidence contains each digest.
 
 import * as fs from 'node:fs'
 import { type FetchedRust, isChannelOf } from '../../attest/provenance/compiler.ts'
@@ -25,14 +25,14 @@ type RustOrder = {
   /** `X.Y.Z`. */
   readonly version: string
   readonly needs: ChannelNeeds
-  /** The target that the request names, or null for the builder's own. */
+  /** The requested target, or null for the builder's own. */
   readonly target: string | null
   readonly openNetwork: () => Promise<string>
 }
 
 /**
- * Returns the phase with the fetched toolchain before the builder's own programs. Failures: `source_unreachable`,
- * `checksum_mismatch`, `source_invalid` (a component or target that the channel lacks), and those of runProgram.
+ * Returns the phase with the fetched toolchain ahead of the builder's own programs. Failures: `source_unreachable`,
+ * `checksum_mismatch`, `source_invalid` (the channel lacks a component or target), and those of runProgram.
  */
 export async function fetchRust(
   phase: Phase,
@@ -65,7 +65,7 @@ export async function fetchRust(
   await giveTo(0, root)
   await openToAll(root)
   for (const name of ['bin/cargo', 'bin/rustc']) {
-    // A link would lead out of the toolchain, and the digest would be another file's.
+    // A link could lead out of the toolchain, and the digest would be that of another file.
     const isThere =
       fs.existsSync(`${root}/${name}`) && fs.realpathSync(`${root}/${name}`) === `${fs.realpathSync(root)}/${name}`
     refuseUnless(isThere, 'checksum_mismatch', () => `rust_mirror: the toolchain of ${uri} has no file ${name}`)
@@ -78,7 +78,7 @@ export async function fetchRust(
       path: `${places.rust}/bin:${tools.path}`,
       binds: [...tools.binds, { from: root, to: places.rust, writable: false }],
       fileOf: name => (name === 'cargo' || name === 'rustc' ? `${root}/bin/${name}` : tools.fileOf(name)),
-      // The image's records are about its own compiler.
+      // The image's records describe its own compiler.
       records: null,
     },
   }
@@ -93,7 +93,7 @@ export async function fetchRust(
 
 type Download = { readonly uri: string; readonly bytesMax: number; readonly proxy: string; readonly scratch: string }
 
-/** Returns the path of the fetched file, which no other program can change. */
+/** Downloads a file, and returns its path. No other program can change it. */
 async function downloadFile(phase: Phase, { uri, bytesMax, proxy, scratch }: Download): Promise<string> {
   const own = makeDir(`${scratch}/${fs.readdirSync(scratch).length}-${uri.slice(uri.lastIndexOf('/') + 1)}`, uids.fetch)
   const code = await run(phase, {

@@ -1,8 +1,8 @@
 // The packages of a build with Cargo, each with its origin. Pure.
 //
-// Cargo's account of a source is the source's claim: it chooses manifests, settings and build scripts. Each package
-// must be in the lock, and its manifest must lie in the source or among the files that this builder fetched. A package
-// has a registry's checksum or a commit only in the latter case.
+// Cargo's view of a source is controlled by the source: it chooses manifests, settings and build scripts. Each package
+// must therefore be in the lock, and its manifest must be in the source or in the files that this builder fetched. Only
+// fetched packages get a registry's checksum or a commit.
 
 import { packageUrl } from '../../attest/provenance/packages.ts'
 import type { CratePlace, LockedPackage, PackageOrigin } from '../../attest/provenance/record.ts'
@@ -20,13 +20,15 @@ type PackageFacts = {
   readonly fetched: ReadonlyMap<string, string> | null
   /** Manifest path by package id, from the messages of the build. */
   readonly compiled: ReadonlyMap<string, string>
-  /** Returns the source's directory (relative, links resolved) that holds a manifest, with its tree id, or null. */
+  /**
+   * Returns the source's directory of a manifest (relative, links resolved), with its tree id; null if there is none.
+   */
   readonly treeOf: (directory: string) => { readonly path: string; readonly sha256: string } | null
 }
 
 /**
- * Sorted by name and version. Failure `build_failed` for a package that the lock lacks or that is outside of source
- * and fetch.
+ * Returns the packages, sorted by name and version. Failure `build_failed` for a package that is missing from the lock
+ * or outside of source and fetch.
  */
 export function cratesOf(facts: PackageFacts): { readonly packages: readonly Crate[]; readonly members: string[] } {
   const { resolve, compiled } = facts
@@ -86,7 +88,7 @@ function placed(pkg: ResolvedPackage, facts: PackageFacts): { origin: PackageOri
   if (pin.kind === 'registry' && place.kind === 'registry') {
     const sum = fetched?.get(place.crate)
     if (sum === pin.sha256 && place.crate.endsWith(`/${pkg.name}-${pkg.version}`)) return { origin, from: pin }
-    // Cargo unpacked it from a local registry, which can only be in the source: nothing else is within its reach.
+    // Cargo unpacked it from a local registry, which must be in the source, because cargo can reach nothing else.
     const whole = facts.treeOf('')
     if (sum === undefined && whole !== null) return { origin: 'vendored', from: { kind: 'tree', ...whole } }
   }
@@ -99,7 +101,7 @@ type ManifestPlace =
   | { readonly kind: 'git'; readonly commit: string }
   | { readonly kind: 'elsewhere' }
 
-/** Cargo writes its paths without `..`. */
+/** Classifies a manifest's path. Cargo writes paths without `..`. */
 function placeOf(manifestPath: string): ManifestPlace {
   if (!manifestPath.endsWith('/Cargo.toml') || manifestPath.split('/').includes('..')) return { kind: 'elsewhere' }
   const directory = manifestPath.slice(0, -'/Cargo.toml'.length)
@@ -117,14 +119,17 @@ function treePlace(what: string, manifestPath: string, place: ManifestPlace, { t
   return { kind: 'tree', ...tree }
 }
 
-/** The lock percent-encodes a git source's query, other texts of cargo do not; a package id has no commit. */
+/**
+ * Compares sources. The lock percent-encodes a git source's query, other output of cargo does not; a package id has no
+ * commit.
+ */
 function isEntrySource(locked: string, found: string): boolean {
   if (!locked.startsWith('git+')) return locked === found
   const commit = found.split('#')[1]
   return bareSource(locked) === bareSource(found) && (commit === undefined || locked.endsWith(`#${commit}`))
 }
 
-/** From an id alone (cargo-pkgid(1)): `SOURCE#NAME@VERSION`. */
+/** Builds a package from an id alone (cargo-pkgid(1)): `SOURCE#NAME@VERSION`. */
 function addedPackage(id: string, manifestPath: string, lock: CargoLock): ResolvedPackage {
   const [, source = '', name = '', version = ''] = /^([^#]+)#([^@]+)@(.+)$/.exec(id) ?? []
   const isLocked = lock.crates.some(

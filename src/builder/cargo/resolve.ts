@@ -1,8 +1,8 @@
-// Cargo's view of a source: its workspace and the packages of its lock. Effects: cargo, confined and without a
-// network; files on scratch.
+// Cargo's view of a source: its workspace and the packages of its lock. Effects: cargo, confined and without a network;
+// files on scratch.
 //
-// Cargo reads the source's settings here, which can name programs to run. None runs: the plan names the compiler
-// without wrappers, and its settings take precedence over the source's. The source is read-only.
+// Here cargo reads the source's settings, which can name programs. None of them runs: the plan sets the compiler
+// without wrappers, and its settings override the source's. The source is read-only.
 
 import * as fs from 'node:fs'
 import { parse } from 'smol-toml'
@@ -25,7 +25,7 @@ import { hasCargoSettings } from './settings.ts'
 
 const answerBytesMax = 64 * 1024 * 1024
 
-/** Path of the lock that cargo reads, relative to the source. Failure `source_invalid`. */
+/** Returns the path of the lock that cargo reads, relative to the source. Failure `source_invalid`. */
 export async function lockPathOf(
   phase: Phase,
   project: Project,
@@ -49,13 +49,13 @@ type ResolveResult =
   | {
       readonly ok: true
       readonly resolve: Resolve
-      /** The fetched crates and what cargo unpacked from them, which no build can change. */
+      /** The fetched crates with what cargo unpacked from them, unmodifiable for builds. */
       readonly binds: readonly Bind[]
     }
   /** `why`: the end of cargo's output. */
   | { readonly ok: false; readonly why: string }
 
-/** Failure `build_failed` for an answer that is none. */
+/** Resolves the packages. Failure `build_failed` if cargo's output is invalid. */
 export async function resolvePackages(
   phase: Phase,
   project: Project,
@@ -99,8 +99,8 @@ export async function resolvePackages(
 }
 
 /**
- * Mounts the whole directory of the fetch, and in it what cargo unpacked. A mount alone would not do: its parent in a
- * writable directory can be renamed.
+ * Mounts the whole directory of the fetch, including what cargo unpacked. Mounting only the latter would not suffice:
+ * its parent, in a writable directory, could be renamed.
  */
 function unpackedBinds(fetchHome: string, home: string, [whole, unpacked]: readonly [string, string]): Bind[] {
   const isDirectory = (path: string) => fs.lstatSync(path, { throwIfNoEntry: false })?.isDirectory() === true
@@ -163,7 +163,7 @@ async function ask(phase: Phase, project: Project, { name, argv, sourceDir, bind
   }
 }
 
-/** The workspace's directory relative to the source. `place`: as cargo names it. Failure `source_invalid`. */
+/** Returns the workspace's directory relative to the source. `place`: cargo's path of it. Failure `source_invalid`. */
 function workspaceIn(sourceDir: string, place: string): string {
   const isBelow = `${place}/`.startsWith(`${places.source}/`)
   const root = isBelow ? directoryIn(sourceDir, place.slice(places.source.length + 1)) : null
@@ -197,7 +197,7 @@ async function chosenLock(sourceDir: string, dir: string): Promise<string | null
   return null
 }
 
-/** Cargo itself reports errors in its settings. */
+/** Returns the setting; null for invalid settings, which cargo itself reports. */
 function lockfileSetting(text: string): string | null {
   try {
     const { resolver } = parse(text)

@@ -37,7 +37,7 @@ function describe(manifest: string): { name: string; version: string | null } | 
   }
 }
 
-/** Failures: `source_invalid`, `lock_missing` and `checksum_mismatch` of workspace and lock. */
+/** Prepares a build. Failures `source_invalid`, `lock_missing` and `checksum_mismatch` of workspace and lock. */
 async function startCargo(
   own: Phase,
   project: Project,
@@ -53,7 +53,7 @@ async function startCargo(
   const target = options?.target ?? ownTarget
   if (target !== ownTarget) checkTarget(target, (await outputOf(phase, cargoTargetsArgv())).text)
   const cargoVersion = cargo.version
-  // At the same time. Both end before the build can fail, so that no program of it runs on.
+  // Run both concurrently, and let both end before the build can fail, so that none of their programs keeps running.
   const [read, asked] = await Promise.allSettled([
     lockPathOf(phase, project, { root, missingSubmodules, cargoVersion }).then(path => readLock(root, files, path)),
     toolOf(phase, 'rustc'),
@@ -133,7 +133,7 @@ async function startCargo(
   }
 }
 
-/** The oldest cargo that takes the options of these builds: it reads sparse registries. */
+/** The oldest cargo that supports the options of these builds: it reads sparse registries. */
 const oldestMinor = 68
 
 /**

@@ -1,4 +1,4 @@
-// Reads the toolchain file of a source: rust-toolchain.toml or rust-toolchain. Effects: reads files of the source.
+// Reads the toolchain file of a source, rust-toolchain.toml or rust-toolchain. Effects: reads files of the source.
 
 import * as fs from 'node:fs'
 import { parse } from 'smol-toml'
@@ -16,7 +16,7 @@ const namesMax = 32
 /** A toolchain file: the channel, and the components and targets beside the compiler. */
 export type RustPin = PinnedCompiler & ChannelNeeds
 
-/** Returns the toolchain file nearest to the project, as rustup does. Null if none. Failure `source_invalid`. */
+/** Returns the toolchain file nearest to the project, like rustup; null if there is none. Failure `source_invalid`. */
 export async function pinnedRust(root: string, dir: string): Promise<RustPin | null> {
   const components = dir === '' ? [] : dir.split('/')
   for (let depth = components.length; depth >= 0; depth -= 1) {
@@ -48,12 +48,12 @@ export async function pinnedRust(root: string, dir: string): Promise<RustPin | n
 
 type Settings = {
   readonly channel: string | null
-  /** Null for anything but a list of names. */
+  /** Null unless it is a list of names. */
   readonly components: readonly string[] | null
   readonly targets: readonly string[] | null
 }
 
-/** A file of one line is the channel itself. */
+/** Parses the file. A file of one line contains only the channel. */
 function settingsIn(text: string): Settings {
   if (!text.trim().includes('\n') && !text.includes('=')) return { channel: text.trim(), components: [], targets: [] }
   try {

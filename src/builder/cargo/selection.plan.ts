@@ -1,4 +1,4 @@
-// Selects packages of a workspace for a request, and refuses what the workspace or the builder lacks. Pure.
+// Selects packages of a workspace for a request. Fails if the workspace or the builder lacks something. Pure.
 
 import type { CargoOptions } from '../../contract/http/build-options.ts'
 import { BuildFailure } from '../failure.ts'
@@ -8,8 +8,8 @@ import type { Resolve } from './metadata.codec.ts'
 const namedMax = 20
 
 /**
- * The resolve with the selected packages as its members. Failure `source_invalid` for a package or program that the
- * workspace lacks. Cargo would also take a dependency for the package, whose programs are not the project's.
+ * Returns the resolve with the selected packages as its members. Failure `source_invalid` if the workspace lacks a
+ * package or program. Cargo would also accept a dependency as the package, but its programs are not the project's.
  */
 export function selectMembers(resolve: Resolve, options: CargoOptions | null): Resolve {
   if (options === null) return resolve
@@ -33,7 +33,10 @@ export function selectMembers(resolve: Resolve, options: CargoOptions | null): R
   return { ...resolve, members: selected.map(({ id }) => id) }
 }
 
-/** `listing`: directories of the compiler's standard libraries, one a line. Failure `source_invalid`. */
+/**
+ * Checks that the builder supports a target. `listing`: directories of the compiler's standard libraries, one per line.
+ * Failure `source_invalid`.
+ */
 export function checkTarget(target: string, listing: string): void {
   const found = listing.split('\n').flatMap(line => /\/rustlib\/([^/]+)\/lib\/?$/.exec(line)?.[1] ?? [])
   const available = [...new Set([ownTarget, ...found])]

@@ -1,14 +1,14 @@
-// Files of settings that cargo would read in a source. Effects: reads the source.
+// Detects settings files that cargo would read in a source. Effects: reads the source.
 
 import * as fs from 'node:fs'
 
 /**
- * Reports whether the project's directory, or one above it in the source, may have settings of cargo in any form. A
- * link may lead elsewhere in the sandbox than here, so one on the way to the settings counts as settings.
+ * Reports whether the project's directory, or one above it in the source, may contain cargo settings of any form. A
+ * link may resolve differently in the sandbox, so a link on the way to the settings counts as settings.
  */
 export function hasCargoSettings(sourceDir: string, dir: string): boolean {
   const root = fs.realpathSync(sourceDir)
-  // Cargo starts where links lead to.
+  // Cargo starts from the resolved path.
   const project = realPathOf(`${root}/${dir}`)
   if (project === null || !`${project}/`.startsWith(`${root}/`)) return true
   const below = project.slice(root.length).split('/').filter(Boolean)
@@ -22,7 +22,7 @@ export function hasCargoSettings(sourceDir: string, dir: string): boolean {
   return false
 }
 
-/** Null if the path leads nowhere here. */
+/** Resolves a path; null if it does not exist here. */
 function realPathOf(path: string): string | null {
   try {
     return fs.realpathSync(path)
@@ -31,7 +31,7 @@ function realPathOf(path: string): string | null {
   }
 }
 
-/** Whether there is an entry, which may be a link that leads nowhere here. */
+/** Reports whether there is an entry, possibly a link that does not resolve here. */
 function isThere(path: string): boolean {
   return fs.lstatSync(path, { throwIfNoEntry: false }) !== undefined
 }

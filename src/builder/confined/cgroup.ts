@@ -1,4 +1,4 @@
-// A cgroup for the programs of a phase: bounds memory, processes and CPU, and kills all of them together. Effects:
+// A cgroup for the programs of a phase: limits memory, processes and CPU, and kills all of them together. Effects:
 // cgroup2 (Documentation/admin-guide/cgroup-v2.rst).
 
 import * as fs from 'node:fs'
@@ -10,7 +10,7 @@ type CgroupLimits = {
   readonly pids: number
 }
 
-/** Place of the cgroups. `needed`: controllers without which nothing is started. */
+/** Location of the cgroups. `needed`: controllers that are required. */
 export type CgroupSite = { readonly root: string; readonly needed: readonly Controller[] }
 const controllers = ['memory', 'pids', 'cpu', 'io'] as const
 type Controller = (typeof controllers)[number]
@@ -21,7 +21,7 @@ type Exhausted = 'memory' | 'pids' | null
 export type Cgroup = {
   readonly dir: string
   readonly exhausted: () => Exhausted
-  /** Kills all its processes, waits for the last, and removes it. Idempotent. Fault host.command_timeout. */
+  /** Kills all processes, waits for the last one, and removes the cgroup. Idempotent. Fault host.command_timeout. */
   readonly end: () => Promise<void>
 }
 
@@ -31,7 +31,7 @@ const pollMs = 10
 /** CPU weight in competition with the VM's own agent, which has 100. */
 const weight = '50'
 
-/** Fault host.unsupported: a controller is missing, or the limits do not take. */
+/** Creates a cgroup. Fault host.unsupported if a controller is missing, or the limits cannot be set. */
 export function createCgroup(site: CgroupSite, name: string, limits: CgroupLimits, clock: Clock): Cgroup {
   const dir = `${site.root}/${prefix}${name}`
   const has = enable(site)
@@ -54,7 +54,7 @@ export function createCgroup(site: CgroupSite, name: string, limits: CgroupLimit
     const text = readOrEmpty(`${dir}/${file}`)
     return Number(new RegExp(`^${event} (\\d+)$`, 'm').exec(text)?.[1] ?? 0)
   }
-  // Kept here, because its counters go with the directory.
+  // Cached, because the counters are removed with the directory.
   let met: Exhausted = null
   const exhausted = (): Exhausted => {
     if (met === null && count('memory.events', 'oom_kill') + count('memory.events', 'oom_group_kill') > 0)
@@ -72,13 +72,13 @@ export function createCgroup(site: CgroupSite, name: string, limits: CgroupLimit
   }
 }
 
-/** Ends processes that an earlier builder left when it died. Fault host.command_timeout. */
+/** Ends processes that a crashed builder left behind. Fault host.command_timeout. */
 export async function endLeftCgroups({ root }: CgroupSite, clock: Clock): Promise<void> {
   const names = fs.existsSync(root) ? fs.readdirSync(root) : []
   for (const name of names.filter(name => name.startsWith(prefix))) await endCgroup(`${root}/${name}`, clock)
 }
 
-/** The controllers that its children get. */
+/** Enables the controllers for the children, and returns them. */
 function enable({ root, needed }: CgroupSite): ReadonlySet<Controller> {
   const offered = readOrEmpty(`${root}/cgroup.controllers`).trim().split(/\s+/)
   const missing = needed.filter(kind => !offered.includes(kind))

@@ -1,5 +1,5 @@
-// Runs a program of a build in its own sandbox until it ends or exceeds a limit; then kills all that is left. Effects:
-// processes, a cgroup, files for its /etc.
+// Runs a program of a build in its own sandbox until it ends or exceeds a limit, then kills all remaining processes.
+// Effects: processes, a cgroup, files for its /etc.
 
 import * as fs from 'node:fs'
 import type { Clock } from '../../base/clock.ts'
@@ -14,11 +14,11 @@ export type Bounds = {
   readonly timeoutMs: number
   readonly memoryBytes: number
   readonly pids: number
-  /** Growth of the disk, and the size of a file. */
+  /** Limit on the growth of the disk, and on the size of a file. */
   readonly diskBytes: number
   /** Limit for stdout and stderr together. */
   readonly outputBytes: number
-  /** Limit for a stdout that is an answer to this builder, and not in the log. */
+  /** Limit for a stdout that the builder parses and does not log. */
   readonly answerBytes?: number
 }
 
@@ -32,7 +32,7 @@ type Program = {
   readonly signal: AbortSignal
 }
 
-/** The place of programs. */
+/** Where programs run. */
 export type Site = {
   readonly cgroups: CgroupSite
   /** The build's own file system, so that growth is measured as a whole. */
@@ -45,7 +45,10 @@ const killTimeoutMs = 30_000
 /** Inode limit of a build per MiB of its disk. */
 const inodesPerMiB = 1024
 
-/** The exit code. Failures: `limit_exceeded`, `cancelled`; `internal` when the program cannot be started or ended. */
+/**
+ * Runs a program and returns its exit code. Failures: `limit_exceeded`, `cancelled`; `internal` if the program cannot
+ * be started or ended.
+ */
 export async function runProgram(site: Site, program: Program): Promise<number> {
   const { plan, bounds } = program
   program.signal.throwIfAborted()
@@ -53,7 +56,7 @@ export async function runProgram(site: Site, program: Program): Promise<number> 
   const cgroup = createCgroup(site.cgroups, program.name, bounds, site.clock)
   try {
     const code = await runInside(site, program, cgroup)
-    // The kernel may have killed a part, for which the rest reported its own error.
+    // The kernel may have killed one process, and the others then reported an error of their own.
     if (code !== 0) refuseExhausted(program, cgroup)
     return code
   } catch (error) {
@@ -106,7 +109,7 @@ async function runInside(site: Site, program: Program, cgroup: Cgroup): Promise<
     ])
     outputs.catch(() => {}) // awaited below, where nothing ended it before
     const code = await Promise.race([child.exited, over.promise])
-    // A process that still holds the pipes was left behind; its output counts until now.
+    // A process that still holds the pipes was left behind; its output counts up to this point.
     await cgroup.end()
     await Promise.race([outputs, over.promise])
     return code
@@ -122,7 +125,7 @@ function writeEtc({ etcDir, uid }: RootPlan): void {
   for (const { name, textOf } of ownEtc) fs.writeFileSync(`${etcDir}/${name}`, textOf(uid), { mode: 0o644 })
 }
 
-/** Read from the file system's counters: walking a million files takes longer than writing them. */
+/** Measures with the file system's counters: walking a million files takes longer than writing them. */
 function watchDisk(path: string, bytesMax: number, exceed: (what: string) => void): ReturnType<typeof setInterval> {
   const before = usedOf(path)
   const inodesMax = Math.max(inodesPerMiB * Math.ceil(bytesMax / 1024 ** 2), 65_536)

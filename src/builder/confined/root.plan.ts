@@ -1,18 +1,20 @@
 // The sandbox of a build's programs: its own root with the system read-only, and nothing else of the VM. Pure.
 //
-// bubblewrap (bwrap(1)) makes it as the build's own user, so there are no privileges to lose. Mount, process, IPC, host
-// name and cgroup namespaces are new, and the network's but for a fetch; /dev holds six devices; there is no /sys and
-// no /run.
+// bubblewrap (bwrap(1)) creates it as the build's own user, so there are no privileges to lose. Mount, process, IPC,
+// host name and cgroup namespaces are new, and so is the network namespace except for a fetch. /dev has six devices;
+// there is no /sys and no /run.
 
 export type Bind = { readonly from: string; readonly to: string; readonly writable: boolean }
 
 export type RootPlan = {
-  /** This program's alone. */
+  /** User id of this program only. */
   readonly uid: number
   readonly network: boolean
-  /** Nix makes user namespaces for its sandbox and pseudoterminals for its builders; no other tool may. */
+  /**
+   * Whether nested namespaces and pseudoterminals are allowed: only Nix needs them, for its own sandbox and builders.
+   */
   readonly nestedNamespaces: boolean
-  /** In order; a later one may lie inside an earlier one. */
+  /** In order. A later one may be inside an earlier one. */
   readonly binds: readonly Bind[]
   /** Contains the build's own passwd, group, hosts and nsswitch.conf. */
   readonly etcDir: string
@@ -22,7 +24,7 @@ export type RootPlan = {
 }
 
 const DEVICES = ['null', 'zero', 'full', 'random', 'urandom', 'tty'] as const
-/** Parts of /etc that programs need to start, to find their compiler, and to verify a certificate. */
+/** Parts of /etc that programs need to start, to find their compiler, and to verify certificates. */
 const ETC = ['alternatives', 'ld.so.cache', 'ld.so.conf', 'ld.so.conf.d', 'ssl'] as const
 const sharedMemoryBytesMax = 64 * 1024 * 1024
 const hostname = 'build'
@@ -39,7 +41,7 @@ const deviceArgv: readonly string[] = [
 
 const bindArgv = ({ from, to, writable }: Bind) => [writable ? '--bind' : '--ro-bind', from, to]
 
-/** argv of bwrap(1). */
+/** Returns argv of bwrap(1). */
 export function rootArgv(plan: RootPlan): string[] {
   return [
     'bwrap',
@@ -60,7 +62,7 @@ export function rootArgv(plan: RootPlan): string[] {
   ]
 }
 
-/** Users in the sandbox's own /etc. */
+/** Files of the sandbox's own /etc. */
 export const ownEtc = [
   { name: 'hosts', textOf: () => '127.0.0.1 localhost\n::1 localhost\n' },
   { name: 'nsswitch.conf', textOf: () => 'passwd: files\ngroup: files\nhosts: files dns\n' },
@@ -74,8 +76,9 @@ type Limits = {
 }
 
 /**
- * The program's whole command line: it joins the cgroup first, then drops root permanently. `$0` is the cgroup's
- * directory. It raises its OOM score, because the kernel would otherwise kill it last, as a child of the VM's agent.
+ * Returns the program's whole command line. It joins the cgroup first, then drops root permanently. `$0` is the
+ * cgroup's directory. It raises its OOM score, because the kernel would otherwise kill it last, as a child of the VM's
+ * agent.
  */
 export function launchArgv(cgroupDir: string, uid: number, limits: Limits, rest: readonly string[]): string[] {
   return [

@@ -12,8 +12,8 @@ type Sums = ReadonlyMap<string, ReadonlySet<string>>
 const filesMax = 500_000
 
 /**
- * Hash of each module by its directory below the cache, from which all is removed that no hash of go.sum covers.
- * Failure `checksum_mismatch`, also without a sum.
+ * Returns the hash of each module by its directory below the cache, after removing everything that no hash of go.sum
+ * covers. Failure `checksum_mismatch`, also if a sum is missing.
  */
 export async function checkModules(cache: string, sums: Sums): Promise<ReadonlyMap<string, string>> {
   const found = new Map<string, string>()
@@ -33,7 +33,7 @@ export async function checkModules(cache: string, sums: Sums): Promise<ReadonlyM
   return found
 }
 
-/** Leaves a module without packages empty: go requires its directory, and no evidence names it. */
+/** Empties the directories of modules without packages: go requires the directory, but no evidence lists the module. */
 export function emptyUnused(
   cache: string,
   fetched: ReadonlyMap<string, string>,
@@ -46,7 +46,7 @@ export function emptyUnused(
   }
 }
 
-/** Leaves go.mod files, which decide the versions of all modules, and the hashes that mark a module as complete. */
+/** Keeps go.mod files, which determine the versions of all modules, and the hashes that mark a module as complete. */
 async function checkDownloads(dir: string, sums: Sums, found: ReadonlyMap<string, string>): Promise<void> {
   if (!fs.existsSync(dir)) return
   for (const file of [...filesBelow(dir, '')]) {
@@ -81,7 +81,7 @@ function moduleDirs(cache: string, below: string): string[] {
   })
 }
 
-/** Relative to the directory. Failure `checksum_mismatch` for entries that a module cannot have. */
+/** Yields paths relative to the directory. Failure `checksum_mismatch` for entries that a module cannot contain. */
 function* filesBelow(root: string, below: string): Generator<string> {
   for (const entry of fs.readdirSync(below === '' ? root : `${root}/${below}`, { withFileTypes: true })) {
     const path = below === '' ? entry.name : `${below}/${entry.name}`

@@ -1,11 +1,11 @@
-// Failures of go for the people who sent the source: the cause and the remedy. Pure.
+// Explains failures of go to the people who sent the source: cause and remedy. Pure.
 
 import { type BuildFailure, type Cause, causedFailure } from '../failure.ts'
 
-/** `misses`: go found no module for an import, as when a workspace names it. */
+/** `misses`: go found no module for an import, for example because a workspace names it. */
 type GoCause = Cause & { readonly misses?: true }
 
-/** The first match counts. Texts of Go 1.19 to 1.24. */
+/** The first match applies. Texts of Go 1.19 to 1.24. */
 const CAUSES: readonly GoCause[] = [
   {
     pattern: /checksum mismatch|SECURITY ERROR/,
@@ -92,8 +92,8 @@ const workspaceWords =
   'builds ignore go.work, so name the modules of the workspace with `replace` in go.mod; otherwise: '
 
 /**
- * `what`: how the program ended. `output`: the end of its output. `hasWorkspace`: the source has a go.work at or
- * above the project.
+ * Returns the failure. `what`: how the program ended. `output`: the end of its output. `hasWorkspace`: the source has a
+ * go.work at or above the project.
  */
 export function goFailure(what: string, output: string, hasWorkspace: boolean): BuildFailure {
   const causes = CAUSES.map(({ misses = false, message, ...cause }) => ({

@@ -1,7 +1,7 @@
 // Go's command lines and environment (go.dev/ref/mod, pkg.go.dev/cmd/go). Pure.
 //
 // Go runs no program of the source while it lists or compiles: generators and tests do not run, `toolchain` and go.work
-// count for nothing, and flags come from here alone. C code of a package is compiled by the builder's gcc.
+// are ignored, and flags are set only here. The builder's gcc compiles a package's C code.
 
 import { places, plainEnvironment } from '../phase.ts'
 
@@ -11,19 +11,19 @@ export const goPlaces = {
   cache: `${places.home}/.cache/go-build`,
 } as const
 
-/** Directory of a module below the cache, of a directory in it; '' for any other directory. */
+/** Returns the directory of a module below the cache for a directory in it; '' for any other directory. */
 export function cachedPlace(dir: string): string {
   if (!dir.startsWith(`${goPlaces.modules}/`)) return ''
   return /^[^@]*@[^/]*/.exec(dir.slice(goPlaces.modules.length + 1))?.[0] ?? ''
 }
 
-/** The same on every machine. */
+/** Constant on every machine. */
 const jobs = 4
 
-/** `vendor`: modules come from the directory of that name in the source; `readonly`: from the module cache. */
+/** `vendor`: modules are in the directory of that name in the source. `readonly`: modules are in the module cache. */
 export type GoMode = 'vendor' | 'readonly'
 
-/** Go offline. */
+/** Returns the environment for running go offline. */
 export function goEnvironment(path: string, mode: GoMode): Record<string, string> {
   return {
     ...plainEnvironment,
@@ -37,7 +37,7 @@ export function goEnvironment(path: string, mode: GoMode): Record<string, string
     GO111MODULE: 'on',
     GOFLAGS: `-mod=${mode} -trimpath -buildvcs=false`,
     GOPROXY: 'off',
-    // go.sum is compared by this builder and by go.
+    // Both this builder and go check go.sum.
     GOSUMDB: 'off',
     GOVCS: '*:off',
     GOOS: 'linux',

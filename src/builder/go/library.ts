@@ -1,5 +1,5 @@
-// Go's standard library in the builder image: compiled, read-only, and reached through links from the build cache of
-// one program. Effects: reads the image, writes links to scratch.
+// Go's standard library in the builder image: compiled, read-only, and linked from the build cache of one program.
+// Effects: reads the image, writes links to scratch.
 
 import * as fs from 'node:fs'
 import type { Bind } from '../confined/root.plan.ts'
@@ -7,12 +7,12 @@ import { type Phase, uids } from '../phase.ts'
 import { makeDir } from '../workspace.ts'
 import { goPlaces } from './go.plan.ts'
 
-/** In the builder image. */
+/** Path in the builder image. */
 export const goLibraryDir = '/usr/lib/strongroom/go-library'
 
 /**
- * Makes the build cache of one run of Go: a separate directory in which each entry of the compiled library is a link
- * into the image. The run can replace a link only for itself. No bind if the image has no compiled library.
+ * Creates the build cache of one run of Go: a separate directory in which each entry of the compiled library is a link
+ * into the image. A run can replace links only for itself. No bind if the image has no compiled library.
  */
 export async function libraryBinds({ tools, workDir }: Phase, name: string): Promise<Bind[]> {
   if (tools.goLibrary === null || !fs.existsSync(tools.goLibrary.from)) return []

@@ -1,4 +1,4 @@
-// Answers of `go list -json` and `go version -m`. Pure.
+// Parses the output of `go list -json` and `go version -m`. Pure.
 
 import { isRecord } from '../../base/json.ts'
 import { BuildFailure } from '../failure.ts'
@@ -17,18 +17,18 @@ export type ListedPackage = {
   readonly dir: string
   /** Null for a package of the standard library. */
   readonly module: ListedModule | null
-  /** The module that takes its place. */
+  /** The module that replaces it; null if none does. */
   readonly replacement: ListedModule | null
   readonly imports: readonly string[]
-  /** Name of its program; null for a library, and for a package that others need alone. */
+  /** Name of its program; null for a library, and for a dependency. */
   readonly program: string | null
 }
 
 const packagesMax = 100_000
 
 /**
- * Returns null for anything but a list of whole documents. Failure `source_invalid` for a package without a module: go
- * compiles it from vendor/, and neither its list of modules nor the program names it.
+ * Parses packages; null unless the output is a list of complete documents. Failure `source_invalid` for a package
+ * without a module: go compiles it from vendor/, but neither its list of modules nor the program contains it.
  */
 export function readGoList(text: string): readonly ListedPackage[] | null {
   const documents = text.split(/^\}$/m)
@@ -45,7 +45,7 @@ export function readGoList(text: string): readonly ListedPackage[] | null {
 function packageOf(item: unknown): ListedPackage | null {
   if (!isRecord(item)) return null
   const { ImportPath: importPath, Dir: dir, Imports: imports = [] } = item
-  // `unsafe` has a directory, too.
+  // `unsafe` has a directory too.
   if (typeof importPath !== 'string' || typeof dir !== 'string') return null
   if (!Array.isArray(imports) || !imports.every(name => typeof name === 'string')) return null
   const [module, replacement] = item.Standard === true ? [null, null] : modulesOf(item.Module)
@@ -81,7 +81,7 @@ function moduleOf(item: unknown): ListedModule | null {
 }
 
 export type Linked = {
-  /** Names of the programs that the answer describes. */
+  /** Names of the programs in the output. */
   readonly programs: readonly string[]
   /** `PATH VERSION` of each module in the programs, after its replacement; a directory has no version. */
   readonly modules: readonly string[]

@@ -1,7 +1,7 @@
 // The modules of a build with Go, each with its origin, from the directories that go compiles. Pure.
 //
-// A module has a hash of go.sum only if its packages lie in the module cache, where this builder compared every file.
-// Claims of go.mod and vendor/modules.txt about code in the source do not count.
+// A module gets a hash of go.sum only if its packages are in the module cache, where this builder compared every file.
+// Claims in go.mod and vendor/modules.txt about code in the source are ignored.
 
 import { packageUrl } from '../../attest/provenance/packages.ts'
 import type { LockedPackage } from '../../attest/provenance/record.ts'
@@ -19,11 +19,11 @@ export type GoFacts = {
   readonly projectDir: string
   /** Hash of each module in the cache, in hexadecimal, by its directory relative to the cache. */
   readonly fetched: ReadonlyMap<string, string>
-  /** Directory of the source (relative, links resolved), with its tree id; null if it has none. */
+  /** Returns a directory of the source (relative, links resolved), with its tree id; null if it has none. */
   readonly treeOf: (directory: string) => { readonly path: string; readonly sha256: string } | null
 }
 
-/** Sorted by name. Failure `build_failed` for a package outside of source and modules. */
+/** Returns the modules, sorted by name. Failure `build_failed` for a package outside of source and modules. */
 export function modulesOf(facts: GoFacts): { readonly packages: readonly GoModule[]; readonly members: string[] } {
   const own = facts.packages.filter(pkg => pkg.module !== null)
   const found = new Map<string, GoModule>()
@@ -47,7 +47,7 @@ export function modulesOf(facts: GoFacts): { readonly packages: readonly GoModul
   return { packages, members: packages.filter(({ origin }) => origin === 'path').map(packageUrl) }
 }
 
-/** Programs that a build makes. Failure `build_failed` for two of one name. */
+/** Returns the programs that a build produces. Failure `build_failed` for two with the same name. */
 export function programsOf(packages: readonly ListedPackage[]): readonly string[] {
   const makers = new Map<string, string>()
   for (const { program, importPath } of packages) {
@@ -63,7 +63,9 @@ export function programsOf(packages: readonly ListedPackage[]): readonly string[
   return [...makers.keys()].sort()
 }
 
-/** Failure `build_failed` for a module that the linker names and go list does not, and for a program without words. */
+/**
+ * Throws `build_failed` for a module that the linker lists and go list does not, and for a program without information.
+ */
 export function checkLinked(linked: Linked, packages: readonly ListedPackage[]): void {
   const unnamed = programsOf(packages).find(program => !linked.programs.includes(program))
   if (unnamed !== undefined)
@@ -100,7 +102,7 @@ function moduleOf(pkg: ListedPackage, facts: GoFacts): GoModule {
   const vendor = `${root}/vendor/${module.path}`
   if (!module.isMain && `${dir}/`.startsWith(`${vendor}/`)) {
     const tree = treeAt(pkg, vendor, facts)
-    // A replacement without a version is a directory, whose name is no module's.
+    // A replacement without a version is a directory, whose path is not a module's name.
     const name = used.version === null ? module.path : used.path
     const origin = replacement === null ? 'vendored' : 'replaced'
     return { ...common, name, version: used.version, origin, from: tree }

@@ -35,7 +35,7 @@ const files = { manifest: 'go.mod', lock: 'go.sum', makeLock: 'go mod tidy' } as
 
 export const goToolchain: Toolchain = { ...files, problemOf: () => null, describe: describeModule, start: startGo }
 
-/** Failure `source_invalid` of go.mod and go.sum. */
+/** Prepares a build. Failure `source_invalid` of go.mod and go.sum. */
 async function startGo(phase: Phase, project: Project, { root, tree }: Source): Promise<ToolchainRun> {
   const { job, order } = phase
   const at = (name: string) => (project.dir === '' ? name : `${project.dir}/${name}`)
@@ -126,7 +126,7 @@ async function startGo(phase: Phase, project: Project, { root, tree }: Source): 
   }
 }
 
-/** Finds the tree ID of a directory of the source; null for any other directory. */
+/** Returns a function that finds the tree id of a directory of the source; null for any other directory. */
 function treesOf(root: string, { directories }: Source['tree']) {
   return (directory: string) => {
     const path = directoryIn(root, directory)
@@ -146,7 +146,7 @@ function workspaceAbove(root: string, dir: string): boolean {
 type Fetching = {
   readonly openNetwork: () => Promise<string>
   readonly sums: ReturnType<typeof readGoSum>
-  /** Returns the failure of go, from its exit and output. */
+  /** Returns go's failure, from its exit and output. */
   readonly failure: (what: string) => BuildFailure
 }
 

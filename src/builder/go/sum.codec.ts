@@ -1,4 +1,4 @@
-// go.sum, and the hash that it has of a module (golang.org/x/mod/sumdb/dirhash, Hash1). Pure.
+// Reads go.sum, and computes its hash of a module (golang.org/x/mod/sumdb/dirhash, Hash1). Pure.
 
 import { sha256 } from '../../attest/hash.ts'
 import { fromBase64, toHex, utf8 } from '../../base/bytes.ts'
@@ -7,7 +7,7 @@ import { BuildFailure } from '../failure.ts'
 const entriesMax = 50_000
 const linePattern = /^(\S{1,500}) (v\S{1,200}) h1:([A-Za-z0-9+/]{43}=)$/
 
-/** Hashes in hexadecimal by `PATH VERSION`, or `PATH VERSION/go.mod` for a go.mod. Failure `source_invalid`. */
+/** Returns hashes in hexadecimal by `PATH VERSION`, or `PATH VERSION/go.mod` for a go.mod. Failure `source_invalid`. */
 export function readGoSum(text: string): ReadonlyMap<string, ReadonlySet<string>> {
   const lines = text.split('\n').filter(line => line.trim() !== '')
   if (lines.length > entriesMax) throw invalid(`more than ${entriesMax} lines`)
@@ -25,7 +25,7 @@ export function readGoSum(text: string): ReadonlyMap<string, ReadonlySet<string>
   return sums
 }
 
-/** `files`: SHA-256 in hexadecimal by the name that the hash has of the file. */
+/** Computes the hash. `files`: SHA-256 in hexadecimal by the file's name in the hash. */
 export function hash1(files: ReadonlyMap<string, string>): string {
   const names = [...files.keys()].map(name => [utf8(name), name] as const)
   // Go sorts strings by their bytes.
@@ -33,7 +33,10 @@ export function hash1(files: ReadonlyMap<string, string>): string {
   return toHex(sha256(utf8(names.map(([, name]) => `${files.get(name)}  ${name}\n`).join(''))))
 }
 
-/** Module cache: an upper-case letter is written as `!` and its lower-case form. Null for other spellings. */
+/**
+ * Unescapes a path of the module cache, in which an upper-case letter is `!` and its lower-case form. Null if
+ * malformed.
+ */
 export function unescaped(text: string): string | null {
   if (/[A-Z]|!(?![a-z])/.test(text)) return null
   return text.replace(/!([a-z])/g, (_, letter: string) => letter.toUpperCase())

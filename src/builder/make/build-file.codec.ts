@@ -7,9 +7,9 @@ import { BuildFailure } from '../failure.ts'
 export const buildFileName = 'strongroom.build.toml'
 
 export type BuildFile = {
-  /** The program and its arguments; no shell reads them. */
+  /** The program and its arguments, not interpreted by a shell. */
   readonly command: readonly string[]
-  /** Files and directories that the command makes, relative to the project. */
+  /** Files and directories that the command produces, relative to the project. */
   readonly outputs: readonly string[]
   readonly name: string | null
   readonly version: string | null
@@ -20,7 +20,7 @@ const outputsMax = 256
 const charsMax = 4096
 const members = ['command', 'outputs', 'name', 'version']
 
-/** Failure `source_invalid`, which names the field. */
+/** Parses the file. Failure `source_invalid`, which names the field. */
 export function readBuildFile(text: string): BuildFile {
   let read: Record<string, unknown>
   try {
@@ -41,7 +41,7 @@ export function readBuildFile(text: string): BuildFile {
   return { command, outputs, name: parsePlainName(read.name, 'name'), version: parsePlainName(read.version, 'version') }
 }
 
-/** Null for anything but a list of one text or more. */
+/** Returns a list of at least one text; null for any other value. */
 function textsOf(value: unknown, countMax: number): readonly string[] | null {
   if (!Array.isArray(value) || value.length === 0 || value.length > countMax) return null
   const isText = (word: unknown) =>

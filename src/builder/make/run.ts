@@ -13,7 +13,7 @@ import type { Project, Toolchain, ToolchainRun } from '../toolchain.ts'
 import { copyFor } from '../workspace.ts'
 import { buildFileName, readBuildFile } from './build-file.codec.ts'
 
-/** The file is manifest and lock: the evidence has its digest. */
+/** The file is both manifest and lock: the evidence contains its digest. */
 const files = { manifest: buildFileName, lock: buildFileName, makeLock: 'strongroom help builds' } as const
 
 export const makeToolchain: Toolchain = { ...files, problemOf: () => null, describe, start: startMake }
@@ -23,7 +23,7 @@ function describe(text: string): { name: string; version: string | null } | null
   return name === null ? null : { name, version }
 }
 
-/** Failure `source_invalid` of the file. */
+/** Prepares a build. Failure `source_invalid` of the file. */
 async function startMake(phase: Phase, project: Project, { root }: Source): Promise<ToolchainRun> {
   const lock = await readLock(root, files, project.dir === '' ? buildFileName : `${project.dir}/${buildFileName}`)
   const { command, outputs } = readBuildFile(lock.text)
@@ -63,7 +63,7 @@ async function startMake(phase: Phase, project: Project, { root }: Source): Prom
   }
 }
 
-/** Named by base name if that is unique, else by path. */
+/** Returns candidates, each named by its base name if that is unique, otherwise by its path. */
 function candidatesOf(root: string, outputs: readonly string[], countMax: number): Candidate[] {
   const paths = outputs.flatMap(output => {
     const found = fs.lstatSync(`${root}/${output}`, { throwIfNoEntry: false })

@@ -1,11 +1,11 @@
-// Failures of nix for the people who sent the source: the cause and the remedy. Pure.
+// Explains failures of nix to the people who sent the source: cause and remedy. Pure.
 
 import type { BuildFailure } from '../failure.ts'
 import { type Cause, causedFailure } from '../failure.ts'
 
 const LOCK_MISMATCH = /no-update-lock-file|requires lock file changes|unlocked (?:flake )?(?:input|reference)/
 
-/** The first match counts. Texts of Nix 2.8 to 2.26. */
+/** The first match applies. Texts of Nix 2.8 to 2.26. */
 const CAUSES: readonly Cause[] = [
   {
     pattern:
@@ -70,7 +70,7 @@ export function isLockMismatch(output: string): boolean {
   return LOCK_MISMATCH.test(output)
 }
 
-/** `what`: how the program ended. `output`: the end of its output. */
+/** Returns the failure. `what`: how the program ended. `output`: the end of its output. */
 export function nixFailure(what: string, output: string): BuildFailure {
   return causedFailure(CAUSES, what, output)
 }

@@ -1,4 +1,4 @@
-// Reads flake.lock (nix.dev/manual/nix/2.26, "nix flake", lock files): its inputs from outside the source. Pure.
+// Reads the external inputs in flake.lock (nix.dev/manual/nix/2.26, "nix flake", lock files). Pure.
 
 import type { LockedPackage } from '../../attest/provenance/record.ts'
 import { fromBase64, toHex, utf8 } from '../../base/bytes.ts'
@@ -10,10 +10,12 @@ export type FlakeInput = Extract<LockedPackage, { kind: 'flake-input' }>
 
 const nodesMax = 1_000
 const depthMax = 16
-/** The versions that Nix 2.26 reads. */
+/** The versions that Nix 2.26 supports. */
 const VERSIONS: readonly unknown[] = [5, 6, 7]
 
-/** Sorted by name. Failures: `source_invalid`; `checksum_mismatch` for an input without a narHash. */
+/**
+ * Returns the inputs, sorted by name. Failures: `source_invalid`; `checksum_mismatch` for an input without a narHash.
+ */
 export function readFlakeLock(text: string): readonly FlakeInput[] {
   let lock: unknown
   try {
@@ -50,8 +52,8 @@ export function readFlakeLock(text: string): readonly FlakeInput[] {
 }
 
 /**
- * Nix uses these attributes instead of those of `locked`, in every version. Locks of version 5 have the hash in
- * `info`; in others `info` would make `locked` differ from what Nix fetches.
+ * Nix uses these attributes instead of those in `locked`, in every version. Locks of version 5 have the hash in `info`;
+ * in others `info` would make `locked` differ from what Nix fetches.
  */
 function infoOf(name: string, info: unknown, version: unknown): Record<string, unknown> {
   if (info === undefined) return {}
@@ -61,7 +63,7 @@ function infoOf(name: string, info: unknown, version: unknown): Record<string, u
   )
 }
 
-/** Names of a flake's input nodes, and their inputs. `follows` is a path of names that leads to one. */
+/** Returns the names of a flake's input nodes, and of their inputs. `follows` is a path of names that leads to one. */
 function reachedFrom(root: unknown, nodes: Record<string, unknown>): ReadonlySet<unknown> {
   const reached = new Set<unknown>([root])
   for (const name of reached) {
@@ -74,7 +76,7 @@ function reachedFrom(root: unknown, nodes: Record<string, unknown>): ReadonlySet
 }
 
 /**
- * A relative path lies in the flake that names it: in the source, whose tree id covers it, or in another input
+ * Checks a relative path. It is in the flake that names it: in the source, whose tree id covers it, or in another input
  * (`parent`), whose narHash covers it.
  */
 function checkPath(name: string, path: unknown, parent: unknown): void {
@@ -111,8 +113,8 @@ function narSha256Of(name: string, narHash: unknown): string {
 }
 
 /**
- * Nix fetches one of the two and takes it for both. The other address would stand in the evidence for bytes that did
- * not come from there, and it may never have had them.
+ * Nix fetches only one of the two and uses it for both. The evidence would list the other address for bytes that did
+ * not come from there, and that it may never have served.
  */
 function sharedHash(first: string, other: string): BuildFailure {
   return invalid(
@@ -121,13 +123,13 @@ function sharedHash(first: string, other: string): BuildFailure {
   )
 }
 
-/** Returns the reference in Nix's form for the common types, otherwise the URL or the type alone. */
-/** The same for two inputs that are fetched from one place: in any directory of it, and GitHub ignores case. */
+/** Returns the same address for two inputs from one place: in any of its directories, and ignoring case on GitHub. */
 function fetchedAddress(locked: Record<string, unknown>): string {
   const address = uriOf({ ...locked, dir: '' })
   return locked.type === 'github' && locked.host === undefined ? address.toLowerCase() : address
 }
 
+/** Returns the reference in Nix's form for the common types, otherwise the URL or the type alone. */
 function uriOf(locked: Record<string, unknown>): string {
   const text = (key: string) => (typeof locked[key] === 'string' ? locked[key] : '')
   // A server other than the public one, and the directory of the flake in the repository.

@@ -1,4 +1,4 @@
-// Nix's command lines and environment, and its answers (nix.dev/manual/nix/2.26). Pure.
+// Nix's command lines, environment and output (nix.dev/manual/nix/2.26). Pure.
 
 import type { LockedPackage } from '../../attest/provenance/record.ts'
 import { fromBase64, fromHex, toHex } from '../../base/bytes.ts'
@@ -7,7 +7,7 @@ import { places, plainEnvironment } from '../phase.ts'
 import { gitEnvironment } from '../source/clone.plan.ts'
 
 export const nixPlace = '/nix'
-/** The same on every machine: derivations see it as NIX_BUILD_CORES. */
+/** Constant on every machine, because derivations see it as NIX_BUILD_CORES. */
 const cores = 4
 
 const OPTIONS = {
@@ -17,11 +17,12 @@ const OPTIONS = {
   builders: '',
   sandbox: 'true',
   'sandbox-fallback': 'false',
-  // Nix promises this shell to every derivation; Debian's Nix has none built in. Static, so it needs nothing else.
+  // Nix guarantees this shell to every derivation, but Debian's Nix has none built in. It is static, so it needs
+  // nothing else.
   'sandbox-paths': '/bin/sh=/usr/bin/busybox',
-  // The same user owns the store and builds; in the sandbox a derivation has only its inputs.
+  // The same user owns the store and builds; in the sandbox a derivation only has its inputs.
   'build-users-group': '',
-  // A flake's own settings would choose programs that run outside the sandbox (post-build-hook).
+  // A flake's own settings could choose programs that run outside of the sandbox (post-build-hook).
   'accept-flake-config': 'false',
   'use-registries': 'false',
   'flake-registry': '',
@@ -31,7 +32,7 @@ const OPTIONS = {
   'warn-dirty': 'false',
 } as const satisfies Record<string, string>
 
-/** A program of Nix with the settings of every run; `other` replaces some of them. */
+/** Returns a program of Nix with the settings of every run; `other` overrides some of them. */
 export function nixProgram(
   program: 'nix' | 'nix-store' | 'nix-prefetch-url' | 'nix-hash',
   other: Readonly<Record<string, string>>,
@@ -45,10 +46,10 @@ function nix(...argv: readonly string[]): string[] {
   return nixProgram('nix', {}, argv)
 }
 
-/** Fails if the lock does not match the flake. With --no-write-lock-file Nix would use another lock in memory. */
+/** Fails if the lock does not match the flake. With --no-write-lock-file, Nix would use another lock in memory. */
 export const lockedArgv = ['--no-update-lock-file'] as const
 
-/** `output`: null for the flake's default package. */
+/** Returns the reference. `output` is null for the flake's default package. */
 export function flakeReference(flake: string, output: string | null): string {
   return `path:${flake}${output === null ? '' : `#${output}`}`
 }
@@ -57,7 +58,7 @@ export function nixBuildArgv(reference: string): string[] {
   return nix('build', '--no-link', '--json', '--offline', '--print-build-logs', ...lockedArgv, reference)
 }
 
-/** These derivations, and with `recursive` all behind them. Before 2.9 the command had another name. */
+/** Shows these derivations, and with `recursive` all their inputs. Before 2.9 the command had another name. */
 export function nixShowArgv(
   drvPaths: readonly string[],
   { name, recursive }: { readonly name: 'new' | 'old'; readonly recursive: boolean },
@@ -70,22 +71,22 @@ export function nixShowArgv(
   )
 }
 
-/** Compares each path of the store with the hash that Nix noted when it made or fetched the path. */
+/** Compares each path of the store with the hash that Nix recorded when it made or fetched the path. */
 export function nixVerifyArgv(): string[] {
   return nix('--offline', 'store', 'verify', '--all', '--no-trust')
 }
 
-/** Every path in the store, with its hash. */
+/** Lists every path in the store with its hash. */
 export function nixStoreListArgv(): string[] {
   return nix('--offline', 'path-info', '--all', '--json')
 }
 
-/** Removes these from the store. */
+/** Removes these paths from the store. */
 export function nixDeleteArgv(paths: readonly string[]): string[] {
   return nixProgram('nix-store', {}, ['--delete', ...paths])
 }
 
-/** Prints each hash in hexadecimal, one a line. All have the kind of the first. */
+/** Prints each hash in hexadecimal, one per line. All have the kind of the first. */
 export function nixHashArgv(fetches: readonly NixFetch[]): string[] {
   const [first] = fetches
   const flat = first?.outputHashMode === 'flat' ? ['--flat'] : []
@@ -93,7 +94,7 @@ export function nixHashArgv(fetches: readonly NixFetch[]): string[] {
   return nixProgram('nix-hash', {}, ['--type', first?.hash.algorithm ?? 'sha256', ...flat, ...paths])
 }
 
-/** Puts the lock's inputs into the store, each with its narHash. */
+/** Adds the lock's inputs to the store, each with its narHash. */
 export function nixFetchArgv(flake: string): string[] {
   return nixProgram('nix', { 'max-jobs': '0' }, ['flake', 'archive', ...lockedArgv, `path:${flake}`])
 }
@@ -109,14 +110,14 @@ export function nixEnvironment(path: string): Record<string, string> {
   }
 }
 
-/** git fetches the inputs from git, by the rules of the build's own clone. */
+/** Returns the environment. The git program fetches git inputs, with the settings of the build's own clone. */
 export function nixFetchEnvironment(path: string, proxy: string): Record<string, string> {
   return { ...nixEnvironment(path), ...gitEnvironment(proxy), NIX_SSL_CERT_FILE: places.ca }
 }
 
 export type Built = { readonly drvPath: string; readonly outputs: readonly string[] }
 
-/** Returns null if the text is not an answer of `nix build --json`. */
+/** Parses the output of `nix build --json`; null if it is malformed. */
 export function readBuilt(text: string): readonly Built[] | null {
   const answer = jsonOf(text)
   if (!Array.isArray(answer)) return null
@@ -133,14 +134,14 @@ export function readBuilt(text: string): readonly Built[] | null {
 
 export const storePathPattern = /^\/nix\/store\/[0-9a-df-np-sv-z]{32}-[0-9A-Za-z+._?=-]+$/
 
-/** A fixed output, with the data to fetch it. */
+/** A fixed output, with the data for fetching it. */
 export type NixFetch = Extract<LockedPackage, { kind: 'nix-fetch' }> & {
   readonly urls: readonly string[]
   /** Null if Nix does not report it. */
   readonly outPath: string | null
 }
 
-/** Name from the store path, because attributes of a derivation could contain another one. */
+/** Returns the name in a store path, because a derivation's attributes could contain another one. */
 export function storeName(path: string): string {
   return path.slice(path.lastIndexOf('/') + 1).replace(/^[0-9a-z]{32}-/, '')
 }
@@ -150,7 +151,7 @@ export type Derivations = {
   readonly fetches: readonly NixFetch[]
 }
 
-/** The fixed outputs that are in the store: one that no build needed was never fetched. */
+/** Returns the fixed outputs in the store: those that no build needed were never fetched. */
 export function realisedFetches(
   { fetches }: Pick<Derivations, 'fetches'>,
   storePaths: ReadonlySet<string>,
@@ -158,7 +159,7 @@ export function realisedFetches(
   return fetches.filter(({ outPath }) => outPath === null || storePaths.has(outPath))
 }
 
-/** Returns null if the text is not an answer of `nix show-derivation`. */
+/** Parses the output of `nix show-derivation`; null if it is malformed. */
 export function readDerivations(text: string): Derivations | null {
   const answer = jsonOf(text)
   if (!isRecord(answer)) return null
@@ -187,7 +188,7 @@ export function readDerivations(text: string): Derivations | null {
   return { drvPaths: new Set(Object.keys(answer)), fetches }
 }
 
-/** With `__structuredAttrs` the attributes are JSON in one of them. */
+/** Returns the attributes. With `__structuredAttrs` they are JSON in one of them. */
 function attributesOf(env: unknown): Record<string, unknown> {
   const plain = isRecord(env) ? env : {}
   const structured = typeof plain.__json === 'string' ? jsonOf(plain.__json) : null

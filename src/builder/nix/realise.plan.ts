@@ -1,7 +1,7 @@
-// Command lines and answers of Nix for a fetch: everything that a flake's output needs, but not the output. Pure.
+// Nix's command lines and output for a fetch of everything that a flake's output needs, except the output itself. Pure.
 //
-// No program of the source runs while the network is up: evaluation runs without one, `max-jobs = 0` forbids every
-// builder, and fixed outputs are fetched by their URL and hash instead of by their own builder.
+// No program of the source runs while the network is up: evaluation has no network, `max-jobs = 0` forbids every
+// builder, and fixed outputs are fetched by URL and hash instead of by their own builder.
 
 import type { LockedPackage } from '../../attest/provenance/record.ts'
 import { fromBase64, toHex, utf8 } from '../../base/bytes.ts'
@@ -24,13 +24,13 @@ function fetchOptions(caches: Caches): Record<string, string> {
   }
 }
 
-/** The derivation of the output, by evaluation alone: nothing is built for it, and there is no network. */
+/** Returns the derivation of the output by evaluation only: nothing is built, and there is no network. */
 export function nixEvaluateArgv(reference: string, name: 'new' | 'old'): string[] {
   const command = name === 'new' ? ['derivation', 'show'] : ['show-derivation']
   return nixProgram('nix', NO_BUILDS, ['--offline', ...command, ...lockedArgv, reference])
 }
 
-/** Lists what would be built and fetched for these inputs, without doing either. */
+/** Lists what would be built and fetched for these inputs, without doing it. */
 export function nixMissingArgv(inputs: readonly string[], caches: Caches): string[] {
   return nixProgram('nix-store', fetchOptions(caches), ['--realise', '--dry-run', ...inputs])
 }
@@ -39,7 +39,7 @@ export function nixSubstituteArgv(paths: readonly string[], caches: Caches): str
   return nixProgram('nix-store', fetchOptions(caches), ['--realise', ...paths])
 }
 
-/** The inputs of these derivations as nix-store takes them, `/nix/store/….drv!out`; null for another answer. */
+/** Returns the inputs of these derivations for nix-store, `/nix/store/….drv!out`; null if the output is malformed. */
 export function readInputs(text: string): readonly string[] | null {
   const answer = jsonOf(text)
   if (!isRecord(answer)) return null
@@ -47,7 +47,7 @@ export function readInputs(text: string): readonly string[] | null {
   for (const derivation of Object.values(answer)) {
     if (!isRecord(derivation) || !isRecord(derivation.inputDrvs)) return null
     for (const [drvPath, wanted] of Object.entries(derivation.inputDrvs)) {
-      // Since 2.19 the names stand in an object.
+      // Since 2.19 the names are in an object.
       const names = isRecord(wanted) ? wanted.outputs : wanted
       if (!storePathPattern.test(drvPath) || !Array.isArray(names)) return null
       for (const name of names) inputs.add(`${drvPath}!${String(name)}`)
@@ -62,7 +62,7 @@ export type Missing = {
   readonly unknown: readonly string[]
 }
 
-/** Reads the three lists that Nix prints before it realises paths (`printMissing` of its shared.cc). */
+/** Parses the three lists that Nix prints before realising paths (`printMissing` in its shared.cc). */
 export function readMissing(text: string): Missing {
   const lists = { build: [] as string[], fetch: [] as string[], unknown: [] as string[] }
   let list: string[] | null = null
@@ -81,9 +81,8 @@ const ARCHIVE = /\.(?:tar\.(?:gz|bz2|xz|zst)|tgz|tbz2|txz|tar|zip)$/
 const urlsMax = 4
 
 /**
- * Fetches each fixed output by URL and hash, one after the other, in one run of a shell; null if none of them has an
- * https URL. The store path follows from name and hash, so it is the derivation's. Only Nix's own downloader and
- * unpacker run.
+ * Fetches each fixed output by URL and hash, one by one, in one run of a shell; null if none of them has an https URL.
+ * The store path follows from name and hash, so it is the derivation's. Only Nix's own downloader and unpacker run.
  */
 export function nixPrefetchArgv(fetches: readonly NixFetch[]): string[] | null {
   const words = fetches.flatMap(({ name, hash, outputHashMode, urls }) =>
@@ -114,7 +113,7 @@ export type PathInfo = {
   readonly contentAddress: string | null
 }
 
-/** Null if the answer is not that of `nix path-info --json`: a list, or since 2.19 an object by path. */
+/** Parses the output of `nix path-info --json`: a list, or since 2.19 an object by path. Null if it is malformed. */
 export function readPathInfos(text: string): readonly PathInfo[] | null {
   const answer = jsonOf(text)
   const entries: [unknown, unknown][] | null = Array.isArray(answer)
@@ -137,7 +136,7 @@ function pathInfoOf(path: unknown, info: unknown): PathInfo | null {
   return { path, narSha256: toHex(digest), narBytes: narSize, references, signatures, contentAddress }
 }
 
-/** The text that a cache signs (`ValidPathInfo::fingerprint` of Nix). */
+/** Returns the text that a cache signs (`ValidPathInfo::fingerprint` in Nix). */
 export function fingerprintOf({ path, narSha256, narBytes, references }: PathInfo): Uint8Array {
   const hash = base32(Uint8Array.fromHex(narSha256))
   return utf8(`1;${path};sha256:${hash};${narBytes};${[...references].sort().join(',')}`)
@@ -145,7 +144,7 @@ export function fingerprintOf({ path, narSha256, narBytes, references }: PathInf
 
 const DIGITS = '0123456789abcdfghijklmnpqrsvwxyz'
 
-/** Nix's own base 32: the digest as one number, least significant byte first, most significant digit first. */
+/** Encodes Nix's base 32: the digest as one number, least significant byte first, most significant digit first. */
 function base32(bytes: Uint8Array): string {
   const bitAt = (at: number) => ((bytes[at >> 3] ?? 0) >> (at & 7)) & 1
   const digitAt = (index: number) => [4, 3, 2, 1, 0].reduce((sum, bit) => sum * 2 + bitAt(index * 5 + bit), 0)

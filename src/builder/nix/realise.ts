@@ -1,5 +1,5 @@
-// Brings the inputs of a flake's output into the store before it is built: from the binary caches that the request
-// names, and fixed outputs by their hash. Effects: programs.
+// Adds the inputs of a flake's output to the store before it is built: from the binary caches in the request, and fixed
+// outputs by their hash. Effects: programs.
 
 import { webVerifiers } from '../../attest/receipt/hybrid-verify.ts'
 import { fromBase64 } from '../../base/bytes.ts'
@@ -24,35 +24,35 @@ import {
 export type Answer = { readonly code: number; readonly stdout: string; readonly stderr: string }
 
 export type Realising = {
-  /** Runs a program over the store of the fetch. */
+  /** Runs a program on the store of the fetch. */
   readonly run: (program: { name: string; network: boolean; argv: readonly string[] }) => Promise<Answer>
-  /** Flake and output, as `nix build` takes them. */
+  /** Flake and output in the form of `nix build`. */
   readonly reference: string
   readonly caches: NixOptions['caches']
   readonly say: (line: string) => void
-  /** The end of the last program's output. */
+  /** Returns the end of the last program's output. */
   readonly tail: () => string
 }
 
 const remedy = 'add a binary cache that has it to nix_caches, or push it to one (`nix copy --to`)'
 
 /**
- * Realises all inputs of the output, but not the output. Every path that came into the store meanwhile. Failures:
+ * Realises all inputs of the output, but not the output itself, and returns every path added to the store. Failures:
  * `source_unreachable`, `checksum_mismatch` (signature or hash), `build_failed` if the flake cannot be evaluated.
  */
 export async function realise(realising: Realising): Promise<readonly NixPath[]> {
   const { run, caches } = realising
   const inputs = await evaluate(realising)
   if (inputs.length === 0) return []
-  // At this point the store has the flake's inputs and the files of the evaluation. A dry run may name other paths
-  // than those that arrive: one cache may describe a path that Nix then takes from another, and answers may change.
+  // At this point the store has the flake's inputs and the files of the evaluation. A dry run may list other paths than
+  // those that arrive: one cache may describe a path that Nix then takes from another, and responses may change.
   const known = new Set((await storedPaths(run)).map(({ path }) => path))
   await fetchMissing(realising, inputs)
   const came = (await storedPaths(run)).filter(({ path }) => !known.has(path))
   return await Promise.all(came.map(info => signedPath(info, caches)))
 }
 
-/** Every valid path of the store. */
+/** Returns every valid path of the store. */
 export async function storedPaths(run: Realising['run']): Promise<readonly PathInfo[]> {
   const { code, stdout } = await run({ name: 'nix-list', network: false, argv: nixStoreListArgv() })
   const infos = code === 0 ? readPathInfos(stdout) : null
@@ -81,7 +81,7 @@ async function evaluate({ run, reference, caches, say, tail }: Realising): Promi
   const newer = await show('new')
   const { code, stdout } = newer.code === 0 ? newer : await show('old')
   if (code !== 0 && caches.length === 0) {
-    // Such as a flake that builds while it is evaluated: the build may do that, without a network.
+    // For example a flake that builds during evaluation: the build may do that, without a network.
     say('evaluating the flake requires a build: fetching ends here')
     return []
   }
@@ -129,7 +129,7 @@ async function fetchFixed(
   const told = tail()
   const missing = await missingOf(realising, inputs)
   const still = await fixedOutputs(realising, missing.build)
-  // Without an address the build itself may make it: it has no network, and Nix compares the hash.
+  // Without an address, the build itself may create it: it has no network, and Nix compares the hash.
   const left = still.find(({ urls }) => urls.length > 0 || caches.length > 0)
   if (left === undefined) return missing
   const isOther = /hash mismatch/i.test(fetched?.stderr ?? '')
@@ -150,7 +150,7 @@ async function substitute({ run, caches, tail }: Realising, paths: readonly stri
   }
 }
 
-/** Nix has checked hash and signature; this identifies the signing key, for the provenance. */
+/** Identifies the signing key for the provenance. Nix has verified hash and signature. */
 async function signedPath(info: PathInfo, caches: NixOptions['caches']): Promise<NixPath> {
   const message = fingerprintOf(info)
   const signers: string[] = []

@@ -1,5 +1,5 @@
-// Nix as a toolchain: a separate store, derivations in Nix's sandbox within ours. Effects: programs, files on
-// scratch.
+// Nix as a toolchain: a separate store, and derivations in Nix's sandbox within the builder's. Effects: programs, files
+// on scratch.
 
 import * as fs from 'node:fs'
 import type { LockedPackage } from '../../attest/provenance/record.ts'
@@ -44,7 +44,7 @@ const files = { manifest: 'flake.nix', lock: 'flake.lock', makeLock: 'nix flake 
 
 export const nixToolchain: Toolchain = { ...files, problemOf, describe: () => null, start: startNix }
 
-/** A flake needs its inputs, and caches for what they need. */
+/** Returns why a flake cannot be built; null if it can. A flake needs its inputs, and caches for their dependencies. */
 function problemOf(lock: string, { fetch, options }: ProjectRequest): string | null {
   let count: number
   try {
@@ -59,7 +59,7 @@ function problemOf(lock: string, { fetch, options }: ProjectRequest): string | n
   return caches.length > 0 ? null : `${inputs}, and the request names no nix_caches for what they need`
 }
 
-/** Failures: `source_invalid` and `checksum_mismatch` of the lock. */
+/** Prepares a build. Failures `source_invalid` and `checksum_mismatch` of the lock. */
 async function startNix(phase: Phase, project: Project, { root }: Source): Promise<ToolchainRun> {
   const lock = await readLock(root, files, project.dir === '' ? 'flake.lock' : `${project.dir}/flake.lock`)
   const nix = new Nix(phase, project, { sourceDir: root, lock })
@@ -88,7 +88,7 @@ type Run = {
   readonly binds: readonly Bind[]
   readonly env: Readonly<Record<string, string>>
   readonly step: 'fetch' | 'build'
-  /** Nix's standard output is long and not logged. */
+  /** Whether the output is parsed instead of logged, because it is long. */
   readonly answers?: boolean
 }
 
@@ -96,21 +96,21 @@ class Nix {
   readonly #phase: Phase
   readonly #sourceDir: string
   readonly flake: string
-  /** Flake and output, as `nix build` takes them. */
+  /** Flake and output in the form of `nix build`. */
   readonly reference: string
   readonly inputs: readonly FlakeInput[]
-  /** Counts the derivations of the last build. */
+  /** Number of derivations in the last build. */
   derivationCount = 0
   fixed: readonly NixFetch[] = []
   #paths: readonly NixPath[] = []
-  /** Holds everything that was fetched. */
+  /** Store with everything that was fetched. */
   #store: string | null = null
 
   constructor(phase: Phase, project: Project, { sourceDir, lock }: { sourceDir: string; lock: LockFile }) {
     this.#phase = phase
     this.#sourceDir = sourceDir
     this.flake = project.dir === '' ? places.source : `${places.source}/${project.dir}`
-    // The name becomes part of a flake reference, in which other characters are special.
+    // The name becomes part of a flake reference, in which other characters have a special meaning.
     refuseUnless(
       /^[A-Za-z0-9._/-]+$/.test(this.flake),
       'source_invalid',
@@ -120,7 +120,7 @@ class Nix {
     this.inputs = readFlakeLock(lock.text)
   }
 
-  /** All external inputs. A path that is a fixed output is listed once, by the hash that the source names. */
+  /** Returns all external inputs. A path that is a fixed output is listed once, by the hash in the source. */
   get packages(): LockedPackage[] {
     const fixed = new Set(this.fixed.map(({ outPath }) => outPath))
     const paths = this.#paths.filter(({ storePath }) => !fixed.has(`${nixPlace}/store/${storePath}`))
@@ -179,8 +179,8 @@ class Nix {
       'source_invalid',
       () => `flake.lock: Nix does not take the input ${showName(missing?.name ?? '')}; run \`nix flake lock\``,
     )
-    // The source itself, which the evaluation copies again, and archives that inputs came in: no narHash covers their
-    // bytes, so no build may read them.
+    // The source itself, which the evaluation copies again, and archives of inputs: no narHash covers their bytes, so
+    // no build may read them.
     const named = new Set(this.inputs.map(({ narSha256 }) => narSha256))
     const others = stored.filter(({ narSha256 }) => !named.has(narSha256)).map(({ path }) => path)
     if (others.length === 0) return
@@ -226,7 +226,7 @@ class Nix {
     )
     const storePaths = (await storedPaths(run)).map(({ path }) => path)
     const fetches = [...derivations.fetches]
-    // A derivation that the evaluation alone needed is behind no derivation of the output.
+    // A derivation that only the evaluation needed is not an input of the output.
     const others = storePaths.filter(path => path.endsWith('.drv') && !derivations.drvPaths.has(path))
     for (let at = 0; at < others.length; at += shownMax)
       fetches.push(...(await show(others.slice(at, at + shownMax), false)).fetches)
@@ -299,12 +299,12 @@ class Nix {
 }
 
 const linksShownMax = 8
-/** Derivations that one run of Nix describes. Their paths are its arguments, which Linux bounds. */
+/** Number of derivations that one run of Nix describes. Their paths are its arguments, whose length Linux limits. */
 const shownMax = 5_000
 
 /**
- * Compares each fixed output in the store with its hash. Nix accepts any bytes for its path from a cache whose
- * signature is valid.
+ * Compares each fixed output in the store with its hash, because Nix accepts any bytes from a cache with a valid
+ * signature.
  */
 async function checkFixed(fixed: readonly NixFetch[], nixDir: string, run: Realising['run']): Promise<void> {
   refuseOther(fixed.find(fetch => !isPlain(nixDir, fetch)))
@@ -325,7 +325,9 @@ async function checkFixed(fixed: readonly NixFetch[], nixDir: string, run: Reali
   }
 }
 
-/** A flat output is a file. Nix would hash a link's target, and not whether the file is executable. */
+/**
+ * Reports whether a flat output is a plain file. Nix would hash a link's target, and ignore whether it is executable.
+ */
 function isPlain(nixDir: string, { outputHashMode, outPath }: NixFetch): boolean {
   if (outPath === null) return false
   if (outputHashMode !== 'flat') return true
@@ -343,7 +345,10 @@ function refuseOther(other: NixFetch | undefined): void {
   )
 }
 
-/** Regular files of the outputs; links are not followed. Named by base name if that is unique, else by path. */
+/**
+ * Returns regular files of the outputs, without following links, each named by its base name if that is unique,
+ * otherwise by its path.
+ */
 function candidatesOf(
   built: readonly Built[],
   nixDir: string,

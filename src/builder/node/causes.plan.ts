@@ -1,11 +1,11 @@
-// Failures of npm and pnpm for the people who sent the source: the cause and the remedy. Pure.
+// Explains failures of npm and pnpm to the people who sent the source: cause and remedy. Pure.
 
 import type { BuildErrorType } from '../../contract/http/build.ts'
 import { BuildFailure } from '../failure.ts'
 
 type Cause = { readonly pattern: RegExp; readonly errorType: BuildErrorType; readonly message: string }
 
-/** The first that fits counts. */
+/** The first match applies. */
 const CAUSES: readonly Cause[] = [
   {
     pattern: /EINTEGRITY|ERR_PNPM_TARBALL_INTEGRITY/,
@@ -36,7 +36,7 @@ const CAUSES: readonly Cause[] = [
   },
 ]
 
-/** `what`: how the program ended. `output`: the end of its output. */
+/** Returns the failure. `what`: how the program ended. `output`: the end of its output. */
 export function installFailure(what: string, output: string): BuildFailure {
   const cause = CAUSES.find(({ pattern }) => pattern.test(output))
   return cause === undefined

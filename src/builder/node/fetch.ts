@@ -1,5 +1,4 @@
-// Fetches the package files of a lock, and compares each with its SHA-512. Effects: a program,
-// files on scratch.
+// Fetches the package files of a lock, and compares each with its SHA-512. Effects: a program, files on scratch.
 
 import * as fs from 'node:fs'
 import { digestOf } from '../digest.ts'
@@ -11,8 +10,8 @@ import { type NpmPackage, shown, tarballPath } from './lock.ts'
 import { fetchProgram, nodeEnvironment, nodeFetchArgv, nodePlaces } from './node.plan.ts'
 
 /**
- * Returns the directory of the files, each named by its SHA-512. `registry`: address without `/` at
- * its end. Failures: `source_unreachable`, `checksum_mismatch`, and those of programs.
+ * Returns the directory of the files, each named by its SHA-512. `registry`: address without a trailing `/`. Failures:
+ * `source_unreachable`, `checksum_mismatch`, and those of programs.
  */
 export async function fetchFiles(
   phase: Phase,
@@ -21,7 +20,7 @@ export async function fetchFiles(
 ): Promise<string> {
   const { job, tools, caBundle, workDir } = phase
   const { packages, registry } = wanted
-  // Compared by path: if two packages share a hash, it is compared with the registry's file of each.
+  // Compared by path: a hash shared by two packages is compared with each of their files in the registry.
   const files = Map.groupBy(packages, tarballPath)
   job.say('fetch', `package files from ${registry}: ${files.size}`)
   const proxy = await wanted.openNetwork()

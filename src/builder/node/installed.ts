@@ -1,9 +1,8 @@
-// The packages that an install left in node_modules, compared with the lock. Effects: reads files
-// that no other process writes.
+// Compares the packages in node_modules after an install with the lock. Effects: reads files that no other process
+// writes.
 //
-// The install runs before any code of the project or of a package. Everything in node_modules comes
-// from files that this builder compared with the lock, and no program that runs later can write to
-// it, but an install script to its own package.
+// The install runs before any code of the project or of a package. Everything in node_modules comes from files that
+// this builder compared with the lock. No later program can write to it, except an install script to its own package.
 
 import * as fs from 'node:fs'
 import { packageUrl } from '../../attest/provenance/packages.ts'
@@ -20,20 +19,20 @@ export type InstalledPackage = {
   readonly version: string
   /** Path of the package whose file contains this one; null if it has its own file. */
   readonly bundledIn: string | null
-  /** Names of its scripts for an install, in their order. */
+  /** Names of its install scripts, in order. */
   readonly scripts: readonly string[]
 }
 
 const placesMax = 100_000
 const installScripts = ['preinstall', 'install', 'postinstall'] as const
 
-/** Returns the packages below a node_modules that npm made. */
+/** Returns the packages below a node_modules that npm created. */
 export async function installedByNpm(nodeModules: string, lock: NpmLock): Promise<InstalledPackage[]> {
   const locked = new Set(lock.packages.map(({ key }) => key.slice('node_modules/'.length)))
   return await installedIn(nodeModules, [''], place => locked.has(place))
 }
 
-/** Returns the packages in the virtual store of a node_modules that pnpm made. */
+/** Returns the packages in the virtual store of a node_modules that pnpm created. */
 export async function installedByPnpm(nodeModules: string): Promise<InstalledPackage[]> {
   const store = `${nodeModules}/.pnpm`
   const names = fs.existsSync(store) ? directoriesIn(store).filter(name => name !== 'node_modules') : []
@@ -41,7 +40,10 @@ export async function installedByPnpm(nodeModules: string): Promise<InstalledPac
   return await installedIn(nodeModules, roots, place => /^\.pnpm\/[^/]+\/node_modules\/(?:@[^/]+\/)?[^/]+$/.test(place))
 }
 
-/** `isOwn`: whether the package at this path has its own file. Failures `build_failed`, `limit_exceeded`. */
+/**
+ * Returns packages. `isOwn`: whether the package at this path has its own file. Failures `build_failed`,
+ * `limit_exceeded`.
+ */
 async function installedIn(
   nodeModules: string,
   roots: readonly string[],
@@ -60,7 +62,7 @@ async function installedIn(
       const place = root === '' ? name : `${root}/${name}`
       const manifest = await manifestAt(`${nodeModules}/${place}`, place)
       const isBundled = around !== null && (around.bundles || !isOwn(place))
-      // A directory in a package's file that is no package.
+      // A directory in a package's file that is not a package.
       if (manifest === null && isBundled) continue
       const { name: called, version } = manifest ?? {}
       refuseUnless(
@@ -167,7 +169,7 @@ function bundledRecord(
   return { kind: 'npm-package', name, version, origin: 'fetched', from, ranScripts: false, dependsOn: [] }
 }
 
-/** One package for each package URL, sorted, with all dependencies. */
+/** Returns one package for each package URL, sorted, with all dependencies. */
 function merged(records: readonly NpmRecord[]): NpmRecord[] {
   const found = new Map<string, NpmRecord>()
   for (const record of records) {
@@ -180,7 +182,7 @@ function merged(records: readonly NpmRecord[]): NpmRecord[] {
   return [...found].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, record]) => record)
 }
 
-/** npm leaves out the build metadata of a version in some places. */
+/** Compares versions without build metadata, which npm omits in some places. */
 function isSameVersion(a: string, b: string): boolean {
   return a.replace(/\+.*$/, '') === b.replace(/\+.*$/, '')
 }

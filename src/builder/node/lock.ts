@@ -11,9 +11,9 @@ export type NpmPackage = {
   readonly version: string
   /** SHA-512 of the package's file, in hexadecimal. */
   readonly sha512: string
-  /** The package may be absent after an install. */
+  /** Whether the package may be missing after an install. */
   readonly isOptional: boolean
-  /** Whether its `os`, `cpu` and `libc` allow the builder. */
+  /** Whether its `os`, `cpu` and `libc` include the builder. */
   readonly isForBuilder: boolean
   /** Keys of its dependencies, including those that were not installed. */
   readonly dependsOn: readonly string[]
@@ -23,9 +23,7 @@ export type NpmLock = {
   readonly packages: readonly NpmPackage[]
   /** Keys of the project's own dependencies. */
   readonly direct: readonly string[]
-  /**
-   * The lock that the install reads: as it was parsed here, and without settings of the project.
-   */
+  /** The lock that the install reads: as parsed here, without settings of the project. */
   readonly installLock: object
   /** `pnpm.overrides` of the manifest that the install reads. */
   readonly overrides: unknown
@@ -43,14 +41,13 @@ export const isPackageName = (text: unknown): text is string =>
 export const isVersion = (text: unknown): text is string =>
   typeof text === 'string' && text.length <= charsMax && versionPattern.test(text)
 
-/** Path of a package's file in every registry of npm, below the registry's address. */
+/** Returns the path of a package's file in every npm registry, below the registry's address. */
 export function tarballPath({ name, version }: Pick<NpmPackage, 'name' | 'version'>): string {
   return `${name}/-/${name.slice(name.indexOf('/') + 1)}-${version.replace(/\+.*$/, '')}.tgz`
 }
 
 /**
- * Returns the one SHA-512 of an integrity value, in hexadecimal. Failure `source_invalid`, which
- * names the package.
+ * Returns the only SHA-512 in an integrity value, in hexadecimal. Failure `source_invalid`, which names the package.
  */
 export function sha512Of(lock: string, key: string, integrity: unknown): string {
   const remedy = 'delete the lock and node_modules, and lock again with a current registry'
@@ -74,7 +71,7 @@ export function integrityOf({ sha512 }: Pick<NpmPackage, 'sha512'>): string {
   return `sha512-${Buffer.from(sha512, 'hex').toString('base64')}`
 }
 
-/** `os`, `cpu` and `libc` of a package, as npm reads them (docs.npmjs.com, package.json). */
+/** Reports whether `os`, `cpu` and `libc` of a package include the builder, like npm (docs.npmjs.com, package.json). */
 export function isForBuilder(limits: { readonly os?: unknown; readonly cpu?: unknown; readonly libc?: unknown }) {
   return allows(limits.os, 'linux') && allows(limits.cpu, 'x64') && allows(limits.libc, 'glibc')
 }
@@ -86,7 +83,7 @@ function allows(list: unknown, value: string): boolean {
   return wanted.length === 0 || wanted.includes(value)
 }
 
-/** Whether this address is the one that a registry has for the package's file. */
+/** Reports whether this is a registry's address of the package's file. */
 export function isRegistryAddress(address: string, pkg: Pick<NpmPackage, 'name' | 'version'>): boolean {
   if (!URL.canParse(address)) return false
   const { protocol, pathname } = new URL(address)
@@ -104,7 +101,7 @@ export function shown(text: string): string {
   return JSON.stringify(text.slice(0, 200))
 }
 
-/** The members of these names that are there. */
+/** Returns those members that exist. */
 export function pick(fields: Readonly<Record<string, unknown>>, names: readonly string[]): Record<string, unknown> {
   return Object.fromEntries(names.flatMap(name => (fields[name] === undefined ? [] : [[name, fields[name]]])))
 }

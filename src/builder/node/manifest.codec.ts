@@ -1,9 +1,9 @@
-// package.json (docs.npmjs.com/cli/configuring-npm/package-json), as far as a build needs it. Pure.
+// Reads the parts of package.json that a build needs (docs.npmjs.com/cli/configuring-npm/package-json). Pure.
 
 import { isRecord } from '../../base/json.ts'
 import { pick } from './lock.ts'
 
-/** Null for anything but a JSON object. */
+/** Parses a JSON object; null for anything else. */
 export function parsedRecord(text: string): Readonly<Record<string, unknown>> | null {
   try {
     const value: unknown = JSON.parse(text.replace(/^\uFEFF/, ''))
@@ -20,9 +20,7 @@ export function describePackageJson(text: string): { readonly name: string; read
   return { name: name.slice(name.lastIndexOf('/') + 1), version: typeof version === 'string' ? version : null }
 }
 
-/**
- * Members that decide what an install takes. The others are settings and commands of the project.
- */
+/** Members that determine what is installed. The others are settings and commands of the project. */
 const installMembers = [
   'name',
   'version',
@@ -36,7 +34,7 @@ const installMembers = [
   'bundledDependencies',
 ] as const
 
-/** The manifest that the install reads: without scripts and settings. */
+/** Returns the manifest that the install reads, without scripts and settings. */
 export function installManifest(
   manifest: Readonly<Record<string, unknown>>,
   overrides: unknown,
@@ -49,7 +47,7 @@ export function scriptsOf(manifest: Readonly<Record<string, unknown>>): Readonly
   return Object.fromEntries(scripts.filter((script): script is [string, string] => typeof script[1] === 'string'))
 }
 
-/** Whether a line of .npmrc switches this setting on. */
+/** Reports whether a line of .npmrc enables this setting. */
 export function isSetIn(npmrc: string, setting: string): boolean {
   return new RegExp(`^[ \\t]*${setting}[ \\t]*=[ \\t]*"?true"?[ \\t]*$`, 'm').test(npmrc)
 }

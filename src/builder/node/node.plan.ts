@@ -1,7 +1,7 @@
 // Command lines, environments and scripts of npm, pnpm and Node.js. Pure.
 //
-// The install reads a manifest and a lock that this builder wrote: no .npmrc, no hook and no script
-// of the project takes part in it. Later programs of the project see node_modules read-only.
+// The install reads a manifest and a lock that this builder wrote, and uses no .npmrc, hook or script of the project.
+// Later programs of the project see node_modules read-only.
 
 import { places, plainEnvironment } from '../phase.ts'
 
@@ -14,10 +14,10 @@ export const nodePlaces = {
 
 const registryPort = 4873
 
-/** Directories of node_modules into which build tools write by default. */
+/** Directories in node_modules to which build tools write by default. */
 export const cacheDirs = ['.cache', '.vite', '.vite-temp'] as const
 
-/** Both npm and pnpm read settings from these names. */
+/** Returns settings with names that both npm and pnpm read. */
 export function nodeEnvironment(path: string): Record<string, string> {
   return {
     ...plainEnvironment,
@@ -35,7 +35,7 @@ export function npmEnvironment(path: string): Record<string, string> {
   return { ...nodeEnvironment(path), npm_config_offline: 'true' }
 }
 
-/** pnpm would run hooks of the project, and fetch the version of itself that a manifest names. */
+/** Keeps pnpm from running hooks of the project, and from fetching the version of itself in a manifest. */
 export function pnpmEnvironment(path: string): Record<string, string> {
   return {
     ...nodeEnvironment(path),
@@ -57,7 +57,7 @@ export function npmInstallArgv({ legacyPeerDeps }: { legacyPeerDeps: boolean }):
   ]
 }
 
-/** Runs pnpm beside a registry on loopback, which serves the fetched files. */
+/** Runs pnpm with a registry on loopback that serves the fetched files. */
 export function pnpmInstallArgv({ shamefullyHoist }: { shamefullyHoist: boolean }): string[] {
   return [
     ...['node', nodePlaces.program, 'pnpm', 'install', '--frozen-lockfile', '--ignore-scripts', '--ignore-pnpmfile'],
@@ -67,10 +67,7 @@ export function pnpmInstallArgv({ shamefullyHoist }: { shamefullyHoist: boolean 
   ]
 }
 
-/**
- * Runs scripts of installed packages, each in its directory. `steps`: directory and name of a
- * script, by turns.
- */
+/** Runs scripts of installed packages, each in its directory. `steps`: alternating directories and script names. */
 export function installScriptsArgv(steps: readonly string[]): string[] {
   const text = 'while [ $# -gt 0 ]; do cd "$1"; npm run --foreground-scripts "$2"; shift 2; done'
   return ['sh', '-e', '-c', text, 'sh', ...steps]
@@ -91,7 +88,7 @@ export function nodeFetchArgv(): string[] {
 }
 
 /**
- * Fetches files through the proxy: reads `{ proxy, ca, into, files: [[address, name]] }`. This builder compares every
+ * Fetches files through the proxy: reads `{ proxy, ca, into, files: [[address, name]] }`. This builder verifies every
  * file afterwards, so the program need not be trusted.
  */
 export const fetchProgram = `'use strict'
@@ -139,10 +136,7 @@ const work = async () => { for (let file = files.pop(); file; file = files.pop()
 Promise.all(Array.from({ length: 8 }, work)).then(() => process.exit(0))
 `
 
-/**
- * Serves the fetched files as a registry of npm does, and ends with the exit code of the program in
- * its arguments.
- */
+/** Serves the fetched files like an npm registry, and exits with the exit code of the program in its arguments. */
 export const registryProgram = `'use strict'
 const fs = require('node:fs')
 const http = require('node:http')

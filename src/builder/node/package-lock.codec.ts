@@ -1,5 +1,4 @@
-// package-lock.json of lockfileVersion 2 and 3
-// (docs.npmjs.com/cli/configuring-npm/package-lock-json). Pure.
+// Reads package-lock.json of lockfileVersion 2 and 3 (docs.npmjs.com/cli/configuring-npm/package-lock-json). Pure.
 
 import { isRecord } from '../../base/json.ts'
 import {
@@ -29,7 +28,7 @@ const entryMembers = [
 ]
 const keyCharsMax = 4096
 
-/** Failure `source_invalid` for a lock that names code without a hash, or from outside of a registry. */
+/** Parses a lock. Failure `source_invalid` if it lists code without a hash, or from outside of a registry. */
 export function readPackageLock(text: string): NpmLock {
   const lock = parsedRecord(text)
   if (lock === null) throw invalidLock(lockName, `not a JSON object; ${relock}`)
@@ -56,7 +55,7 @@ export function readPackageLock(text: string): NpmLock {
   }
 }
 
-/** Null for a package that is part of the file of the package around it. */
+/** Returns a package; null if it is part of the enclosing package's file. */
 function packageOf(key: string, entry: unknown): NpmPackage | null {
   if (!isRecord(entry)) throw invalidLock(lockName, `${shown(key)} is no package; ${relock}`)
   const { version, resolved, integrity } = entry
@@ -90,7 +89,7 @@ function packageOf(key: string, entry: unknown): NpmPackage | null {
   }
 }
 
-/** Keys that Node.js finds for the names that an entry depends on, from its own place upwards. */
+/** Returns the keys that Node.js finds for the dependencies of an entry, searching upwards from its own place. */
 function neededBy(key: string, entry: object, keys: ReadonlySet<string>): string[] {
   const fields = [
     'dependencies',

@@ -1,7 +1,7 @@
-// pnpm-lock.yaml of versions 6 and 9 (github.com/pnpm/spec, lockfile), with the YAML parser of Bun.
+// Reads pnpm-lock.yaml of versions 6 and 9 (github.com/pnpm/spec, lockfile), with Bun's YAML parser.
 //
-// Version 6 becomes version 9 here, because pnpm 10 reads no other. Hooks and settings of
-// the project have changed the lock when it was made. They take no part in the install.
+// Converts version 6 to version 9, because pnpm 10 reads no other. Hooks and settings of the project influenced the
+// lock when it was created, but are not used in the install.
 
 import { isRecord } from '../../base/json.ts'
 import {
@@ -24,7 +24,7 @@ type Fields = Readonly<Record<string, unknown>>
 const lockName = 'pnpm-lock.yaml'
 const relock = 'run `pnpm install --lockfile-only` with pnpm 9 or 10, and send pnpm-lock.yaml with the source'
 const groups = ['dependencies', 'devDependencies', 'optionalDependencies'] as const
-/** A package of version 6 has these in the list of packages of version 9. */
+/** Members of a package in version 6 that are in the list of packages in version 9. */
 const packageMembers = [
   'engines',
   'os',
@@ -37,7 +37,7 @@ const packageMembers = [
 ]
 const snapshotMembers = ['dependencies', 'optionalDependencies', 'transitivePeerDependencies', 'optional']
 
-/** Failure `source_invalid` for a lock that names code without a hash, or from outside of a registry. */
+/** Parses a lock. Failure `source_invalid` if it lists code without a hash, or from outside of a registry. */
 export function readPnpmLock(text: string): NpmLock {
   const lock = parsedYaml(text)
   if (lock === null) throw invalidLock(lockName, `cannot be read; ${relock}`)
@@ -129,13 +129,13 @@ function packagesOf(listed: [string, Fields][], snapshots: [string, Fields][]): 
   )
 }
 
-/** `name@1.0.0` of `name@1.0.0(peer@2.0.0)`, with or without the `/` of version 6. */
+/** Returns `name@1.0.0` for `name@1.0.0(peer@2.0.0)`, with or without the leading `/` of version 6. */
 function keyOfPath(path: string): string {
   return path.replace(/^\//, '').replace(/\(.*$/s, '')
 }
 
 /**
- * Key of the package that a dependency of this name refers to; an alias has the other name in its
+ * Returns the key of the package to which a dependency with this name refers. An alias has the other name in its
  * version.
  */
 function keyOf(name: string, reference: unknown): string {
@@ -166,7 +166,7 @@ function recordsOf(value: unknown): [string, Fields][] {
 }
 
 /**
- * Null for anything but one mapping without aliases, which would let a small text stand for a large
+ * Parses a single mapping; null for anything else, or for aliases, with which a small text could represent a large
  * value.
  */
 function parsedYaml(text: string): Fields | null {

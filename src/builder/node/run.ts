@@ -1,6 +1,5 @@
-// npm and pnpm as toolchains: fetches the files of the lock, installs them offline without scripts,
-// compares what is installed with the lock, then runs the scripts. Effects: programs, files on
-// scratch.
+// npm and pnpm as toolchains: fetches the files of the lock, installs them offline without scripts, compares the
+// installed packages with the lock, then runs the scripts. Effects: programs, files on scratch.
 
 import * as fs from 'node:fs'
 import { packageUrl } from '../../attest/provenance/packages.ts'
@@ -45,7 +44,7 @@ type Manager = ToolchainFiles & {
   readonly environment: (path: string) => Record<string, string>
   readonly installArgv: (npmrc: string) => string[]
   readonly installed: (nodeModules: string, lock: NpmLock) => Promise<InstalledPackage[]>
-  /** Key of the lock for a package with its own file. */
+  /** Returns the lock's key for a package with its own file. */
   readonly keyOf: (pkg: InstalledPackage) => string
 }
 
@@ -85,7 +84,7 @@ function toolchainOf(name: PackageManager): Toolchain {
   return { manifest, lock, makeLock, problemOf: () => null, describe: describePackageJson, start }
 }
 
-/** Failures: `source_invalid`, `lock_missing`, `toolchain_undetected`. */
+/** Prepares a build. Failures: `source_invalid`, `lock_missing`, `toolchain_undetected`. */
 async function startNode(
   name: PackageManager,
   phase: Phase,
@@ -152,7 +151,7 @@ async function startNode(
   }
 }
 
-/** pnpm runs install scripts of the packages that the project names, and of no other one. */
+/** Returns the packages whose install scripts pnpm runs: those that the project names. */
 function allowedScripts(manifest: Readonly<Record<string, unknown>>, workspace: string): ReadonlySet<string> {
   let settings: unknown = null
   try {
@@ -170,7 +169,7 @@ type NodeProject = {
   readonly lock: NpmLock
   readonly manifest: Readonly<Record<string, unknown>>
   readonly npmrc: string
-  /** The source on scratch. */
+  /** Path of the source on scratch. */
   readonly root: string
   /** Names of packages whose install scripts run. */
   readonly allowed: ReadonlySet<string> | 'all'
@@ -192,7 +191,7 @@ class NodeBuild {
     this.#sandbox = new Sandbox(phase, project, node.root)
   }
 
-  /** Package URLs of the project's own dependencies that are installed. */
+  /** Returns package URLs of the project's own installed dependencies. */
   direct(): string[] {
     const { lock } = this.#node
     const urls = new Set(this.packages.map(packageUrlOf))
@@ -201,7 +200,7 @@ class NodeBuild {
     return [...new Set(own)].filter(url => urls.has(url)).sort()
   }
 
-  /** The files that an install on this system can need. */
+  /** Returns the files that an install on this system may need. */
   get #wanted() {
     return this.#node.lock.packages.filter(({ isOptional, isForBuilder }) => !isOptional || isForBuilder)
   }
@@ -250,7 +249,7 @@ class NodeBuild {
       { from: makeDir(`${work}/npm`, uids.build), to: nodePlaces.npm, writable: true },
       { from: target, to: places.target, writable: true },
     ]
-    // bwrap would make it as the build's user, in the copy of the source.
+    // Otherwise bwrap would create it as the build's user, in the copy of the source.
     makeDir(`${own}/node_modules`, uids.build)
     const run = async (step: string, argv: readonly string[]) => {
       const env = manager.environment(tools.path)
@@ -279,7 +278,7 @@ class NodeBuild {
     return files.map(relative => ({ name: relative, root: from, relative }))
   }
 
-  /** Returns the node_modules, which is compared with the lock. Owned by root. */
+  /** Returns the path of node_modules after comparing it with the lock. Owned by root. */
   async #install(round: number): Promise<string> {
     const { name, manager, lock, manifest, npmrc, allowed } = this.#node
     const { job, order, workDir, tools } = this.#phase
@@ -315,7 +314,7 @@ class NodeBuild {
     )
     if (code !== 0) throw installFailure(`${argv.join(' ')}: ${exitText(code, order.limits)}`, job.tail())
     const nodeModules = `${own}/node_modules`
-    // A project without packages has none.
+    // Without packages, the install creates no directory.
     fs.mkdirSync(nodeModules, { recursive: true })
     const installed = await manager.installed(nodeModules, lock)
     const scripted = installed.filter(({ scripts }) => scripts.length > 0)
@@ -332,7 +331,7 @@ class NodeBuild {
     return nodeModules
   }
 
-  /** Each script can write to its own package, but not to a package of another file inside it. */
+  /** Runs install scripts. Each can write to its own package, but not to a package from another file inside it. */
   async #runInstallScripts(
     round: number,
     install: {
@@ -346,7 +345,7 @@ class NodeBuild {
     const { job, order, tools, workDir } = this.#phase
     const to = `${projectPlace(this.#project)}/node_modules`
     const isInside = (place: string, outer: InstalledPackage) => place.startsWith(`${outer.place}/`)
-    // In the order of places, so that an inner one comes after the outer one.
+    // In the order of places, so that an inner bind follows the outer one.
     const binds = installed.flatMap(({ place, bundledIn }): Bind[] => {
       const bind = { from: `${nodeModules}/${place}`, to: `${to}/${place}` }
       if (runs.some(pkg => pkg.place === place)) return [{ ...bind, writable: true }]
@@ -379,14 +378,14 @@ class NodeBuild {
   }
 }
 
-/** Puts the files where npm expects content by its hash (npmjs.com/package/cacache). */
+/** Stores the files where npm expects content by its hash (npmjs.com/package/cacache). */
 function fillCache(cache: string, filesDir: string): void {
   for (const sha512 of fs.readdirSync(filesDir)) {
     const into = `${cache}/_cacache/content-v2/sha512/${sha512.slice(0, 2)}/${sha512.slice(2, 4)}`
     fs.mkdirSync(into, { recursive: true })
     fs.linkSync(`${filesDir}/${sha512}`, `${into}/${sha512.slice(4)}`)
   }
-  // Directories alone: the files stay root's.
+  // Change only directories: the files remain root's.
   for (const dir of fs.readdirSync(cache, { recursive: true, withFileTypes: true }))
     if (dir.isDirectory()) fs.chownSync(`${dir.parentPath}/${dir.name}`, uids.build, uids.build)
 }

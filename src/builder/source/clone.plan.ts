@@ -2,8 +2,8 @@
 //
 // A submodule is a separate repository, fetched by its commit.
 //
-// Nothing of the repository runs: no hooks, filters, LFS; no configuration but this one; one protocol, one
-// host, no redirects, no credentials; git checks each incoming object (git-config(1), gitattributes(5),
+// Nothing of the repository runs: no hooks, filters or LFS. There is only this configuration, one protocol and one
+// host, no redirects and no credentials. git checks each incoming object (git-config(1), gitattributes(5),
 // gitprotocol-http(5)).
 
 import { messageOf } from '../../base/fault.ts'
@@ -13,7 +13,7 @@ import { BuildFailure } from '../failure.ts'
 
 export type CloneOrder = { readonly url: string; readonly ref: string | null }
 
-/** The repository without credentials and fragment. Failure `source_invalid`. */
+/** Returns the repository's address without credentials and fragment. Failure `source_invalid`. */
 export function checkClone({ url, ref }: CloneOrder): URL {
   const refuse = (problem: string): never => {
     throw new BuildFailure('source_invalid', problem)
@@ -34,7 +34,7 @@ export function checkClone({ url, ref }: CloneOrder): URL {
   return parsed
 }
 
-/** git-check-ref-format(1), and no first character of an option or a refspec. */
+/** Returns the problem of a ref; null if it is valid (git-check-ref-format(1)) and cannot be an option or a refspec. */
 function refProblem(ref: string): string | null {
   if (/^[-+^:]/.test(ref)) return 'begins with a character that git interprets'
   if (!/^[\x21-\x7e]+$/.test(ref)) return 'contains a character that is not allowed in a ref'
@@ -45,7 +45,7 @@ function refProblem(ref: string): string | null {
 
 export const gitPlaces = { dir: '/build/git', tree: '/build/source', ca: '/build/ca.pem' } as const
 
-/** git's whole environment, besides every program's. */
+/** Returns git's environment, in addition to that of every program. */
 export function gitEnvironment(proxy: string): Record<string, string> {
   return {
     GIT_ALLOW_PROTOCOL: 'https',
@@ -86,7 +86,7 @@ const CONFIG = {
   'advice.detachedHead': 'false',
 } as const satisfies Record<string, string>
 
-/** Overrides the repository's own attributes, so that files are the commit's, byte by byte. */
+/** Overrides the repository's own attributes, so that files match the commit byte by byte. */
 export const attributes = '* -text !eol -ident -filter !working-tree-encoding -diff -merge\n'
 
 function git(...argv: readonly string[]): string[] {
@@ -96,7 +96,7 @@ function git(...argv: readonly string[]): string[] {
 
 export const initArgv = () => git('init', '--quiet', '--template=', '--initial-branch=main')
 
-/** A ref: a commit, HEAD, or the name of a branch or tag. */
+/** Fetches a ref: a commit, HEAD, or the name of a branch or tag. */
 export function fetchArgv(url: URL, ref: string | null): string[] {
   const options = ['--quiet', '--depth=1', '--no-tags', '--no-recurse-submodules', '--no-write-fetch-head', '--refmap=']
   return git('fetch', ...options, '--', url.href, `${ref ?? 'HEAD'}:refs/strongroom/source`)
@@ -107,15 +107,15 @@ export const idsArgv = () => git('rev-parse', 'refs/strongroom/source^{commit}',
 
 const fsckPattern = /fsck|error in (?:tree|commit|tag|blob|object)|hasDotdot|hasDotgit|fullPathname|symlink/i
 const noRefPattern = /couldn't find remote ref|not our ref|no such remote ref/i
-/** The proxy or the server has answered, and will answer the same again. */
+/** The proxy or the server has responded, and will respond in the same way again. */
 const refusedPattern = /\b40[0-9]\b|could not read Username|authentication failed|repository .* not found/i
 
-/** Reports whether another attempt can succeed. `output`: the end of what git printed. */
+/** Reports whether another attempt can succeed. `output`: the end of git's output. */
 export function mayPass(output: string): boolean {
   return ![fsckPattern, noRefPattern, refusedPattern].some(pattern => pattern.test(output))
 }
 
-/** Returns the failure of `git fetch`. The repository is at fault if git refuses an object of it. */
+/** Returns the failure of `git fetch`. If git rejects an object, the repository is at fault. */
 export function fetchFailure(url: URL, ref: string | null, code: number, output: string): BuildFailure {
   const what = `git fetch of ${url.href}${ref === null ? '' : `, ref ${ref}`}: exit code ${code}`
   if (fsckPattern.test(output)) return new BuildFailure('source_invalid', `${what}: git refuses an object: ${output}`)
@@ -128,7 +128,7 @@ export function fetchFailure(url: URL, ref: string | null, code: number, output:
   return new BuildFailure('source_unreachable', `${what}; ${advice}: ${output}`)
 }
 
-/** Prints which of these paths the commit has, and as what. */
+/** Lists which of these paths the commit contains, with their kinds. */
 export function entriesArgv(paths: readonly string[]): string[] {
   return git('ls-tree', '-z', '--full-tree', '--', 'refs/strongroom/source', ...paths)
 }

@@ -52,7 +52,7 @@ const gitOutputBytes = 1024 * 1024
 const submodulesMax = 32
 const submoduleDepthMax = 4
 
-/** State of one clone. The limits cover the source with all its submodules. */
+/** State of one clone. The limits apply to the source with all its submodules. */
 type Cloning = {
   readonly phase: Phase
   readonly proxy: string
@@ -72,8 +72,8 @@ type Repository = {
 }
 
 /**
- * Writes the commit's files and those of its submodules to `into`, a new directory owned by root. Failures:
- * `source_*`, and those of runProgram.
+ * Writes the files of a commit and its submodules to `into`, a new directory owned by root. Failures: `source_*`, and
+ * those of runProgram.
  */
 export async function cloneSource(phase: Phase, order: CloneOrder, proxy: string, into: string): Promise<Cloned> {
   const url = checkClone(order)
@@ -227,7 +227,7 @@ async function runGit(
   return { code, stdout: Buffer.concat(output).toString('utf8') }
 }
 
-/** Submodules in .gitmodules, by their path. Failure `source_invalid` for a path that leads out. */
+/** Returns the submodules in .gitmodules by path. Failure `source_invalid` for a path that leads out. */
 function namedSubmodules(root: string): Map<string, NamedSubmodule> {
   const all = readSubmodules(root, submodulesMax + 1)
   return new Map(
@@ -243,7 +243,7 @@ function namedSubmodules(root: string): Map<string, NamedSubmodule> {
   )
 }
 
-/** Refuses files on disk that are not the commit's. Failure `source_invalid`. */
+/** Rejects files on disk that differ from the commit's. Failure `source_invalid`. */
 export function refuseOtherTree(expected: { commit: string; tree: string; path: string }, found: string): void {
   const { commit, tree, path } = expected
   if (tree === found) return
@@ -254,7 +254,7 @@ export function refuseOtherTree(expected: { commit: string; tree: string; path: 
   )
 }
 
-/** Returns the first submodules that .gitmodules names. Empty if it is not a regular file, or larger than 64 KiB. */
+/** Returns the first submodules in .gitmodules; none if it is not a regular file, or larger than 64 KiB. */
 export function readSubmodules(root: string, countMax: number): NamedSubmodule[] {
   const path = `${root}/.gitmodules`
   const stat = fs.lstatSync(path, { throwIfNoEntry: false })

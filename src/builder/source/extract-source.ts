@@ -1,4 +1,4 @@
-// Takes in the source from exchange disk or repository, and identifies it. Effects: files on the scratch disk, git.
+// Reads the source from exchange disk or repository, and identifies it. Effects: files on the scratch disk, git.
 
 import * as fs from 'node:fs'
 import { takeArchive } from '../../linux/source/archive-tree.ts'
@@ -12,21 +12,21 @@ import { checkClone } from './clone.plan.ts'
 import { cloneSource, type FetchedSubmodule, readSubmodules } from './clone.ts'
 
 export type Source = {
-  /** Root's and not writable for others. */
+  /** Directory owned by root, not writable for others. */
   readonly root: string
   readonly tree: SourceTree
-  /** '' for an archive. */
+  /** Address; '' for an archive. */
   readonly uri: string
   readonly commit: string | null
   /** Name of the archive or repository, for a project without a name. */
   readonly name: string
-  /** Submodules that a clone has fetched. */
+  /** Submodules fetched by a clone. */
   readonly submodules: readonly FetchedSubmodule[]
-  /** Paths of submodules whose files an archive lacks, for messages. */
+  /** Paths of submodules without files in an archive, for messages. */
   readonly missingSubmodules: readonly string[]
 }
 
-/** Failures: `source_invalid`, `source_unreachable`, and those of programs. */
+/** Reads the source. Failures: `source_invalid`, `source_unreachable`, and those of programs. */
 export async function takeSource(phase: Phase, device: string, openNetwork: () => Promise<string>): Promise<Source> {
   const source = await takenSource(phase, device, openNetwork)
   const { lfsPointers } = source.tree
@@ -100,7 +100,7 @@ async function takenSource(phase: Phase, device: string, openNetwork: () => Prom
 
 const archiveEnding = /\.(?:tar(?:\.(?:gz|xz|zst))?|tgz|txz|tzst|zip)$/i
 
-/** A decoder reads the client's bytes with the rights of no service, and is killed with this process. */
+/** Runs a decoder of the client's bytes without privileges, to be killed with this process. */
 const unprivileged = [
   ...['setpriv', `--reuid=${uids.fetch}`, `--regid=${uids.fetch}`, '--clear-groups', '--no-new-privs'],
   ...['--inh-caps=-all', '--bounding-set=-all', '--pdeathsig=KILL', '--'],

@@ -36,12 +36,12 @@ export class EventLog {
   #sizeBytes: number
   #lastId = 0
   #nextSeq = 0
-  /** Number of the guest's first line that did not fit; null if all did. */
+  /** Number of the guest's first line that did not fit; null if all fitted. */
   #cutAt: number | null = null
   #isComplete = false
   readonly #stages = new StageTimes()
 
-  /** Opens or makes the log. A last line that a crash cut off is removed. Fault internal. */
+  /** Opens or creates the log. Removes a last line that a crash truncated. Fault internal. */
   constructor(path: string, { bytesMax, nowMs }: { readonly bytesMax: number; readonly nowMs: () => number }) {
     this.path = path
     this.#bytesMax = bytesMax
@@ -65,7 +65,8 @@ export class EventLog {
   }
 
   /**
-   * Appends nothing after `complete`. Events beyond the bound are dropped, and one event reports it. Fault internal.
+   * Appends events; nothing after `complete`. Drops events beyond the limit, and reports that with one event. Fault
+   * internal.
    */
   append(events: readonly NewEvent[]): void {
     if (this.#isComplete) return
@@ -84,7 +85,7 @@ export class EventLog {
     }
     for (const { data } of events) this.#stages.note(data.type, atMs)
     const stages = events.at(-1)?.data.type === 'complete' ? this.#stages.text() : null
-    // Before the commands that the service ends with: the last of them verifies the result.
+    // Add this before the service's closing commands, of which the last verifies the result.
     if (stages !== null) add(hostEvent(stages))
     for (const event of events) {
       if (event.data.type === 'complete') {
@@ -110,7 +111,7 @@ export class EventLog {
     this.#wake()
   }
 
-  /** Resolves when there is something new, or after `ms`. */
+  /** Resolves when there are new events, or after `ms`. */
   changed(ms: number): Promise<void> {
     return new Promise(resolve => {
       const done = () => {
@@ -143,7 +144,7 @@ export class EventLog {
     this.#sizeBytes += bytes.length
   }
 
-  /** Offset at which the log continues. */
+  /** Returns the offset at which the log continues. */
   #recover(): number {
     const stat = fstatSync(this.#fd)
     if (!stat.isFile()) throw new Fault('internal', `${this.path} is not a regular file`)
@@ -175,7 +176,7 @@ export class EventLog {
     return endBytes
   }
 
-  /** Takes the times of the events that a former process, or another host, wrote. */
+  /** Restores stage times from events that an earlier process, or another host, wrote. */
   #recoverStages(bytes: Buffer, end: number): void {
     for (let begin = 0; begin < end; begin = bytes.indexOf(0x0a, begin) + 1) {
       const head = readHead(bytes.subarray(begin, begin + headBytesMax).toString('latin1'))
@@ -193,7 +194,7 @@ export function hostEvent(msg: string): NewEvent {
 const msgCharsMax = 4096
 const chunkBytes = 65_536
 
-/** Reads a log from its begin; `log` is null for one whose build has ended. */
+/** Reads a log from its beginning; `log` is null if the build has ended. */
 export class EventReader {
   readonly #path: string
   readonly #live: () => EventLog | null
@@ -222,7 +223,7 @@ export class EventReader {
       const { lines, isAtEnd } = await this.#read()
       if (lines.length > 0) return lines
       if (!isAtEnd) continue
-      // The last line is not `complete`: the build ended when no process could write it.
+      // The last line is not `complete`: the build ended while no process could write it.
       if (log === null) return this.#end()
       if (change === null) return []
       await change
@@ -257,7 +258,7 @@ export class EventReader {
   }
 }
 
-/** Opened for each chunk: a reader that only waits holds no descriptor. */
+/** Opens the file for each chunk, so that a waiting reader holds no descriptor. */
 async function readChunk(path: string, offset: number): Promise<Buffer> {
   let file: Awaited<ReturnType<typeof open>>
   try {
@@ -280,7 +281,7 @@ type EventLogsOptions = {
   readonly nowMs: () => number
 }
 
-/** The logs of builds that have not ended, each opened once. */
+/** The logs of unfinished builds, each opened once. */
 export class EventLogs {
   readonly #open = new Map<string, EventLog>()
   readonly #pathOf: (buildId: string) => string

@@ -1,5 +1,5 @@
-// A build's events from wherever they are written: this host, or another host of the fleet; continues when the build
-// changes hosts. Effects: reads the log on disk, requests to other hosts.
+// Reads a build's events wherever they are written, on this host or another host of the fleet, and continues when the
+// build changes hosts. Effects: reads the log on disk, requests to other hosts.
 
 import { type Clock, pause } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
@@ -14,7 +14,7 @@ export type FleetReaderDeps = {
   readonly look: () => Promise<Build | null>
   readonly hostId: string
   readonly local: (build: Build, afterId: number) => Pick<EventReader, 'next'>
-  /** Events behind an id, from the host that has the build. Fault fleet.unavailable. */
+  /** Fetches the events after an id from the host that has the build. Fault fleet.unavailable. */
   readonly remote: (hostId: string, afterId: number, signal: AbortSignal) => Promise<Response>
 }
 
@@ -23,7 +23,7 @@ type Source =
   | { readonly kind: 'remote'; readonly stream: RemoteEvents }
 
 const retryMs = 500
-/** The stream ends if a build's host is away for this many attempts; its client retries. */
+/** The stream ends if a build's host is unreachable for this many attempts; its client retries. */
 const attemptsMax = 240
 
 export class FleetReader {
@@ -34,7 +34,7 @@ export class FleetReader {
   #failures = 0
   #isDone = false
 
-  /** `first`: the answer of the host that has the build; null if it must be requested. */
+  /** `first`: the response of the host that has the build; null if it must be requested. */
   constructor(
     deps: FleetReaderDeps,
     { afterId, first }: { readonly afterId: number; readonly first: Response | null },
@@ -51,7 +51,7 @@ export class FleetReader {
     if (this.#source === null) return this.#isDone ? null : []
     const lines = await this.#read(this.#source, waitMs)
     if (lines === null) {
-      // Another host writes the events from here on, or the build's host went away.
+      // Another host writes the events from here on, or the build's host is unreachable.
       this.#source = null
       return []
     }
@@ -63,7 +63,7 @@ export class FleetReader {
     return lines
   }
 
-  /** The client has left. */
+  /** Called when the client has disconnected. */
   close(): void {
     this.#leaving.abort()
   }
@@ -73,7 +73,7 @@ export class FleetReader {
     return await source.reader.next(waitMs)
   }
 
-  /** Null if there is none at present, or reading is finished. */
+  /** Opens the source of events. Null if there is none at the moment, or reading is finished. */
   async #open(): Promise<Source | null> {
     const { look, hostId, local, remote } = this.#deps
     const build = await look()
@@ -82,7 +82,7 @@ export class FleetReader {
     this.#failures += 1
     if (this.#failures > 1) await pause(this.#deps.clock, retryMs, this.#leaving.signal)
     if (build.hostId === hostId) {
-      // Events that another host has written come first.
+      // Events written by another host come first.
       if (build.sourceHostId !== null && build.sourceHostId !== hostId && build.closedAtMs === null) return null
       return { kind: 'local', reader: local(build, this.#afterId) }
     }
@@ -114,7 +114,7 @@ class RemoteEvents {
     this.#parser = new ServerSentEvents(afterId)
   }
 
-  /** Perhaps none after `waitMs`; null if the stream has ended. */
+  /** Returns the next events, possibly none after `waitMs`; null if the stream has ended. */
   async next(waitMs: number, clock: Clock): Promise<readonly ReadLine[] | null> {
     this.#reading ??= this.#read()
     const waited = new AbortController()
@@ -136,7 +136,7 @@ class RemoteEvents {
         if (lines.length > 0) return lines
       }
     } catch {
-      // The stream was cut off: complete events were forwarded, and the rest is requested again.
+      // The stream broke off: complete events were forwarded, and the rest is requested again.
       return null
     }
   }

@@ -1,8 +1,9 @@
-// Runs one build in its VM: source and order in; progress, evidence and result out. Effects: the VM engine, files,
-// the store.
+// Runs one build in its VM: sends source and order; receives progress, evidence and result. Effects: the VM engine,
+// files, the store.
 //
-// The guest is hostile: its messages are checked against the wire, the order and its evidence; a mismatch ends the
-// build as `internal`. Every step may be repeated: after a crash the next daemon starts from the row and its events.
+// The guest is hostile: its messages are checked against the wire format, the order and its evidence, and a mismatch
+// ends the build as `internal`. Every step may be repeated: after a crash the next daemon continues from the row and
+// its events.
 
 import { present } from '../../base/assert.ts'
 import { fromHex } from '../../base/bytes.ts'
@@ -37,11 +38,11 @@ export type FollowDeps = {
   readonly settings: OrderSettings & Pick<BuildsSettings, 'exchangeBytes'>
   /** See BuildRetention.makeRoom. */
   readonly makeRoom: (bytes: number) => boolean
-  /** Called before a result may be fetched, which an exception prevents. */
+  /** Called before a result may be fetched. An exception prevents that. */
   readonly beforeResult: (proof: BuildProof) => void
 }
 
-/** Outcome of a build. `unwanted`: it ended elsewhere, or the daemon stops. */
+/** Outcome of a build. `unwanted`: it ended elsewhere, or the daemon is stopping. */
 export type BuildEnding =
   | {
       readonly kind: 'finished'
@@ -52,19 +53,19 @@ export type BuildEnding =
 
 const requestTimeoutMs = 30_000
 const vouchTimeoutMs = 60_000
-/** Limit for the guest to accept its order, from the first attempt. */
+/** Timeout for the guest to accept its order, from the first attempt. */
 const orderDeadlineMs = 300_000
-/** How long a guest that runs may give no answer. */
+/** How long a running guest may be unresponsive. */
 const silenceMs = 120_000
-/** The certificate of a chip that this host has not seen before may wait a minute for its turn at AMD's service. */
+/** A certificate of a chip that is new to this host may be delayed for a minute by the rate limit of AMD's service. */
 const collateralWaitMs = 180_000
-/** Attempts to take evidence; waiting for certificates does not count. */
+/** Attempts to collect evidence. Waiting for certificates does not count. */
 const attemptsMax = 3
 const pauseBusyMs = 20
 const pauseMinMs = 50
 const pauseMaxMs = 300
 const retryMs = 1_000
-/** The guest closes its network itself, somewhat before the host does. */
+/** How much earlier the guest closes its network than the host does. */
 const fetchSlackMs = 30_000
 const linesMax = 64
 
@@ -83,9 +84,9 @@ export class BuildFollower {
   readonly #events: EventLog
   readonly #signal: AbortSignal
   #networkOpenedMs: number | null = null
-  /** Stages whose evidence the guest has from this daemon. */
+  /** Stages whose evidence this daemon has sent to the guest. */
   readonly #handed = new Set<AttestedStage>()
-  /** Attempts at the evidence of each stage that failed. */
+  /** Failed attempts at each stage's evidence. */
   readonly #failures: Record<AttestedStage, number> = { dispatch: 0, completion: 0 }
 
   /** `signal`: aborted when this daemon stops. */
@@ -97,7 +98,7 @@ export class BuildFollower {
     this.#signal = of.signal
   }
 
-  /** Copies the source and sends the order. Null if the guest has them. */
+  /** Copies the source and sends the order. Null if the guest has received them. */
   async order(build: Build): Promise<BuildEnding | null> {
     const { engine, clock, files, settings } = this.#deps
     if (build.orderedAtMs === null) {
@@ -131,7 +132,7 @@ export class BuildFollower {
   /** Follows a build from the order to its end. */
   async follow(build: Build): Promise<BuildEnding> {
     const { clock, settings } = this.#deps
-    // By the wall clock only once: one that is set meanwhile ends no build, and lets none go on for ever.
+    // Use the wall clock only once, so that changing it neither ends a build nor extends it.
     const agedMs = Math.max(0, clock.nowMs() - (build.orderedAtMs ?? build.createdAtMs))
     const deadlineMs = clock.monotonicMs() - agedMs + buildDeadlineMs(build, settings.limits)
     let heardMs = clock.monotonicMs()
@@ -161,7 +162,7 @@ export class BuildFollower {
     return unwanted
   }
 
-  /** Processes one answer. Null if the build continues. */
+  /** Processes one response. Null if the build continues. */
   async #step(progress: BuildProgress): Promise<BuildEnding | null> {
     const { lines, network, waitsFor, result } = progress
     const events = this.#eventsOf(lines)
@@ -169,14 +170,14 @@ export class BuildFollower {
     this.#events.append(events)
     this.#network(network)
     if (waitsFor !== null) return this.#vouch(waitsFor)
-    // Every line first.
+    // Process all lines first.
     if (result === null || lines.length > 0) return null
     this.#closeNetwork()
     if (result.status === 'failed') return broken(result.errorType, result.error)
     return this.#takeResult(result)
   }
 
-  /** Null if the lines are out of order, or a guest may not send them. */
+  /** Converts lines to events. Null if they are out of order, or a guest may not send them. */
   #eventsOf(lines: BuildProgress['lines']): NewEvent[] | null {
     const events: NewEvent[] = []
     for (const [at, { seq, type, msg }] of lines.entries()) {
@@ -186,7 +187,7 @@ export class BuildFollower {
     return events
   }
 
-  /** `wanted` opens it once, `done` and its time close it for good. */
+  /** Opens the network once on `wanted`. `done` or its time limit closes it permanently. */
   #network(wanted: BuildProgress['network']): void {
     const { engine, clock, gate, settings, log } = this.#deps
     const { network } = this.#row()
@@ -220,9 +221,9 @@ export class BuildFollower {
   }
 
   /**
-   * Completes, judges and records the evidence of a stage, and hands it to the guest. Unavailable evidence is requested
-   * again; wrong evidence ends the build. A daemon that dies between the record and the guest leaves a guest that still
-   * waits: the next daemon does the stage once more.
+   * Completes, judges and records a stage's evidence, and sends it to the guest. Unavailable evidence is requested
+   * again; wrong evidence ends the build. If a daemon dies after the record, the guest still waits, and the next daemon
+   * repeats the stage.
    */
   async #vouch(stage: AttestedStage): Promise<BuildEnding | null> {
     const { engine, clock, trust, settings, log } = this.#deps
@@ -280,7 +281,7 @@ export class BuildFollower {
           return this.#internal(`the evidence of the ${stage} could not be taken`, error)
       }
       await pause(clock, retryMs, this.#signal)
-      // The guest may have it, with only its answer lost: its current request shows that.
+      // The guest may have received it although its response was lost. Its current request shows that.
       if (isAccepted) return null
     }
   }
@@ -314,7 +315,7 @@ export class BuildFollower {
     return { kind: 'finished', result: { resultBytes: sizeBytes, resultSha256: sha256, provenanceSha256 } }
   }
 
-  /** `error` is one sentence for the client; the cause is for the operator. */
+  /** Fails the build. `error` is one sentence for the client; the cause is for the operator. */
   #internal(what: string, error: unknown): BuildEnding {
     const { log } = this.#deps
     log.error('a build failed on this host', {

@@ -1,21 +1,21 @@
-// A build's events as lines of events.jsonl and as server-sent events
+// Encodes a build's events as lines of events.jsonl and as server-sent events
 // (https://html.spec.whatwg.org/#server-sent-events). Pure.
 //
-// A line is `{"id":…,"seq":…,"atMs":…,"data":{…}}`. Only this file writes it, so `data` is cut out unchanged, without
+// A line is `{"id":…,"seq":…,"atMs":…,"data":{…}}`. Only this file writes it, so `data` is extracted unchanged, without
 // parsing.
 
 import type { BuildEvent } from '../../contract/http/build.ts'
 
 export type EventLine = {
-  /** Counts from 1 without a gap. */
+  /** Counts from 1 without gaps. */
   readonly id: number
-  /** The guest's own number of a line of its; null for one of the service. */
+  /** The guest's own number of its line; null for a line of the service. */
   readonly seq: number | null
   readonly atMs: number
   readonly data: BuildEvent
 }
 
-/** Including its LF. `type` comes first in `data`, for every object. */
+/** Encodes a line, including its LF. `type` comes first in `data`. */
 export function toLine({ id, seq, atMs, data }: EventLine): string {
   const { type, ...rest } = data
   return `{"id":${id},"seq":${seq ?? 'null'},"atMs":${atMs},"data":${JSON.stringify({ type, ...rest })}}\n`
@@ -48,7 +48,7 @@ type LineHead = Pick<EventLine, 'id' | 'seq' | 'atMs'> & {
 /** Upper bound for the head of a line. */
 export const headBytesMax = 128
 
-/** Parses what stands before a line's data; null if it is damaged. */
+/** Parses the part of a line before its data; null if it is damaged. */
 export function readHead(line: string): LineHead | null {
   const match = HEAD.exec(line)
   if (match === null) return null
@@ -56,7 +56,7 @@ export function readHead(line: string): LineHead | null {
   return { id: Number(id), seq: seq === 'null' ? null : Number(seq), atMs: Number(atMs), type, headChars: head.length }
 }
 
-/** JSON text has no line breaks. */
+/** Encodes an event. JSON text has no line breaks. */
 export function toServerSentEvent({ id, type, data }: ReadLine): string {
   return `event: ${type}\nid: ${id}\ndata: ${data}\n\n`
 }

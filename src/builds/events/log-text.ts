@@ -1,15 +1,15 @@
-// A build's events as lines of text for an operator, at the reader's pace. Effects: reads the log on disk.
+// Formats a build's events as lines of text for an operator, at the reader's pace. Effects: reads the log on disk.
 
 import { utf8 } from '../../base/bytes.ts'
 import type { BuildEvent } from '../../contract/http/build.ts'
 import type { EventReader } from './events.ts'
 
-/** Until the stream is looked at again, while nothing comes. */
+/** How long to wait for events before checking the stream again. */
 const waitMs = 15_000
 
 /**
- * `follow`: read until the build's last event, or the signal; otherwise only existing events. Fault not_found if it
- * was removed.
+ * Yields lines. With `follow`, until the build's last event or the signal; otherwise only existing events. Fault
+ * not_found if the log was removed.
  */
 export async function* logText(
   reader: Pick<EventReader, 'next'>,

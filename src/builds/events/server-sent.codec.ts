@@ -1,8 +1,8 @@
-// Events of a build as another host streams them, read back into lines. Pure.
+// Parses events of a build that another host streams back into lines. Pure.
 
 import type { ReadLine } from './line.codec.ts'
 
-/** Longest text without the end of an event: an event has a few thousand characters. */
+/** Longest text without an end of event. Events have a few thousand characters. */
 const restCharsMax = 262_144
 
 const EVENT = /^event: ([a-z]{1,16})\nid: ([0-9]{1,15})\ndata: (\{[^\n]*\})$/
@@ -12,12 +12,12 @@ export class ServerSentEvents {
   #rest = ''
   #lastId: number
 
-  /** Events up to this one are left out. */
+  /** Skips events up to and including `afterId`. */
   constructor(afterId: number) {
     this.#lastId = afterId
   }
 
-  /** Returns the complete events; other fields are ignored. Throws if an event has no end. */
+  /** Returns the complete events, ignoring other fields. Throws if an event is too long. */
   push(bytes: Uint8Array): ReadLine[] {
     const blocks = (this.#rest + this.#decoder.decode(bytes, { stream: true })).split('\n\n')
     this.#rest = blocks.pop() ?? ''

@@ -16,7 +16,10 @@ const NOT_PUBLIC_V6 = ['2001::/23', '2001:db8::/32', '2002::/16', '3fff::/20']
 const notPublic = listOf([...NOT_PUBLIC_V4, ...NOT_PUBLIC_V6])
 const publicV6 = listOf([PUBLIC_V6])
 
-/** `own`: addresses of this host and networks of its VMs, each with or without a prefix length. */
+/**
+ * Reports whether an address is public. `own`: addresses of this host and networks of its VMs, with or without a prefix
+ * length.
+ */
 export function isPublicAddress(address: string, own: readonly string[]): boolean {
   const family = isIPv4(address) ? 'ipv4' : 'ipv6'
   if (family === 'ipv6' && (!isIPv6(address) || address.includes('%') || !publicV6.check(address, 'ipv6'))) return false

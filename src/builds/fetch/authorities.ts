@@ -1,17 +1,18 @@
-// Authorities that builds trust besides the public ones while they fetch (`builds.fetch_ca_file`). Effects: reads it.
+// Authorities that builds trust besides the public ones while they fetch (`builds.fetch_ca_file`). Effects: reads the
+// file.
 
 import { readFileSync, statSync } from 'node:fs'
 import { Fault, messageOf } from '../../base/fault.ts'
 
-/** The order of a build holds them, and has this much room for them. */
+/** The order of a build contains them, and has this much space for them. */
 export const authoritiesCharsMax = 16_384
 const field = 'builds.fetch_ca_file'
 
-/** PEM. Fault config.file. */
+/** Reads the PEM. Fault config.file. */
 export function readAuthorities(path: string): string {
   let text: string
   try {
-    // Checked before it is opened, because opening a FIFO would block.
+    // Check before opening, because opening a FIFO would block.
     if (!statSync(path).isFile()) throw new Error(`${path} is not a regular file`)
     text = readFileSync(path, 'utf8')
   } catch (error) {

@@ -1,7 +1,7 @@
-// A build VM's only network access, during its fetch: an HTTP CONNECT proxy (RFC 9110 9.3.6) to the operator's list
-// of hosts. Effects: sockets.
+// A build VM's only network access, while it fetches: an HTTP CONNECT proxy (RFC 9110 9.3.6) to the operator's list of
+// hosts. Effects: sockets.
 //
-// Listens only while a build may fetch, accepts connections only from such VMs, and logs host names only. It resolves
+// Listens only while a build may fetch, accepts connections only from such VMs, and logs only host names. It resolves
 // the name itself and connects to the address that it checked, so changing the name in between has no effect.
 
 import { lookup } from 'node:dns/promises'
@@ -13,28 +13,28 @@ import { isPublicAddress } from './address.plan.ts'
 
 export type FetchGateOpening = {
   readonly buildId: string
-  /** IPv4 of its VM. */
+  /** IPv4 address of its VM. */
   readonly address: string
-  /** Both ways together. */
+  /** Limit on both directions together. */
   readonly bytesMax: number
 }
 
 export type FetchGate = {
   /** Lets a VM connect. No effect if it already may. */
   readonly open: (opening: FetchGateOpening) => void
-  /** Ends its connections permanently. No effect if it has none. */
+  /** Closes its connections permanently. No effect if it has none. */
   readonly close: (buildId: string) => void
 }
 
 export type FetchProxyDeps = {
-  /** Address and port that VMs reach. */
+  /** Address and port that VMs use. */
   readonly hostname: string
   readonly port: number
   readonly hosts: readonly FetchHost[]
   /** Networks of this host's VMs, as A.B.C.D/N: never reached, whatever address a name resolves to. */
   readonly ownNetworks: readonly string[]
   readonly log: Logger
-  /** The system's; another one in tests. */
+  /** Default: the system's resolver; tests pass another. */
   readonly resolve?: (host: string) => Promise<readonly string[]>
 }
 
@@ -48,7 +48,7 @@ const idleTimeoutMs = 120_000
 const socketsMax = 64
 /** No share: limits one build. */
 const connectionsMax = 16_384
-/** The address is on the VM's tap, which may be recreated. */
+/** Retry interval. The address is on the VM's tap, which may be recreated. */
 const listenRetryMs = 1_000
 
 export class FetchProxy implements FetchGate {
@@ -86,7 +86,7 @@ export class FetchProxy implements FetchGate {
     this.#stopListening()
   }
 
-  /** Null if it is not listening. */
+  /** Null if the proxy is not listening. */
   get listening(): { readonly port: number } | null {
     const address = this.#server?.address()
     return typeof address === 'object' && address !== null ? { port: address.port } : null
@@ -138,7 +138,7 @@ export class FetchProxy implements FetchGate {
     socket.setTimeout(idleTimeoutMs, () => socket.destroy())
   }
 
-  /** Up to the empty line; nothing that comes later is lost. */
+  /** Reads up to the empty line, and returns any further bytes too. */
   #readHead(socket: Socket): Promise<{ head: string; rest: Buffer }> {
     return new Promise((resolve, reject) => {
       let bytes = Buffer.alloc(0)
@@ -194,7 +194,7 @@ export class FetchProxy implements FetchGate {
       return { ok: false, status: 502, reason: 'The name of this host cannot be resolved.' }
     }
     const own = [...this.#deps.ownNetworks, ...addressesOfThisHost()]
-    // A private address among public ones is an attack, and which one a connection gets is random.
+    // A private address among public ones is an attack, because the choice between them is random.
     const isGood = addresses.length > 0 && addresses.every(address => isPublicAddress(address, own))
     const first = addresses.find(address => !address.includes(':')) ?? addresses[0]
     if (!isGood || first === undefined) {
@@ -229,7 +229,7 @@ export class FetchProxy implements FetchGate {
     })
   }
 
-  /** Sends as fast as the other side reads. */
+  /** Relays at the speed at which the other side reads. */
   #relay(visitor: Visitor, from: Socket, to: Socket): void {
     from.on('data', chunk => {
       if (!this.#count(visitor, chunk.length)) return
@@ -243,13 +243,13 @@ export class FetchProxy implements FetchGate {
     from.resume()
   }
 
-  /** Returns false once the limit is reached and the connections are closed. */
+  /** Counts bytes. Returns false if the limit is reached and the connections are closed. */
   #count(visitor: Visitor, bytes: number): boolean {
     visitor.bytes += bytes
     if (visitor.bytes <= visitor.bytesMax) return true
     this.#deps.log.warn('a build has reached its fetch limit', { build: visitor.buildId, bytesMax: visitor.bytesMax })
     for (const socket of visitor.sockets) socket.destroy()
-    // Nothing more for this build: new connections find it full.
+    // Makes the limit of connections count as reached for this build.
     visitor.connections = connectionsMax
     return false
   }
@@ -265,7 +265,7 @@ function refuse(socket: Socket, status: keyof typeof REASONS, message: string): 
   const text = `${message}\n`
   const head = [`HTTP/1.1 ${status} ${REASONS[status]}`, 'Content-Type: text/plain', `Content-Length: ${text.length}`]
   socket.end(`${[...head, 'Connection: close'].join('\r\n')}\r\n\r\n${text}`)
-  // Reads the rest of the request, to its end or the time-out: a reset would lose the refusal.
+  // Read the rest of the request, to its end or the timeout, because a reset would lose the response.
   socket.resume()
 }
 

@@ -1,6 +1,6 @@
-// The body of a build request: its JSON bounded in memory, its source decoded to disk while it arrives. Effects:
-// reads a request, writes a file. Memory does not grow with the source: pieces are processed in slices, and other
-// work runs in between.
+// The body of a build request: keeps its JSON in memory with a limit, and decodes its source to disk while it arrives.
+// Effects: reads a request, writes a file. Memory does not grow with the source: pieces are processed in slices, and
+// other work runs in between.
 
 import { createHash } from 'node:crypto'
 import { constants as fsConstants } from 'node:fs'
@@ -14,27 +14,30 @@ import type { Upload } from '../request.codec.ts'
 import { type ScanLimits, SourceScan } from './source-scan.ts'
 
 export type SourceBodyLimits = ScanLimits & {
-  /** Limit from the first read of the body to its last byte. */
+  /** Timeout from the first read of the body to its last byte. */
   readonly timeoutMs: number
-  /** Interval at which the mean rate of the body since its begin must be at least `bytesPerSecondMin`. */
+  /** Interval at which the body's mean rate since its start must be at least `bytesPerSecondMin`. */
   readonly slowMs: number
   readonly depthMax: number
 }
 
 export type SourceBody = { readonly json: unknown; readonly upload: Upload | null }
 
-/** Base64 with a few escapes, plus the other fields. */
+/** Returns the largest body: base64 with a few escapes, plus the other fields. */
 export function bodyBytesMax({ sourceBytesMax, documentBytesMax }: ScanLimits): number {
   return Math.ceil((sourceBytesMax * 5) / 3) + documentBytesMax
 }
 
 const sliceBytes = 65_536
-/** A poor line sends a hundred times as fast; a client that drips bytes holds a place. */
+/** A slow line sends a hundred times as fast; a client that drips bytes would occupy a slot. */
 const bytesPerSecondMin = 8_192
-/** Longest run before other work gets its turn: awaiting a buffered piece or a completed write does not yield. */
+/** Longest run before yielding to other work: awaiting a buffered piece or a completed write does not yield. */
 const turnMs = 3
 
-/** Makes the file at `path`; removes it on failure. Faults: invalid_request, body_too_large, body_timeout, internal. */
+/**
+ * Creates the file at `path`, and removes it on failure. Faults: invalid_request, body_too_large, body_timeout,
+ * internal.
+ */
 export async function readSourceBody(
   request: Request,
   path: string,
@@ -114,7 +117,7 @@ async function readPieces(
   }
 }
 
-/** Created with its first byte. */
+/** Writes the source to a file, which is created with the first byte. */
 class SourceFile {
   readonly #path: string
   readonly #hash = createHash('sha256')
@@ -140,7 +143,7 @@ class SourceFile {
     }
   }
 
-  /** Null if the body had no source. */
+  /** Completes the file. Null if the body had no source. */
   async finish(): Promise<Upload | null> {
     if (this.#handle === null) return null
     await this.#handle.sync()

@@ -5,17 +5,17 @@ import { Fault } from '../../base/fault.ts'
 import type { EventReader } from '../events/events.ts'
 import { ping, retryLine, toServerSentEvent } from '../events/line.codec.ts'
 
-/** Often enough for proxies, and for people who wait. */
+/** Interval of pings: short enough for proxies, and for people who are watching. */
 const pingMs = 15_000
 
 export type StreamHooks = {
-  /** Called once, at the end of the stream, for every cause. */
+  /** Called once, at the end of the stream, for any reason. */
   readonly onEnd: () => void
-  /** A failure of ours. */
+  /** Called for an internal failure. */
   readonly onFailure: (error: unknown) => void
 }
 
-/** `signal`: aborted when the client leaves, or the daemon stops. The stream ends after `complete`. */
+/** Streams events until `complete`. `signal`: aborted when the client disconnects, or the daemon stops. */
 export function eventStream(
   reader: Pick<EventReader, 'next'>,
   signal: AbortSignal,
@@ -47,7 +47,7 @@ export function eventStream(
           } else controller.enqueue(utf8(lines.length === 0 ? ping : lines.map(toServerSentEvent).join('')))
         } catch (error) {
           end()
-          // After the client has left, the runtime has closed the stream, and closing it again fails.
+          // After the client has disconnected, the runtime has closed the stream, and closing it again fails.
           if (isCancelled || signal.aborted) return
           hooks.onFailure(error)
           controller.error(error)
@@ -62,9 +62,12 @@ export function eventStream(
   )
 }
 
-/** The id after which the client continues: `?from=`, else Last-Event-ID, else 0. Fault invalid_request. */
+/**
+ * Returns the id after which the client continues: `?from=`, otherwise Last-Event-ID, otherwise 0. Fault
+ * invalid_request.
+ */
 export function startOf(request: Pick<Request, 'url' | 'headers'>): number {
-  // HTTP/1.0 without a Host header: the URL has no origin.
+  // For HTTP/1.0 without a Host header, the URL has no origin.
   const from = new URL(request.url, 'https://host.invalid').searchParams.getAll('from')
   if (from.length > 1) throw new Fault('invalid_request', 'from must occur only once.', { param: 'from' })
   const [text, param] =

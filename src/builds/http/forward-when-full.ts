@@ -1,7 +1,7 @@
-// Forwards a request that this host has no room for, while another host of the fleet has, before its body is read.
+// Forwards a request, before its body is read, if this host has no room for it and another host of the fleet has.
 // Effects: requests to other hosts.
 //
-// Each host has its own slots for uploads, waiting sources and VMs; a client can use those of all hosts. The rows of
+// Each host has its own slots for uploads, queued sources and VMs, and a client can use those of all hosts. The rows of
 // the directory determine the order of the hosts, and each host decides itself whether it has room.
 
 import type { Clock } from '../../base/clock.ts'
@@ -19,7 +19,7 @@ export type ForwardWhenFullDeps = {
   readonly clock: Clock
 }
 
-/** Request in the form of a handler of this service. */
+/** A request in the form of this service's handlers. */
 export type ForwardableRequest = {
   readonly request: Request
   readonly address: () => string
@@ -28,42 +28,42 @@ export type ForwardableRequest = {
 }
 
 /**
- * How many other hosts one request is sent to. Draining hosts have the fewest builds and answer at
- * once. No share: limits one request; its client retries a second later.
+ * Limit on other hosts that receive one request. Draining hosts have the fewest builds and respond at once. No share:
+ * limits one request; its client retries a second later.
  */
 const hostsAskedMax = 8
-/** After this time, no further host is called. */
+/** No further host is tried after this time. */
 const allMs = 8_000
-/** Limits for a host to report whether it has room, and to reserve a VM. */
+/** Timeouts for a host to report whether it has room, and to reserve a VM. */
 const roomMs = 2_000
 const reserveMs = 5_000
 /** How long "no room on any host" is cached for a caller. */
 const noneMs = 1_000
-/** Callers in that cache. No share: callers beyond it may retry sooner, at the rate of their requests. */
+/** Limit on callers in that cache. No share: callers beyond it may retry sooner, at the rate of their requests. */
 const callersMax = 1_000
 
 const roomPath = '/room'
 
 export class ForwardWhenFull {
   readonly #deps: ForwardWhenFullDeps
-  /** Monotonic time until which no host is called for a caller. */
+  /** Monotonic time until which no host is tried for a caller. */
   readonly #fullUntilMs = new Map<string, number>()
 
   constructor(deps: ForwardWhenFullDeps) {
     this.#deps = deps
   }
 
-  /** Runs `take`; if only this host refuses, returns the answer of a host with room. Faults: those of `take`. */
+  /** Runs `take`. If only this host rejects, returns the response of a host with room. Faults: those of `take`. */
   async submit<T>(caller: Caller, refused: ForwardableRequest, take: () => T): Promise<T | Response> {
     return await this.#orElse(refused, take, () => this.#submitTo(caller, refused))
   }
 
-  /** Like `submit`, for a VM. */
+  /** Does the same as `submit` for a VM. */
   async reserve<T>(caller: Caller, refused: ForwardableRequest, take: () => Promise<T>): Promise<T | Response> {
     return await this.#orElse(refused, take, () => this.#reserveAt(caller, refused))
   }
 
-  /** Answers a host that checks for room for one of its callers; null for other requests. */
+  /** Handles another host's check for room for one of its callers; null for other requests. */
   answer({ url }: Request): Response | null {
     const { pathname, searchParams: asked } = new URL(url)
     if (pathname !== roomPath) return null
@@ -100,7 +100,7 @@ export class ForwardWhenFull {
       await answer.body?.cancel()
       if (answer.status !== 204) return null
       mayPause()
-      // The body can be sent to only one host, whose answer is final.
+      // The body can be sent to only one host, whose response is final.
       const principal = principalOf(caller, request.method)
       return () => peers.forward(hostId, request, { clientAddress: address(), principal })
     })
@@ -125,7 +125,10 @@ export class ForwardWhenFull {
     })
   }
 
-  /** The answer of the first host that takes it, of those with the fewest builds in these states; null if none does. */
+  /**
+   * Returns the response of the first host that accepts, starting with those with the fewest builds in these states.
+   * Null if none does.
+   */
   async #atFirst(
     name: string,
     states: Parameters<typeof countBuildsByHost>[1],
@@ -139,7 +142,7 @@ export class ForwardWhenFull {
     const untilMs = clock.monotonicMs() + allMs
     for (const hostId of hosts.slice(0, hostsAskedMax)) {
       if (clock.monotonicMs() >= untilMs) return null
-      // Without an answer the next host gets the request.
+      // If a host does not respond, the next one gets the request.
       const taken = await at(hostId).catch(() => null)
       if (taken !== null) return await taken()
     }

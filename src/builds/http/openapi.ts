@@ -19,7 +19,7 @@ import { type Joined, joined } from '../../http/operations.ts'
 import { LOG_DOCUMENTS, LOG_OPERATIONS, LOG_PARAMETERS } from '../../transparency/operations.ts'
 import { atVm, BUILD_OPERATIONS, type BuildOperation } from './operations.ts'
 
-/** The whole document, as plain JSON. */
+/** Returns the whole document as plain JSON. */
 export function buildsOpenapiDocument(): OpenApiDocument {
   return toOpenApi({
     info: {
@@ -267,7 +267,7 @@ const DOCUMENTS: Readonly<Record<BuildOperation, Document>> = {
   },
 }
 
-/** The operations of builds again at the address of a VM, after those of the dispatcher. */
+/** Repeats the operations of builds at the address of a VM, after those of the dispatcher. */
 function documented(): Joined<string, Document>[] {
   const all: readonly Joined<string, Document>[] = joined(BUILD_OPERATIONS, DOCUMENTS)
   const ofVm = atVm(all).map(({ id, row, ...place }) => ({

@@ -16,7 +16,7 @@ export const BUILD_OPERATIONS = {
 
 export type BuildOperation = keyof typeof BUILD_OPERATIONS
 
-/** The operations of builds, repeated at the address of every build VM. */
+/** Returns the operations of builds, repeated at the address of every build VM. */
 export function atVm<O extends Operation>(operations: readonly O[]): O[] {
   const ofBuilds = operations.filter(({ path }) => path.startsWith('/build'))
   return ofBuilds.map(operation => ({ ...operation, path: `/vm/{vm}${operation.path}` }))

@@ -1,4 +1,4 @@
-// The response with a build's result, whole or a range (RFC 9110 14); its digest is the ETag. Effects: sends a file.
+// The response with a build's result, whole or a range (RFC 9110 14). Its digest is the ETag. Effects: sends a file.
 
 import { fileResponse, type RangeHeaders } from '../ranged-file.ts'
 
@@ -7,7 +7,7 @@ export type ResultFile = {
   readonly sizeBytes: number
   /** Hexadecimal. */
   readonly sha256: string
-  /** Suggested to browsers. */
+  /** File name suggested to browsers. */
   readonly name: string
 }
 
@@ -20,7 +20,7 @@ export function resultResponse(
   const headers = {
     ETag: etag,
     'Accept-Ranges': 'bytes',
-    // RFC 9530: the digest of the whole, also for a range.
+    // The digest of the whole, also for a range (RFC 9530).
     'Repr-Digest': `sha-256=:${Buffer.from(sha256, 'hex').toString('base64')}:`,
   }
   if (matches(request.headers.get('if-none-match'), etag)) return new Response(null, { status: 304, headers })
@@ -31,7 +31,7 @@ export function resultResponse(
   return fileResponse(request, { path, sizeBytes, headers, contentHeaders })
 }
 
-/** RFC 9110 13.1.2, weak comparison. */
+/** Compares weakly (RFC 9110 13.1.2). */
 function matches(text: string | null, etag: string): boolean {
   if (text === null) return false
   const tags = text.split(',').map(tag => tag.trim().replace(/^W\//, ''))

@@ -1,4 +1,4 @@
-// The handlers of service C (contract 4.3): each parses its request and makes one call. Effects: those of the service.
+// The handlers of service C (contract 4.3). Each parses its request and makes one call. Effects: those of the service.
 
 import { iso } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
@@ -35,11 +35,11 @@ import { resultResponse } from './result-response.ts'
 export type BuildPeer = {
   /** The client's address; a function because it costs a system call. */
   readonly address: () => string
-  /** Lets this response pause for longer than others. */
+  /** Allows longer pauses in this response. */
   readonly mayPause: () => void
-  /** Another host of the fleet has passed the request on: it goes no further. */
+  /** Whether another host of the fleet forwarded the request, which is then not forwarded again. */
   readonly isForwarded?: boolean
-  /** The caller that this other host has authenticated. Null if the caller has no key. */
+  /** The caller that the other host has authenticated. Null if the caller has no key. */
   readonly principal?: ForwardedPrincipal | null
 }
 
@@ -54,22 +54,24 @@ export type BuildRoutesDeps = Runtime & {
   readonly hostId: string
   readonly peers: Pick<BuildPeers, 'forward'>
   readonly directory: Pick<DirectoryStore, 'retryUnknownKey'>
-  /** By the headers alone, or by `passed` if another host forwarded the request. Faults: `forbidden`, … */
+  /**
+   * Returns the caller from the headers, or from `passed` if another host forwarded the request. Faults: `forbidden`, …
+   */
   readonly caller: (headers: Headers, need: 'read' | 'write', passed?: ForwardedPrincipal | null) => Caller
-  /** Counts a request of a caller, by address when it has no key. Fault rate_limited. */
+  /** Counts a request of a caller; by address if the caller has no key. Fault rate_limited. */
   readonly count: (caller: Caller, address: () => string) => void
   /** Counts a request that needs no key. Fault rate_limited. */
   readonly admitPublic: (address: string) => void
-  /** Called before each request that changes something; may throw. */
+  /** Called before each request that changes something. May throw. */
   readonly admitChange: () => void
   readonly isVmUp: (vmId: string) => boolean
   readonly strangers: Pick<AnonymousLogLimit, 'level'>
-  /** Empty: the host of each request. */
+  /** Base address; empty to use the host of each request. */
   readonly baseUrl: string
   readonly commands: RecordContext['commands']
   readonly rules: RequestRules
   readonly limits: SourceBodyLimits
-  /** How many clients may follow events at the same time. */
+  /** Limit on clients that follow events at the same time. */
   readonly readersMax: number
   /** Aborted when the daemon stops. */
   readonly signal: AbortSignal
@@ -124,7 +126,7 @@ const HANDLERS: Readonly<Record<BuildOperation, BuildHandler>> = {
 const AT_DISPATCHER = joined(BUILD_OPERATIONS, HANDLERS)
 export const BUILD_ROUTES = [...AT_DISPATCHER, ...atVm(AT_DISPATCHER)]
 
-/** `others`: routes that another specification documents. */
+/** Creates the handler. `others`: routes documented in another specification. */
 export function createBuildHttp(deps: BuildRoutesDeps, others: readonly EdgeRoute<BuildPeer>[]): BuildFetch {
   const { log, clock, random, strangers } = deps
   const api: BuildApi = { ...deps, deadlines: createDeadlines(clock), readers: new FairSlots(deps.readersMax) }
@@ -152,7 +154,7 @@ async function caller(api: BuildApi, context: BuildContext, need: 'read' | 'writ
   return by
 }
 
-/** Null for the dispatcher's own address. */
+/** Returns the VM of the address; null for the dispatcher's own address. */
 function dispatcherOf({ params }: BuildContext): { readonly vmId: string | null } {
   return { vmId: params.vm ?? null }
 }
@@ -164,7 +166,7 @@ async function findAuthorized(api: BuildApi, context: BuildContext): Promise<Aut
   return { by, build: await api.service.find(by, context.params.id ?? '', dispatcherOf(context)) }
 }
 
-/** The answer of the host that has the thing. Fault fleet.unavailable. */
+/** Returns the response of the host that owns the object. Fault fleet.unavailable. */
 async function forwardToHost(
   { peers }: BuildApi,
   hostId: string,
@@ -200,7 +202,7 @@ async function submit(api: BuildApi, context: BuildContext): Promise<Response> {
   const begun = place.vmId === null ? await api.whenFull.submit(uploader, context, begin) : begin()
   if (begun instanceof Response) return begun
   try {
-    // Over a slow line a source arrives slowly.
+    // A source takes long on a slow line.
     context.mayPause()
     const path = files.incomingPath(newUuid(api.random))
     const { json, upload } = await readSourceBody(request, path, { limits, deadlines })
@@ -216,7 +218,7 @@ async function submit(api: BuildApi, context: BuildContext): Promise<Response> {
       const base = baseOf(api, request) + (place.vmId === null ? '' : `/vm/${place.vmId}`)
       return Response.json({ job_id: build.id, build_url: `${base}/build/${build.id}` } satisfies BuildAccepted)
     } finally {
-      // An accepted source has been renamed by now.
+      // An accepted source has been renamed already.
       if (upload !== null) removeIncoming(upload.path, api.log)
     }
   } finally {
@@ -230,7 +232,7 @@ async function follow(api: BuildApi, context: BuildContext): Promise<Response> {
   const afterId = startOf(context.request)
   const isHere = build.hostId === hostId
   const isOpen = build.closedAtMs === null
-  // The first event of an open build may not be written yet.
+  // The first event of an open build may not have been written yet.
   const hasEvents = !isHere || isOpen || fileExists(files.path(build.id, 'events'))
   if (build.removedAtMs !== null || !hasEvents) {
     throw new Fault('not_found', 'The events of this build were removed to make room.')
@@ -300,7 +302,7 @@ function readerOf(
   )
 }
 
-/** Fault fleet.unavailable. */
+/** Streams events from another host. Fault fleet.unavailable. */
 async function eventsElsewhere(
   { peers }: BuildApi,
   { request, address, params }: BuildContext,
@@ -351,7 +353,7 @@ function okText(): Response {
   return new Response('ok', { headers: { 'Content-Type': 'text/plain;charset=utf-8' } })
 }
 
-/** The configured address, or the one that this client used. */
+/** Returns the configured address, or the one that this client used. */
 function baseOf({ baseUrl }: BuildRoutesDeps, request: Request): string {
   if (baseUrl !== '') return baseUrl
   const host = request.headers.get('host') ?? ''

@@ -1,5 +1,5 @@
-// Cuts the source out of a build request's JSON while it arrives: decodes `source_data` in pieces, and keeps the rest
-// as a small document with a placeholder, which the strict JSON reader checks. No I/O; state of one body.
+// Extracts the source from a build request's JSON while it arrives: decodes `source_data` in pieces, and keeps the rest
+// as a small document with a placeholder, which the strict JSON reader parses. No I/O; state of one body.
 
 import { Fault } from '../../base/fault.ts'
 import { resultOr } from '../../base/result-or.ts'
@@ -9,17 +9,17 @@ const backslash = 0x5c
 const slash = 0x2f
 const letterU = 0x75
 const fieldName = 'source_data'
-/** Longest name in the small document that can still be `source_data`, escapes included. */
+/** Longest name in the small document that can still be `source_data`, including escapes. */
 const nameBytesMax = 128
 /** Characters decoded at a time; a multiple of four. */
 const groupChars = 196_608
-/** Bytes that are examined singly after an escaped character. */
+/** Bytes examined one by one after an escaped character. */
 const escapedRunBytes = 256
 
 export type ScanLimits = {
-  /** Limit of everything but the source. */
+  /** Limit on everything except the source. */
   readonly documentBytesMax: number
-  /** Limit of the decoded source. */
+  /** Limit on the decoded source. */
   readonly sourceBytesMax: number
 }
 
@@ -34,7 +34,7 @@ export class SourceScan {
   #nameStart: number | null = null
   #name: string | null = null
   #place: 'name' | 'value' | 'other' = 'other'
-  /** Characters of the source that wait to be decoded. */
+  /** Characters of the source that have not been decoded yet. */
   readonly #held = Buffer.alloc(groupChars)
   #heldChars = 0
   /** Position in an escape of the source: 0 outside, 1 after the backslash, from 2 at the digits after the u. */
@@ -49,7 +49,9 @@ export class SourceScan {
     this.#limits = limits
   }
 
-  /** Takes a piece of the body; `emit` gets the decoded source in it. Faults: invalid_request, body_too_large. */
+  /**
+   * Processes a piece of the body; `emit` receives the decoded source in it. Faults: invalid_request, body_too_large.
+   */
   push(piece: Uint8Array, emit: (bytes: Uint8Array) => void): void {
     for (let at = 0; at < piece.length; ) {
       if (this.#mode === 'source') at = this.#takeSource(piece, at, emit)
@@ -60,7 +62,7 @@ export class SourceScan {
     }
   }
 
-  /** The document without the source. Fault invalid_request: the body ended too early. */
+  /** Returns the document without the source. Fault invalid_request if the body ended too early. */
   end(): Uint8Array {
     if (this.#mode === 'source') throw new Fault('invalid_request', 'The body is not valid JSON.')
     if (this.#documentBytes === 0) throw new Fault('invalid_request', 'The body is empty; a JSON object is expected.')
@@ -130,9 +132,9 @@ export class SourceScan {
     this.#keep(quote)
   }
 
-  /** Takes the source up to its end or the end of the piece. */
+  /** Processes the source up to its end or the end of the piece. */
   #takeSource(piece: Uint8Array, from: number, emit: (bytes: Uint8Array) => void): number {
-    // Searched once for each piece: many escapes must not cause many searches.
+    // Searches once per piece, so that many escapes do not cause many searches.
     const end = piece.indexOf(quote, from)
     const stop = end === -1 ? piece.length : end
     for (let at = from; at < stop; ) {
@@ -146,10 +148,10 @@ export class SourceScan {
       at = runEnd
     }
     if (end === -1) return piece.length
-    // An escaped quotation mark.
+    // An escaped quotation mark is not base64.
     if (this.#escape !== 0) throw notBase64()
     this.#decode(emit)
-    // A source that is not empty stays so in the document.
+    // A non-empty source stays non-empty in the document.
     if (this.#sourceBytes > 0) for (const byte of Buffer.from('AAAA')) this.#keep(byte)
     this.#keep(quote)
     this.#mode = 'between'
@@ -208,7 +210,7 @@ export class SourceScan {
     }
   }
 
-  /** Strict: standard alphabet, no white space, padding only at the end and without leftover bits. */
+  /** Decodes strictly: standard alphabet, no white space, padding only at the end and without leftover bits. */
   #decode(emit: (bytes: Uint8Array) => void): void {
     if (this.#heldChars === 0) return
     // An earlier full group had padding, so it must have been the last.
@@ -235,12 +237,14 @@ function hexDigit(byte: number): number {
   return lower >= 0x61 && lower <= 0x66 ? lower - 0x57 : -1
 }
 
-/** Null if it is not base64. */
+/** Decodes base64; null if the text is invalid. */
 function decoded(text: string): Uint8Array | null {
   return resultOr(() => Uint8Array.fromBase64(text, { alphabet: 'base64', lastChunkHandling: 'strict' }), null)
 }
 
-/** Null if it is too long for `source_data`, or not a JSON string; the strict reader reports that later. */
+/**
+ * Decodes a name. Null if it is too long for `source_data`, or not a JSON string; the strict reader reports that later.
+ */
 function nameOf(text: Uint8Array): string | null {
   if (text.length > nameBytesMax) return null
   const name: unknown = resultOr(() => JSON.parse(Buffer.from(text).toString('utf8')), null)

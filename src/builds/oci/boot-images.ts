@@ -1,4 +1,4 @@
-// Served boot images: their files with digests, computed once per state of a file. Effects: reads files.
+// Served boot images: their files with digests, computed once per version of a file. Effects: reads files.
 
 import { createReadStream } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
@@ -22,7 +22,8 @@ export type ServedImage = {
 export type BootImages = {
   readonly names: readonly string[]
   /**
-   * Null for an unknown name. Changed files are hashed again first. Fault internal: the image's files cannot be read.
+   * Opens an image; null for an unknown name. Hashes changed files again first. Fault internal if the image's files are
+   * unreadable.
    */
   readonly open: (name: string) => Promise<ServedImage | null>
 }
@@ -63,7 +64,8 @@ async function openImage(directory: string, digests: FileDigests): Promise<Serve
 }
 
 /**
- * The manifest first, then the provenance if there is one, the files the manifest names, and IGVM files beside them.
+ * Returns the manifest first, then the provenance if there is one, the files that the manifest names, and IGVM files
+ * beside them.
  */
 async function fileNames(directory: string): Promise<string[]> {
   const path = join(directory, 'manifest.json')
@@ -84,7 +86,7 @@ async function fileNames(directory: string): Promise<string[]> {
 type Digest = { readonly digest: string; readonly sizeBytes: number }
 type CachedImage = { readonly state: string; readonly digest: Promise<Digest> }
 
-/** Digests by path, valid while the file is unchanged. Concurrent callers share one reading. */
+/** Digests by path, valid while the file is unchanged. Concurrent callers share one read. */
 class FileDigests {
   readonly #known = new Map<string, CachedImage>()
 

@@ -1,4 +1,4 @@
-// Shell commands by which a client fetches a build's result, pulls the image, and verifies both. Pure.
+// Shell commands with which a client fetches a build's result, pulls the image, and verifies both. Pure.
 
 import { shellWord } from '../../base/shell-word.ts'
 import { optionWords } from '../../contract/http/option-words.ts'
@@ -12,13 +12,15 @@ export type PulledImage = {
   readonly hasIgvm: boolean
 }
 
-/** The request as a verifier's options; words in capitals are for the client to fill in. */
+/** The request as a verifier's options; the client must replace words in capitals. */
 type AskedWords = Pick<
   Build,
   'sourceKind' | 'projectDir' | 'toolchain' | 'options' | 'waivers' | 'fetchCaSha256' | 'cratesMirror'
 >
 
-/** Commands to fetch and verify a result. `image`: image of build VMs in the registry; null if it is not known yet. */
+/**
+ * Returns commands to fetch and verify a result. `image`: image of build VMs in the registry; null if not known yet.
+ */
 export function resultCommands(
   { id, nonce, ...asked }: Pick<Build, 'id' | 'nonce'> & AskedWords,
   { baseUrl, image }: { readonly baseUrl: string; readonly image: PulledImage | null },
@@ -30,8 +32,8 @@ export function resultCommands(
 }
 
 /**
- * `baseUrl`: where clients reach the listener, without a path. `project`: directory or archive of the result. Without
- * an image only the result is verified, and the measurement comes from a policy.
+ * Returns commands to verify. `baseUrl`: the listener's address for clients, without a path. `project`: directory or
+ * archive of the result. Without an image only the result is verified, and the measurement comes from a policy.
  */
 export function verifyCommands(build: {
   readonly baseUrl: string
@@ -48,7 +50,7 @@ export function verifyCommands(build: {
   const plain = protocol === 'http:' ? ' --src-tls-verify=false' : ''
   return [
     `skopeo copy${plain} docker://${host}/${image.name}@${image.digest} dir:${directory}`,
-    // The host's own image is not a pin: the policy names a measurement that the client has from another source.
+    // The host's own image is not a pin: the policy must contain a measurement that the client has from another source.
     `${verify} --policy POLICY${image.hasIgvm ? ` --igvm ${directory}` : ''} --image ${directory}`,
   ]
 }

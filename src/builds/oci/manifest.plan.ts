@@ -1,5 +1,5 @@
-// A boot image as an OCI artifact (image-spec v1.1, "Guidelines for Artifact Usage"): an empty config, and a layer
-// per file, titled with its name. Pure.
+// A boot image as an OCI artifact (image-spec v1.1, "Guidelines for Artifact Usage"): an empty config, and one layer
+// per file with its name as title. Pure.
 
 import { utf8 } from '../../base/bytes.ts'
 
@@ -28,7 +28,7 @@ export type BootFile = {
   readonly sizeBytes: number
 }
 
-/** The exact bytes of the manifest, in the order of the files. */
+/** Returns the exact bytes of the manifest, in the order of the files. */
 export function bootManifest(files: readonly BootFile[]): Uint8Array {
   const empty = { mediaType: MEDIA_TYPES.empty, digest: emptyDigest, size: emptyBlob.length, data: 'e30=' }
   return utf8(

@@ -1,5 +1,5 @@
-// Read-only registry of boot images: OCI distribution-spec v1.1, "Pull" and "Content Discovery". Effects: sends
-// files. Clients that pull by digest need not trust it.
+// Read-only registry of boot images: OCI distribution-spec v1.1, "Pull" and "Content Discovery". Effects: sends files.
+// Clients that pull by digest need not trust it.
 
 import { utf8 } from '../../base/bytes.ts'
 import { fileResponse } from '../ranged-file.ts'
@@ -17,11 +17,11 @@ const ERRORS = {
 
 type ErrorCode = keyof typeof ERRORS
 
-/** The one tag of each image, for its current content. */
+/** The only tag of each image, for its current content. */
 const tag = 'latest'
 const digestPattern = /^sha256:[0-9a-f]{64}$/
 
-/** Path templates; `:name` and the like are one component each. */
+/** Path templates; each `:name` is one component. */
 const OCI_PATHS = [
   '/v2/',
   '/v2/:name/manifests/:reference',
@@ -46,11 +46,11 @@ type Summary = { readonly sha256: string; readonly bytes: Uint8Array }
 
 export type RegistryContents = {
   readonly images: BootImages
-  /** Verification summaries of images: no layers, but found by their digests, as results name them. */
+  /** Verification summaries of images. They are not layers, but are found by their digests, which results contain. */
   readonly summaries: () => readonly Summary[]
 }
 
-/** `admit` may throw for an address with too many requests; public content requires no key. */
+/** Returns the routes. `admit` may throw for an address with too many requests; public content requires no key. */
 export function ociRoutes({
   images,
   admit,
@@ -66,7 +66,7 @@ export function ociRoutes({
   }))
 }
 
-/** Every path below /v2/. Fault internal: an image's files cannot be read. */
+/** Handles every path below /v2/. Fault internal if an image's files are unreadable. */
 export async function serveOci({ images, summaries }: RegistryContents, request: RegistryRequest): Promise<Response> {
   if (request.method !== 'GET' && request.method !== 'HEAD') {
     return errorResponse('UNSUPPORTED', 'This registry is read-only.', { Allow: 'GET, HEAD' })
@@ -83,7 +83,7 @@ export async function serveOci({ images, summaries }: RegistryContents, request:
   return errorResponse('NAME_UNKNOWN', 'There is nothing at this path.')
 }
 
-/** The path as sent: a name or digest has one spelling. */
+/** Returns the path as sent, because a name or digest has only one spelling. */
 function pathOf(url: string): string {
   const start = url.indexOf('/', url.indexOf('//') + 2)
   const query = url.indexOf('?', start)
@@ -121,7 +121,7 @@ function tagsResponse(request: RegistryRequest, name: string): Response {
   return answer(request, utf8(JSON.stringify({ name, tags: isPast ? [] : [tag] })), 'application/json', {})
 }
 
-/** Images have no referrers here; the specification requires an empty index, not 404. */
+/** Returns an empty index, because images have no referrers here, and the specification forbids 404. */
 function referrersResponse(request: RegistryRequest, digest: string): Response {
   if (!digestPattern.test(digest)) return badDigest()
   const index = { schemaVersion: 2, mediaType: MEDIA_TYPES.index, manifests: [] }
@@ -142,7 +142,7 @@ function answer(
   return new Response(method === 'HEAD' ? null : Uint8Array.from(bytes), { headers: all })
 }
 
-/** Some clients expect it at /v2/. */
+/** Some clients expect this header at /v2/. */
 const apiVersion = { 'Docker-Distribution-Api-Version': 'registry/2.0' }
 
 function errorResponse(code: ErrorCode, message: string, headers: Readonly<Record<string, string>> = {}): Response {

@@ -1,9 +1,8 @@
-// DNS messages on the wire: reads queries, writes responses (RFC 1035 4.1, 6891, 7873, 9619). Pure: bytes in, bytes
-// out.
+// Reads DNS queries and writes responses in wire format (RFC 1035 4.1, 6891, 7873, 9619). Pure: bytes in, bytes out.
 //
-// Own code, since strangers choose the bytes. Names after the question are skipped without following pointers, so
-// reading is linear in the message. Names of responses point into the question (RFC 1035 4.1.4): every response fits
-// the 512 bytes that any client takes over UDP, and none is truncated for size.
+// Implemented here because strangers choose the bytes. Names after the question are skipped without following pointers,
+// so reading is linear in the message. Names in responses point into the question (RFC 1035 4.1.4): every response fits
+// the 512 bytes that any client accepts over UDP, so none is truncated for size.
 
 import { assert } from '../../base/assert.ts'
 import {
@@ -20,20 +19,22 @@ import {
 } from '../../base/dns/wire.codec.ts'
 
 export type Question = {
-  /** The name in the query, one string of latin-1 per label. */
+  /** The name in the query, one latin-1 string per label. */
   readonly labels: readonly string[]
   readonly type: number
   readonly class: number
-  /** The question section, byte for byte: its case goes back as it came (resolvers use it against forgery). */
+  /** The exact question section, returned with its letter case (resolvers use it to detect forgery). */
   readonly bytes: Buffer
 }
 
-/** A query's OPT record (RFC 6891 6.1.2). The client's payload size is not read: every response fits the minimum. */
+/**
+ * A query's OPT record (RFC 6891 6.1.2). Ignores the client's payload size, because every response fits the minimum.
+ */
 export type Edns = {
   readonly version: number
-  /** Whether the client understands DNSSEC records (RFC 3225). */
+  /** Whether the client supports DNSSEC records (RFC 3225). */
   readonly dnssecOk: boolean
-  /** RFC 7873 4. */
+  /** DNS cookie (RFC 7873 4); null without one. */
   readonly cookie: { readonly client: Uint8Array; readonly server: Uint8Array | null } | null
 }
 
@@ -41,16 +42,16 @@ export type Query = {
   readonly id: number
   /** Second word of the header. */
   readonly flags: number
-  /** Null if it requests only a cookie (RFC 7873 5.4). */
+  /** Null if the client only requests a cookie (RFC 7873 5.4). */
   readonly question: Question | null
   readonly edns: Edns | null
 }
 
 export type QueryRead =
   | { readonly kind: 'query'; readonly query: Query }
-  /** The whole response: there is nothing that could be decided about the message. */
+  /** The complete response to a message that cannot be processed. */
   | { readonly kind: 'refused'; readonly response: Uint8Array }
-  /** Without a header, or itself a response: it gets no response. */
+  /** Too short for a header, or itself a response: it gets no response. */
   | { readonly kind: 'ignored' }
 
 export const RCODE = {
@@ -64,20 +65,20 @@ export const RCODE = {
 } as const
 const questionTailBytes = 4
 const optionCookie = 10
-/** RFC 8914 2. */
+/** Option code of extended errors (RFC 8914 2). */
 const optionExtendedError = 15
 const cookieClientBytes = 8
-/** RFC 7873 4.2. */
+/** Length of a server cookie (RFC 7873 4.2). */
 const cookieServerBytes = { min: 8, max: 32 } as const
-/** RFC 1035 4.2.1. */
+/** Limit of RFC 1035 4.2.1. */
 const responseBytesMax = 512
 
-/** Never throws, for any bytes. */
+/** Reads a query. Never throws, for any bytes. */
 export function readQuery(message: Uint8Array): QueryRead {
   const bytes = Buffer.isBuffer(message) ? message : Buffer.from(message.buffer, message.byteOffset, message.byteLength)
   if (bytes.length < headerBytes) return { kind: 'ignored' }
   const [id, flags] = [bytes.readUInt16BE(0), bytes.readUInt16BE(2)]
-  // Responses get no response, because two servers could otherwise send each other messages forever.
+  // Do not respond to responses, because two servers could otherwise send each other messages forever.
   if ((flags & FLAG.response) !== 0) return { kind: 'ignored' }
   if ((flags & FLAG.opcode) !== 0) return refused(id, flags, RCODE.notImplemented)
   const content = readContent(bytes)
@@ -86,7 +87,7 @@ export function readQuery(message: Uint8Array): QueryRead {
     : { kind: 'query', query: { id, flags, question: content.question, edns: content.edns } }
 }
 
-/** Id, opcode and RD of the query with a code, and no sections. */
+/** Returns id, opcode and RD of the query with a code, without sections. */
 function refused(id: number, flags: number, rcode: number): QueryRead {
   const response = Buffer.alloc(headerBytes)
   response.writeUInt16BE(id, 0)
@@ -94,12 +95,12 @@ function refused(id: number, flags: number, rcode: number): QueryRead {
   return { kind: 'refused', response }
 }
 
-/** Null if the message is malformed. */
+/** Reads the sections; null if the message is malformed. */
 function readContent(bytes: Buffer): Pick<Query, 'question' | 'edns'> | null {
   const questions = bytes.readUInt16BE(4)
   const notAdditional = bytes.readUInt16BE(6) + bytes.readUInt16BE(8)
   const records = notAdditional + bytes.readUInt16BE(10)
-  // RFC 9619: one question, or none in a request for a cookie alone.
+  // One question, or none in a request for only a cookie (RFC 9619).
   if (questions > 1) return null
   const question = questions === 1 ? readQuestion(bytes) : null
   if (questions === 1 && question === null) return null
@@ -110,7 +111,7 @@ function readContent(bytes: Buffer): Pick<Query, 'question' | 'edns'> | null {
     if (record === null) return null
     at = record.end
     if (record.type !== TYPE.OPT) continue
-    // RFC 6891 6.1.1: one at most, among the additional records, with the root for its name.
+    // At most one, among the additional records, with the root as its name (RFC 6891 6.1.1).
     if (edns !== null || index < notAdditional || !record.isRoot) return null
     edns = readOpt(bytes, record)
     if (edns === null) return null
@@ -124,7 +125,8 @@ function readQuestion(bytes: Buffer): Question | null {
   let at = headerBytes
   for (;;) {
     const sizeBytes = bytes[at]
-    // Nothing stands before the first name that a compression pointer could mean; 0x40 and 0x80 are no label types.
+    // The first name cannot contain a compression pointer, because no name precedes it; 0x40 and 0x80 are not label
+    // types.
     if (sizeBytes === undefined || sizeBytes > labelBytesMax) return null
     at += 1
     if (sizeBytes === 0) break
@@ -145,7 +147,7 @@ function readQuestion(bytes: Buffer): Question | null {
 function readOpt(bytes: Buffer, { ttlAt, dataAt, end }: RawRecord): Edns | null {
   const version = bytes[ttlAt + 1] ?? 0
   const dnssecOk = ((bytes[ttlAt + 2] ?? 0) & 0x80) !== 0
-  // Options have a known form in version 0 only.
+  // Only version 0 defines the form of options.
   if (version !== 0) return { version, dnssecOk, cookie: null }
   let cookie: Edns['cookie'] = null
   for (let at = dataAt; at < end; ) {
@@ -154,7 +156,7 @@ function readOpt(bytes: Buffer, { ttlAt, dataAt, end }: RawRecord): Edns | null 
     const valueAt = at + 4
     at = valueAt + sizeBytes
     if (at > end) return null
-    // The first cookie counts (RFC 7873 5.2); unknown options are ignored (RFC 6891 6.1.2).
+    // Use the first cookie (RFC 7873 5.2) and ignore unknown options (RFC 6891 6.1.2).
     if (code !== optionCookie || cookie !== null) continue
     const serverBytes = sizeBytes - cookieClientBytes
     if (serverBytes !== 0 && (serverBytes < cookieServerBytes.min || serverBytes > cookieServerBytes.max)) return null
@@ -164,7 +166,7 @@ function readOpt(bytes: Buffer, { ttlAt, dataAt, end }: RawRecord): Edns | null 
   return { version, dnssecOk, cookie }
 }
 
-/** A name of the response: at most one label, then a pointer into the question. */
+/** A name in the response: at most one label, then a pointer into the question. */
 export type NamePointer = { readonly label?: string; readonly at: number }
 
 export type DnsRecord = { readonly owner: NamePointer; readonly ttlSeconds: number } & (
@@ -188,7 +190,7 @@ export type Soa = {
 }
 
 export type DnsReply = {
-  /** Up to 12 bits: what does not fit the header travels in the OPT record (RFC 6891 6.1.3). */
+  /** Up to 12 bits. Bits that do not fit the header are sent in the OPT record (RFC 6891 6.1.3). */
   readonly rcode: number
   readonly authoritative: boolean
   /** Empty and truncated: the client must retry over TCP (RFC 2181 9). */
@@ -196,15 +198,15 @@ export type DnsReply = {
   readonly answers: readonly DnsRecord[]
   readonly authorities: readonly DnsRecord[]
   readonly additionals: readonly DnsRecord[]
-  /** Whether other servers are queried for foreign names (RA). */
+  /** Whether other servers are queried for external names (RA). */
   readonly recursion?: boolean
-  /** Why there is nothing, for clients that understand OPT (RFC 8914 4). */
+  /** Why the answer is empty, for clients that support OPT (RFC 8914 4). */
   readonly extendedError?: number
 }
 
 /**
- * At most 512 bytes. With OPT if the query has it: version 0, DO as in the query (RFC 3225 3), the given cookie, none
- * of the client's options.
+ * Encodes a response of at most 512 bytes. If the query has OPT, so does the response: version 0, DO as in the query
+ * (RFC 3225 3), the given cookie, and none of the client's options.
  */
 export function writeResponse(
   { id, flags, question, edns }: Query,
@@ -234,7 +236,7 @@ export function writeResponse(
   return writer.written()
 }
 
-/** Every write is asserted to fit. */
+/** Writes into a fixed buffer. Asserts that every write fits. */
 class Writer {
   readonly #bytes = Buffer.allocUnsafe(responseBytesMax)
   #at = 0
@@ -286,7 +288,7 @@ class Writer {
         this.name(record.server)
         break
       case 'TXT':
-        // RFC 1035 3.3.14, 3.3: one character string.
+        // A single character string (RFC 1035 3.3.14, 3.3).
         this.bytes(Uint8Array.of(record.text.length))
         this.bytes(Buffer.from(record.text, 'latin1'))
         break

@@ -1,8 +1,8 @@
-// Names, addresses and SSH host key fingerprints in memory that two threads share: one writes what was committed, the
-// other answers from it. Effects: on that memory alone.
+// Names, addresses and SSH host key fingerprints in memory shared by two threads: one writes committed data, the other
+// answers from it. Effects: only on that memory.
 //
-// The next lookup sees a write, however busy the reader is: nothing is sent or queued. An open-addressed table behind
-// a sequence lock: the sequence is odd during a write, and a reader whose sequence changed reads again.
+// The next lookup sees a write, however busy the reader is, because nothing is sent or queued. An open-addressed table
+// behind a sequence lock: the sequence is odd during a write, and a reader retries if the sequence changed.
 
 import { assert, present } from '../../base/assert.ts'
 import { type Addresses, v4Bytes, v6Bytes } from './address.plan.ts'
@@ -11,20 +11,20 @@ export type NameTableMemory = { readonly header: SharedArrayBuffer; readonly slo
 
 /** `{label}` or `{name}.{slug}`, lowercase. */
 const keyBytesMax = 63 + 1 + 63
-/** A slot: the key's length (0 if free), flags for the values, the values, the key. */
+/** Layout of a slot: the key's length (0 if free), flags for the values, the values, the key. */
 const SLOT = { length: 0, has: 4, v4: 8, v6: 12, fingerprint: 28, key: 60, bytes: 188 } as const
 /** Bits of `has`. */
 const HAS = { v4: 1, v6: 2, fingerprint: 4 } as const
-/** The fingerprint is a SHA-256. */
+/** Sizes of the values. The fingerprint is a SHA-256. */
 const VALUE_BYTES = { v4: 4, v6: 16, fingerprint: 32 } as const
 type Value = keyof typeof HAS
 const HEADER = { sequence: 0, count: 4, partial: 8, bytes: 12 } as const
-/** Reads again at most so often while the other thread writes; a write takes microseconds. */
+/** Limit on retries while the other thread writes; a write takes microseconds. */
 const attemptsMax = 1_000
 /** No share: the load factor of the table. */
 const loadMax = 0.5
 
-/** Room for `namesMax` names, all bytes zero. */
+/** Allocates zeroed memory for `namesMax` names. */
 export function nameTableMemory(namesMax: number): NameTableMemory {
   const slotCount = 2 ** Math.ceil(Math.log2(Math.max(namesMax, 8) / loadMax))
   return { header: new SharedArrayBuffer(HEADER.bytes), slots: new SharedArrayBuffer(slotCount * SLOT.bytes) }
@@ -65,7 +65,7 @@ class Slots {
     return true
   }
 
-  /** Slot of the key, else the free one where it would stand. A torn read may find neither: null. */
+  /** Returns the slot of the key, or the free slot for it. Null if a torn read finds neither. */
   find(key: Uint8Array): number | null {
     for (let slot = hashOf(key) & this.mask, tried = 0; tried <= this.mask; tried += 1) {
       if (this.length(slot) === 0 || this.holds(slot, key)) return slot
@@ -75,14 +75,17 @@ class Slots {
   }
 }
 
-/** FNV-1a, 32 bits: we draw names and the operator chooses slugs, so an attacker cannot choose colliding keys. */
+/**
+ * FNV-1a, 32 bits. The appliance generates names and the operator chooses slugs, so an attacker cannot choose colliding
+ * keys.
+ */
 function hashOf(key: Uint8Array): number {
   let hash = 0x811c9dc5
   for (const byte of key) hash = Math.imul(hash ^ byte, 0x01000193)
   return (hash ^ (hash >>> 15)) >>> 0
 }
 
-/** The one writer. */
+/** The only writer. */
 export class NameTableWriter {
   readonly #slots: Slots
   readonly #sequence: Int32Array
@@ -96,12 +99,12 @@ export class NameTableWriter {
     this.#partial = new Int32Array(memory.header, HEADER.partial, 1)
   }
 
-  /** While names are missing no reader finds one absent. */
+  /** Sets whether names are missing. If so, no lookup reports a name as absent. */
   setPartial(isPartial: boolean): void {
     Atomics.store(this.#partial, 0, isPartial ? 1 : 0)
   }
 
-  /** Returns false if there is no room; the table is then unchanged. */
+  /** Adds a name. Returns false if there is no space; the table is then unchanged. */
   set(key: string, { v4, v6 }: Addresses, fingerprint: Uint8Array | null = null): boolean {
     assert(fingerprint === null || fingerprint.length === VALUE_BYTES.fingerprint, 'a fingerprint is a SHA-256')
     const bytes = present(keyBytes(key), 'a name fits the table')
@@ -120,7 +123,7 @@ export class NameTableWriter {
     return true
   }
 
-  /** No effect if there is no such name. */
+  /** Removes a name. No effect if it does not exist. */
   remove(key: string): void {
     const slot = present(
       this.#slots.find(present(keyBytes(key), 'a name fits the table')),
@@ -166,7 +169,7 @@ export class NameTableReader {
     this.#partial = new Int32Array(memory.header, HEADER.partial, 1)
   }
 
-  /** `busy`: the writer holds the lock, or has not written every name yet; retry. */
+  /** Looks up a name. `busy`: the writer holds the lock, or has not written every name yet; retry. */
   find(key: string): NameLookup {
     const bytes = keyBytes(key)
     if (bytes === null) return { kind: 'absent' }

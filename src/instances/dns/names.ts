@@ -22,13 +22,13 @@ export type NamesDeps = {
   readonly db: DirectoryDb
   readonly hostId: string
   readonly engine: Pick<VmEngine, 'view'>
-  /** Writes addresses of this host's instances where other hosts answer for their names too. */
+  /** Writes addresses of this host's instances for other hosts, if they answer for their names too. */
   readonly report: (write: (tx: DirectoryDb) => void) => void
-  /** Whether existing names may be missing here: then no answer denies that a name exists. */
+  /** Reports whether existing names may be missing here. Then no answer denies that a name exists. */
   readonly isPartial: () => boolean
-  /** The most names that can have an address, the appliance's own included. */
+  /** Limit on names with an address, including the appliance's own. */
   readonly namesMax: number
-  /** Addresses of the appliance itself, under the labels of the domain; null if unknown. */
+  /** Returns addresses of the appliance itself, by label of the domain; null if unknown. */
   readonly hostAddresses: () => HostAddresses
   readonly clock: Pick<Clock, 'sleep'>
   readonly log: Logger
@@ -38,7 +38,7 @@ export type NamesDeps = {
 export type HostAddresses = Readonly<Record<HostName, Addresses | null>>
 
 const refreshMs = 5_000
-/** Instances looked at before others get their turn. */
+/** Instances per turn, before other work runs. */
 const refreshBatch = 100
 
 export class Names {
@@ -46,11 +46,11 @@ export class Names {
   readonly #deps: NamesDeps
   readonly #writer: NameTableWriter
   readonly #instances: NamedInstances
-  /** Names in the table, by the instance's id. `text`: all stored values of the name. */
+  /** Names in the table by instance id. `text`: all stored values of the name. */
   readonly #named = new Map<string, { readonly name: string; readonly text: string }>()
-  /** Ids of instances, by their name in the table. */
+  /** Ids of instances by their name in the table. */
   readonly #owners = new Map<string, string>()
-  /** Other hosts of the fleet that are there. */
+  /** Other running hosts of the fleet. */
   #others: readonly HostAddresses[] = []
   readonly #stopping = new AbortController()
   #running: Promise<void> = Promise.resolve()
@@ -62,12 +62,12 @@ export class Names {
     this.#instances = prepareNamed(deps.db)
   }
 
-  /** Call after a commit, before its response. On return the table matches the store. Never throws. */
+  /** Call it after a commit, before its response. Afterwards the table matches the store. Never throws. */
   instanceChanged(id: string): void {
     this.#follow([id])
   }
 
-  /** An instance without addresses has no name, because a stale one could lead to another tenant. */
+  /** Removes names of instances without addresses, because a stale one could lead to another tenant. */
   #follow(ids: readonly string[]): void {
     const found = new Map(this.#find(ids).map(instance => [instance.id, instance]))
     for (const id of ids) {
@@ -89,7 +89,7 @@ export class Names {
     }
   }
 
-  /** Returns false if it has no address, or the address is unknown. */
+  /** Writes the name of an instance. Returns false if it has no address, or the address is unknown. */
   #name(instance: NamedInstance): boolean {
     const { id, organization, sshHostKey } = instance
     try {
@@ -121,7 +121,7 @@ export class Names {
     return addresses
   }
 
-  /** In a fleet: the other hosts that serve now, those first that an answer is to name. */
+  /** In a fleet: sets the other hosts that serve now, those to name first in an answer first. */
   othersAre(hosts: readonly HostAddresses[]): void {
     this.#others = hosts
     this.#setHosts()
@@ -141,7 +141,7 @@ export class Names {
     }
   }
 
-  /** The same for the instance that a VM belongs to. */
+  /** Does the same as `instanceChanged` for the instance of a VM. */
   vmChanged(vmId: string): void {
     try {
       const instance = instanceByVm(this.#deps.db, vmId)
@@ -151,7 +151,7 @@ export class Names {
     }
   }
 
-  /** Fills the table, then rechecks everything regularly, in case a change was missed. */
+  /** Fills the table, then rechecks everything at intervals, in case a change was missed. */
   async start(): Promise<void> {
     await this.#refresh()
     this.#running = this.#refreshRepeatedly()
@@ -166,7 +166,7 @@ export class Names {
     const name = this.#named.get(id)?.name
     if (name === undefined) return
     this.#named.delete(id)
-    // Another instance may have it by now.
+    // Another instance may have the name by now.
     if (this.#owners.get(name) !== id) return
     this.#writer.remove(name)
     this.#owners.delete(name)
@@ -190,7 +190,7 @@ export class Names {
     if (isPartial) this.#writer.setPartial(true)
     this.#setHosts()
     const living = this.#instances.living()
-    // Removed instances first: a new one may have an old one's name.
+    // Process removed instances first: a new one may reuse a name.
     const ids = [...new Set(this.#named.keys()).difference(new Set(living)), ...living]
     for (let at = 0; at < ids.length; at += refreshBatch) {
       if (at > 0) await pause(clock, 0, this.#stopping.signal)
@@ -201,7 +201,7 @@ export class Names {
   }
 }
 
-/** An instance of another host, by what that host has reported last. */
+/** Reports whether an instance of another host has addresses, according to that host's last report. */
 function isReachable({ desired, status }: NamedInstance): boolean {
   return desired === 'present' && (status === 'provisioning' || status === 'ready')
 }

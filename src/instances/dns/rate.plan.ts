@@ -1,23 +1,23 @@
-// Response rate limiting: how much of the DNS server a network prefix, and all together, may use. Pure: time and seed
+// Response rate limiting: how much of the DNS server one network prefix, and all together, may use. Pure: time and seed
 // are arguments.
 //
-// UDP senders can forge their address. So a prefix over its rate gets a few short truncated responses ("use TCP"),
-// which a resolver follows and a forger's victim ignores; the rest is dropped. A second bound holds for all prefixes
-// together: above it everyone gets truncated responses, then none.
+// UDP senders can forge their address. A prefix over its rate therefore gets a few short truncated responses ("use
+// TCP"), which a resolver follows and a forger's victim ignores; the rest is dropped. A second limit applies to all
+// prefixes together: above it everyone gets truncated responses, then none.
 
 import { v6Groups } from './address.plan.ts'
 
 export type RateSettings = {
-  /** Responses to one prefix: /24 of IPv4, /56 of IPv6. */
+  /** Responses per second to one prefix: /24 of IPv4, /56 of IPv6. */
   readonly perSecond: number
   readonly burst: number
   /** One in this many packets over the rate gets a truncated response. */
   readonly slip: number
-  /** Bounds on all prefixes together in each window: whole responses, and truncated ones besides. */
+  /** Limits on all prefixes together per window: on full responses, and on additional truncated ones. */
   readonly windowMs: number
   readonly perWindow: number
   readonly truncatedPerWindow: number
-  /** Number of prefixes with their own counters; further prefixes share them. A power of two. */
+  /** Number of prefixes with their own counters, a power of two. Further prefixes share counters. */
   readonly prefixesMax: number
 }
 
@@ -34,7 +34,7 @@ export const rateDefaults: RateSettings = {
 
 export type Admission = 'answer' | 'truncate' | 'drop'
 
-/** One token bucket for each prefix, in arrays that never grow. */
+/** One token bucket per prefix, in arrays of fixed size. */
 export class RateLimiter {
   readonly #settings: RateSettings
   readonly #seed: number
@@ -45,7 +45,7 @@ export class RateLimiter {
   #answersLeft = 0
   #truncatedLeft = 0
 
-  /** The seed keeps strangers from choosing whom they share a bucket with. */
+  /** The seed keeps strangers from choosing with whom they share a bucket. */
   constructor(settings: RateSettings, seed: number) {
     this.#settings = settings
     this.#seed = seed | 0
@@ -54,7 +54,7 @@ export class RateLimiter {
     this.#over = new Uint8Array(settings.prefixesMax)
   }
 
-  /** `nowMs` is monotonic. */
+  /** Decides on a message. `nowMs` is monotonic. */
   admit(address: string, nowMs: number): Admission {
     const { windowMs, perWindow, truncatedPerWindow } = this.#settings
     if (nowMs >= this.#windowEndsMs) {
@@ -73,7 +73,7 @@ export class RateLimiter {
     return 'truncate'
   }
 
-  /** Admission by the prefix's own rate. */
+  /** Decides by the prefix's own rate. */
   #standing(address: string, nowMs: number): Admission {
     const { perSecond, burst, slip, prefixesMax } = this.#settings
     const bucket = this.#hash(prefixOf(address)) & (prefixesMax - 1)
@@ -95,7 +95,7 @@ export class RateLimiter {
   }
 }
 
-/** The /24 of an IPv4 address (mapped into IPv6 or not), the /56 of an IPv6 address, as text. */
+/** Returns the prefix as text: the /24 of an IPv4 address (mapped into IPv6 or not), the /56 of an IPv6 address. */
 export function prefixOf(address: string): string {
   const dot = address.lastIndexOf('.')
   if (dot !== -1) return address.slice(address.lastIndexOf(':') + 1, dot)

@@ -1,4 +1,4 @@
-// Decides on one message: an answer from the name table within the rate limits, a hint to use TCP, or nothing.
+// Decides on one message: an answer from the name table within the rate limits, a hint to use TCP, or no response.
 // Effects: memory of limiters and table.
 
 import { HOST_LISTENERS } from '../../config/listen.ts'
@@ -10,15 +10,15 @@ import { type RateLimiter, type RateSettings, rateDefaults } from './rate.plan.t
 import { answerQuery, TRUNCATED, type Zone } from './zone.plan.ts'
 
 /**
- * Certainty that a query comes from its stated address: UDP is forgeable; our cookie or a TCP connection proves it.
+ * How certain the source address of a query is: UDP is forgeable; the server's cookie or a TCP connection proves it.
  */
 export type Standing = 'forgeable' | 'cookie' | 'tcp'
 
-/** Each standing has its own rates: a flood of forged UDP closes neither TCP nor the way of clients with a cookie. */
+/** Rates for each standing: a flood of forged UDP blocks neither TCP nor clients with a cookie. */
 export const standingRates: Readonly<Record<Standing, RateSettings>> = {
   forgeable: rateDefaults,
   cookie: rateDefaults,
-  // TCP has no truncation: every query over the rate ends its connection.
+  // TCP has no truncation: every query over the rate closes its connection.
   tcp: { ...rateDefaults, perWindow: 50, truncatedPerWindow: 0 },
 }
 
@@ -27,26 +27,26 @@ export type ResponderDeps = {
   readonly names: NameTableReader
   readonly limiters: Readonly<Record<Standing, RateLimiter>>
   readonly cookieSecret: Uint8Array
-  /** The texts of the moment. */
+  /** Returns the current TXT records. */
   readonly texts: () => Zone['texts']
   readonly clock: { readonly nowMs: () => number; readonly monotonicMs: () => number }
-  /** How many messages were not answered in full. */
+  /** Called for each message that was not answered in full. */
   readonly onLimited: () => void
 }
 
 export type Responder = (message: Uint8Array, from: { transport: DnsTransport; address: string }) => Uint8Array | null
 
 /**
- * Never throws on any bytes. Over UDP a response is at most 84 bytes longer than the query (three addresses of IPv6;
- * the name server with both its own, or a proof's text, is shorter), plus 16 if the query brings a cookie: less than
- * five times the query for any domain.
+ * Creates the responder. Never throws, for any bytes. Over UDP a response is at most 84 bytes longer than the query
+ * (three IPv6 addresses; the name server with both its own, or a proof's text, is shorter), plus 16 if the query has a
+ * cookie: less than five times the query for any domain.
  */
 export function createResponder(deps: ResponderDeps): Responder {
   const { domain, names, limiters, cookieSecret, texts, clock, onLimited } = deps
   const hosts = new Set(Object.keys(HOST_LISTENERS))
   return (message, { transport, address }) => {
     const read = readQuery(message)
-    // Not counted by the rate limits either.
+    // The rate limits do not count it either.
     if (read.kind === 'ignored') return null
     const nowSeconds = Math.floor(clock.nowMs() / 1000)
     const maker = { secret: cookieSecret, nowSeconds }
@@ -55,7 +55,7 @@ export function createResponder(deps: ResponderDeps): Responder {
     const admission = limiters[standing].admit(address, clock.monotonicMs())
     if (admission !== 'answer') onLimited()
     if (admission === 'drop') return null
-    // Malformed queries get nothing when they come too often.
+    // Malformed queries get no response if they arrive too often.
     if (read.kind === 'refused') return admission === 'answer' ? read.response : null
     const client = read.query.edns?.cookie?.client
     const cookie = client === undefined ? null : makeCookie({ client, address }, maker)
@@ -69,7 +69,7 @@ export function createResponder(deps: ResponderDeps): Responder {
     // The zone may change at any moment, so its serial is the time (RFC 1912 2.2 leaves the scheme open).
     const zone = { domain, hosts, serial: nowSeconds >>> 0, texts: texts() }
     const reply = answerQuery(read.query, zone, resolve)
-    // An absence that is not certain would be cached.
+    // An uncertain absence would be cached.
     return isBusy ? null : writeResponse(read.query, reply, cookie)
   }
 }

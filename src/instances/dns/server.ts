@@ -1,4 +1,4 @@
-// The DNS server for `{domain}`: starts and restarts its two threads, UDP and TCP. Effects: threads that listen;
+// The DNS server for `{domain}`: starts and restarts its two threads, for UDP and TCP. Effects: threads that listen;
 // timers.
 
 import { present } from '../../base/assert.ts'
@@ -14,23 +14,23 @@ import type { ThreadReport, ThreadStart, ThreadTexts } from './thread.ts'
 
 export type DnsDeps = {
   readonly address: string
-  /** 0: any free port. */
+  /** 0 selects any free port. */
   readonly port: number
   /** UDP: addresses of this host on which another program listens. */
   readonly except?: readonly string[]
   readonly domain: string
-  /** Table that it answers from; names.ts keeps it. */
+  /** Table from which it answers; names.ts maintains it. */
   readonly names: NameTableMemory
   readonly clock: Pick<Clock, 'sleep'>
   readonly random: RandomBytes
   readonly log: Logger
-  /** For benchmarks, which measure without the limits. */
+  /** For benchmarks, which measure without limits. */
   readonly rates?: Readonly<Record<Standing, RateSettings>>
 }
 
 export type DnsServer = {
   readonly port: number
-  /** Rejects when a thread does not take them in time: it may be starting. */
+  /** Sets the TXT records. Rejects if a thread does not confirm them in time, for example because it is starting. */
   readonly showTexts: ShowTexts
   readonly close: () => Promise<void>
 }
@@ -42,7 +42,7 @@ const watchIntervalMs = 60_000
 const startAttemptsMax = 8
 const cookieSecretBytes = 32
 
-/** Fault host.unsupported: address or port cannot be used. Tests of thread ends pass another `launch`. */
+/** Starts the server. Fault host.unsupported if address or port cannot be used. Tests pass another `launch`. */
 export async function startDns(deps: DnsDeps, launch: typeof startThread = startThread): Promise<DnsServer> {
   const limited = new SharedArrayBuffer(4)
   const common = {
@@ -56,7 +56,7 @@ export async function startDns(deps: DnsDeps, launch: typeof startThread = start
     texts: [],
     limited,
   }
-  // With port 0 the kernel chooses a free UDP port, which may be taken on TCP: try another.
+  // With port 0 the kernel chooses a free UDP port, which may be in use for TCP: try another.
   for (let attempt = 1; ; attempt += 1) {
     const udp = await keepUp({ ...common, transport: 'udp', port: deps.port }, deps, launch)
     try {
@@ -78,7 +78,7 @@ export async function startDns(deps: DnsDeps, launch: typeof startThread = start
   }
 }
 
-/** A thread that ends by itself is replaced by another one on the same port. */
+/** Replaces a thread that ends unexpectedly by another one on the same port. */
 async function keepUp(start: ThreadStart, deps: DnsDeps, launch: typeof startThread): Promise<DnsServer> {
   const stopping = new AbortController()
   let thread = await launch(start)
@@ -89,7 +89,7 @@ async function keepUp(start: ThreadStart, deps: DnsDeps, launch: typeof startThr
   return {
     port,
     showTexts: next => {
-      // The next thread begins with them, too.
+      // The next thread starts with them too.
       texts = next
       return thread.showTexts(next)
     },
@@ -124,7 +124,7 @@ type Thread = {
   readonly worker: Pick<Worker, 'terminate'>
   readonly port: number
   readonly showTexts: ShowTexts
-  /** With the reason, when it ends. */
+  /** Resolves to the reason when the thread ends. */
   readonly closed: Promise<string>
 }
 
@@ -155,7 +155,7 @@ async function startThread(start: ThreadStart): Promise<Thread> {
   worker.addEventListener('error', event => {
     reason = event.message
     refuse(reason)
-    // Otherwise it would continue with its remaining messages.
+    // Otherwise the thread would continue with its remaining messages.
     worker.terminate()
   })
   const timer = setTimeout(() => refuse(`no answer within ${startTimeoutMs} ms`), startTimeoutMs)
@@ -167,13 +167,13 @@ async function startThread(start: ThreadStart): Promise<Thread> {
   throw new Fault('host.unsupported', report.reason)
 }
 
-/** The executable holds its second entry point by its path from src, transpiled (scripts/build/recipes.ts). */
+/** The executable stores its second entry point under its path in src, transpiled (scripts/build/recipes.ts). */
 function threadUrl(): URL {
   const isCompiled = import.meta.url.includes('/$bunfs/')
   return new URL(isCompiled ? './instances/dns/thread.js' : './thread.ts', import.meta.url)
 }
 
-/** At most one line a minute, because anyone may send packets. */
+/** Logs at most one line per minute, because anyone may send packets. */
 async function watchLimited(
   deps: Pick<DnsDeps, 'clock' | 'log'> & { limited: SharedArrayBuffer },
   signal: AbortSignal,

@@ -1,6 +1,6 @@
-// A thread of the DNS server: sockets of one transport, rate limits, answers. A packet flood holds up neither the
-// main thread nor the other transport. Effects: listens. server.ts starts it with one message; it replies with its
-// address or its failure.
+// A thread of the DNS server: sockets of one transport, rate limits, answers. A packet flood delays neither the main
+// thread nor the other transport. Effects: listens. server.ts starts it with one message; it replies with its address
+// or its failure.
 
 import { constants, setPriority } from 'node:os'
 import { parentPort } from 'node:worker_threads'
@@ -25,11 +25,11 @@ export type ThreadStart = {
   readonly cookieSecret: Uint8Array
   readonly names: NameTableMemory
   readonly texts: readonly ChallengeText[]
-  /** One Int32: total number of messages that were not answered in full. */
+  /** One Int32: number of messages that were not answered in full. */
   readonly limited: SharedArrayBuffer
 }
 
-/** The texts from now on; the thread reports `turn` once it answers with them. */
+/** TXT records from now on. The thread reports `turn` when it uses them. */
 export type ThreadTexts = { readonly turn: number; readonly texts: readonly ChallengeText[] }
 
 export type ThreadReport =
@@ -43,7 +43,7 @@ function take(rows: readonly ChallengeText[]): void {
   texts = new Map([...Map.groupBy(rows, row => row.name)].map(([name, own]) => [name, own.map(row => row.text)]))
 }
 
-/** Exported for the benchmark, which runs it on the main thread to compare. Fault host.unsupported. */
+/** Starts listening. Exported for the benchmark, which compares it on the main thread. Fault host.unsupported. */
 export function listenFrom(start: ThreadStart): Promise<DnsSocket> {
   take(start.texts)
   const { transport, address, port, except, domain, rates, seed, cookieSecret } = start
@@ -67,10 +67,10 @@ export function listenFrom(start: ThreadStart): Promise<DnsSocket> {
 async function serve(start: ThreadStart): Promise<ThreadReport> {
   compileAsUsual()
   try {
-    // On Linux this is the priority of the calling thread alone: where processors are short, the other one goes first.
+    // On Linux this only affects the calling thread: if processors are scarce, the other one takes precedence.
     setPriority(0, constants.priority.PRIORITY_BELOW_NORMAL)
   } catch {
-    // Priority may be forbidden; the thread then competes like others.
+    // Setting the priority may be forbidden; the thread then competes like others.
   }
   try {
     return { kind: 'listening', port: (await listenFrom(start)).port }
@@ -79,7 +79,7 @@ async function serve(start: ThreadStart): Promise<ThreadReport> {
   }
 }
 
-// Null on the main thread.
+// parentPort is null on the main thread.
 parentPort?.once('message', async (start: ThreadStart) => {
   parentPort?.on('message', (next: ThreadTexts) => {
     take(next.texts)

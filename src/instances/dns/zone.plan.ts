@@ -1,43 +1,43 @@
-// Which records of `{domain}` answer a question (RFC 1034 4.3.2, 2308, 4255, 4343, 8020, 8482). Pure.
+// Chooses the records of `{domain}` that answer a question (RFC 1034 4.3.2, 2308, 4255, 4343, 8020, 8482). Pure.
 
 import { CLASS_IN, headerBytes, TYPE } from '../../base/dns/wire.codec.ts'
 import { type DnsRecord, type DnsReply, type NamePointer, type Query, type Question, RCODE } from './message.codec.ts'
 
 export type Zone = {
-  /** Lowercase, without a final dot. */
+  /** Lowercase, without a trailing dot. */
   readonly domain: string
-  /** Labels directly under the domain that name the appliance itself. No organization has them. */
+  /** Labels directly below the domain for the appliance itself. No organization can have them. */
   readonly hosts: ReadonlySet<string>
   /** SOA serial, 32 bits. */
   readonly serial: number
-  /** TXT records of proofs that are under way (RFC 8555 8.4), by the name in front of the domain. */
+  /** TXT records of pending proofs (RFC 8555 8.4), by the name in front of the domain. */
   readonly texts: ReadonlyMap<string, readonly string[]>
 }
 
 export type NameRecords = {
-  /** Null if it has none of this kind, but one of the other. */
+  /** Null if it only has an address of the other kind. */
   readonly v4: Uint8Array | null
   readonly v6: Uint8Array | null
-  /** SHA-256 of the blob of its SSH host key (ed25519), once that is attested; else null. */
+  /** SHA-256 of the blob of its SSH host key (ed25519) if it is attested; otherwise null. */
   readonly fingerprint: Uint8Array | null
 }
 /** Resolves `{name}.{slug}`, lowercase, or a key of `hostKey`; null if unknown. */
 export type ResolveName = (name: string) => NameRecords | null
 
 /**
- * Hosts of a fleet that one answer names: a forged question must not bring a long one.
- * No share: limits one answer.
+ * Limit on hosts of a fleet in one answer, so that a forged question cannot cause a long one. No share: limits one
+ * answer.
  */
 export const hostsPerAnswerMax = 4
-/** Addresses of IPv6 are longer. */
+/** IPv6 addresses are longer. */
 const v6PerAnswerMax = 3
 
-/** Key of the name table for the n-th host that has a label; clients cannot query it. */
+/** Returns the name table's key for the n-th host with a label; clients cannot query it. */
 export function hostKey(label: string, n: number): string {
   return n === 0 ? label : `${label} ${n}`
 }
 
-/** How long resolvers may cache a record, or its absence. Short, for an instance may appear at any moment. */
+/** How long resolvers may cache a record or its absence. Short, because an instance may appear at any moment. */
 export const ttlSeconds = 5
 /** The name server's label under the domain. */
 const nameServerLabel = 'ns'
@@ -47,7 +47,7 @@ const NOTHING = { authoritative: false, truncated: false, answers: [], authoriti
 const REFUSED: DnsReply = { ...NOTHING, rcode: RCODE.refused }
 /** The response to an unsupported version names the supported one (RFC 6891 6.1.3). */
 const BAD_VERSION: DnsReply = { ...NOTHING, rcode: RCODE.badVersion }
-/** Response to a request for a cookie alone. */
+/** Response to a request for only a cookie. */
 const EMPTY: DnsReply = { ...NOTHING, rcode: RCODE.ok }
 /** Response to clients over the rate, whose address may be forged. */
 export const TRUNCATED: DnsReply = { ...NOTHING, rcode: RCODE.ok, truncated: true }
@@ -56,7 +56,7 @@ export function answerQuery({ question, edns }: Query, zone: Zone, resolve: Reso
   if (edns !== null && edns.version !== 0) return BAD_VERSION
   if (question === null) return EMPTY
   if (question.class !== CLASS_IN) return REFUSED
-  // Transfers would hand out every host name at once.
+  // A transfer would reveal every host name at once.
   if (question.type === TYPE.transfer || question.type === TYPE.transferIncremental) return REFUSED
   const below = labelsBelow(question.labels, zone.domain)
   if (below === null) return REFUSED
@@ -66,7 +66,7 @@ export function answerQuery({ question, edns }: Query, zone: Zone, resolve: Reso
   const texts = below.some(label => label.includes('.')) ? undefined : zone.texts.get(below.join('.'))
   if (texts !== undefined) return atTexts(asked, texts)
   if (second === undefined) {
-    // A label here is a host of ours, or is or could be an organization. All except hosts get the same response, as
+    // A label here is one of our hosts, or is or could be an organization. All except hosts get the same response, as
     // if names existed below each (RFC 8020 3.1), so responses do not reveal which organizations exist.
     return atNames(asked, zone.hosts.has(first) ? hostsOf(first, resolve) : [])
   }
@@ -89,21 +89,21 @@ type NameQuery = {
   readonly question: Question
   readonly zone: Zone
   readonly resolve: ResolveName
-  /** The domain, within the question. */
+  /** Pointer to the domain within the question. */
   readonly apex: NamePointer
 }
 
 const QUESTION: NamePointer = { at: headerBytes }
 
-/** Characters of names and slugs; a label on the wire may hold any byte, dots too. */
+/** Characters of names and slugs. A label in wire format may contain any byte, even dots. */
 const LABEL = /^[a-z0-9-]{1,63}$/
 
-/** Lowercase labels in front of the domain, or null when the name is not in the zone. */
+/** Returns the lowercase labels in front of the domain; null if the name is not in the zone. */
 function labelsBelow(labels: readonly string[], domain: string): string[] | null {
   const suffix = domain.split('.')
   const count = labels.length - suffix.length
   if (count < 0) return null
-  // Only A to Z fold (RFC 4343 3): other latin-1 letters fold to non-ASCII, where we have no names.
+  // Only A to Z fold (RFC 4343 3). Other latin-1 letters fold to non-ASCII, which occurs in no name here.
   const lower = labels.map(label => label.toLowerCase())
   return suffix.every((label, index) => lower[count + index] === label) ? lower.slice(0, count) : null
 }
@@ -115,13 +115,13 @@ function apexOf(below: readonly string[]): NamePointer {
 function atApex({ question, zone, resolve, apex }: NameQuery): DnsReply {
   switch (question.type) {
     case TYPE.SOA:
-    // RFC 8482 4.1: one set of records is answer enough to ANY.
+    // One set of records is a sufficient answer to ANY (RFC 8482 4.1).
     case TYPE.ANY:
       return positive([soa(apex, zone)])
     case TYPE.NS: {
       const server = { label: nameServerLabel, ...apex }
       const found = resolve(nameServerLabel)
-      // RFC 1034 4.3.2, step 6.
+      // Step 6 of RFC 1034 4.3.2.
       const additionals =
         found === null ? [] : [...addresses(server, found, TYPE.A), ...addresses(server, found, TYPE.AAAA)]
       return { ...positive([{ type: 'NS', owner: apex, ttlSeconds, server }]), additionals }
@@ -131,17 +131,20 @@ function atApex({ question, zone, resolve, apex }: NameQuery): DnsReply {
   }
 }
 
-/** A few fit into every response; a proof under way has one. No share: limits one answer. */
+/** A few fit into every response, and a pending proof has one. No share: limits one answer. */
 const textsMax = 2
 
 function atTexts(asked: NameQuery, texts: readonly string[]): DnsReply {
   const { type } = asked.question
   if (type !== TYPE.TXT && type !== TYPE.ANY) return negative(asked, RCODE.ok)
-  // The newest: a proof that was cut off may have left an older one.
+  // Use the newest: an interrupted proof may have left an older one.
   return positive(texts.slice(-textsMax).map(text => ({ type: 'TXT', owner: QUESTION, ttlSeconds: 0, text })))
 }
 
-/** Their addresses, or the fingerprint of an SSH host key. ANY gets the addresses of one kind alone (RFC 8482 4.1). */
+/**
+ * Answers with their addresses, or the fingerprint of an SSH host key. ANY gets addresses of only one kind (RFC 8482
+ * 4.1).
+ */
 function atNames(asked: NameQuery, all: readonly NameRecords[]): DnsReply {
   const { type } = asked.question
   const kind = type !== TYPE.ANY ? type : all.some(({ v4 }) => v4 !== null) ? TYPE.A : TYPE.AAAA
@@ -163,7 +166,7 @@ function recordsOf(type: number, found: NameRecords): readonly DnsRecord[] {
   }
 }
 
-/** Key algorithm Ed25519 (RFC 8709 6), fingerprint SHA-256 (RFC 6594 4.1.2); SHA-1 is not given. */
+/** Key algorithm Ed25519 (RFC 8709 6), fingerprint SHA-256 (RFC 6594 4.1.2). SHA-1 is not served. */
 const SSHFP_NUMBERS = { algorithm: 4, hash: 2 } as const
 
 function addresses(
@@ -179,7 +182,7 @@ function positive(answers: readonly DnsRecord[]): DnsReply {
   return { ...NOTHING, rcode: RCODE.ok, authoritative: true, answers }
 }
 
-/** RFC 2308 2: the SOA limits how long the absence may be cached. */
+/** Returns a negative response, in which the SOA limits how long the absence may be cached (RFC 2308 2). */
 function negative({ zone, apex }: Pick<NameQuery, 'zone' | 'apex'>, rcode: number): DnsReply {
   return { ...NOTHING, rcode, authoritative: true, authorities: [soa(apex, zone)] }
 }
@@ -193,7 +196,7 @@ function soa(owner: NamePointer, { serial }: Zone): DnsRecord {
       server: { label: nameServerLabel, ...owner },
       mailbox: { label: mailboxLabel, ...owner },
       serial,
-      // There are no secondaries; these are moderate values for tools that check.
+      // There are no secondaries: these are moderate values for tools that check them.
       refresh: 3600,
       retry: 600,
       expire: 86_400,

@@ -1,19 +1,19 @@
-// Addresses of a name in a resolver's answer (RFC 1034 3.6.2, RFC 1035 3.2.1). Pure.
+// Extracts a name's addresses from a resolver's answer (RFC 1034 3.6.2, RFC 1035 3.2.1). Pure.
 
 import type { DnsRecord } from '../../base/dns/answer.codec.ts'
 
 export type AddressType = 'A' | 'AAAA'
 
 export type Addresses = {
-  /** Each once, in the spelling of its family; empty: the name has none of this type. */
+  /** Distinct addresses in canonical form; empty if the name has none of this type. */
   readonly addresses: readonly string[]
-  /** The least of all records that lead there. */
+  /** The minimum of all records on the way. */
   readonly ttlSeconds: number
 }
 
 /**
- * With the longest name and OPT they fit the 512 bytes that any client takes (message.codec.ts).
- * No share: limits one answer.
+ * Limit with which the longest name and OPT fit the 512 bytes that any client accepts (message.codec.ts). No share:
+ * limits one answer.
  */
 const addressesMax = 8
 /** No share: limits one answer. */
@@ -21,7 +21,8 @@ const aliasesMax = 8
 const ttlSecondsMax = 2 ** 31 - 1
 
 /**
- * Addresses at the end of the name's aliases; other records are ignored. Null for an alias loop, or too many aliases.
+ * Returns the addresses at the end of the name's aliases, ignoring other records. Null for an alias loop, or too many
+ * aliases.
  */
 export function addressesOf(
   answers: readonly DnsRecord[],

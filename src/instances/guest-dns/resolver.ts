@@ -1,5 +1,5 @@
-// Answers instances' queries under a list of permitted names: queries a resolver for a listed name, has its addresses
-// opened, then answers. Effects: those of `ask` and `open`; its own bounded memory; the log.
+// Answers instances' queries under a list of permitted names: queries a resolver for a listed name, opens its addresses,
+// then answers. Effects: those of `ask` and `open`; its own bounded memory; the log.
 //
 // Only a query's name and IPv4 or IPv6 are forwarded: no other type, no option, no letter case.
 
@@ -18,13 +18,16 @@ export type GuestResolverDeps = {
   /** Address types that instances have. Queries for others are not forwarded. */
   readonly types: readonly AddressType[]
   readonly isInstance: (address: string) => boolean
-  /** Whether an address may be returned. `open`: without opening it first; `denied`: never. */
+  /** Returns whether an address may be returned. `open`: without opening it first. `denied`: never. */
   readonly kindOf: (address: string) => 'world' | 'open' | 'denied'
   /** Addresses of resolvers, in the order in which they are queried. */
   readonly resolvers: readonly string[]
-  /** Rejects where there is no answer. */
+  /** Queries a resolver. Rejects if there is no answer. */
   readonly ask: (question: { server: string; name: string; type: AddressType }) => Promise<DnsAnswer>
-  /** Resolves once they are open. False if there is no slot for them. Rejects if they cannot be opened. */
+  /**
+   * Opens addresses, and resolves when they are open; false if there is no slot for them. Rejects if they cannot be
+   * opened.
+   */
   readonly open: (addresses: readonly { address: string; timeoutMs: number }[], by: string) => Promise<boolean>
   readonly clock: Pick<Clock, 'monotonicMs'>
   readonly log: Logger
@@ -34,14 +37,14 @@ export type GuestResolverDeps = {
 export type GuestResolverLimits = {
   readonly ttlSecondsMin: number
   readonly ttlSecondsMax: number
-  /** How long an address stays open after its TTL: connections begin a moment later. */
+  /** How long an address stays open after its TTL, because connections start slightly later. */
   readonly graceMs: number
-  /** How long it is cached that a name has no address. */
+  /** How long the absence of an address is cached. */
   readonly absentMs: number
   readonly cachedMax: number
-  /** Questions to resolvers under way. */
+  /** Limit on concurrent queries to resolvers. */
   readonly forwardsMax: number
-  /** Questions of one instance, and of all together, that wait for them. */
+  /** Limits on waiting queries of one instance, and of all together. */
   readonly waitingOfOneMax: number
   readonly waitingMax: number
   readonly logIntervalMs: number
@@ -63,10 +66,10 @@ const defaultLimits: GuestResolverLimits = {
   logIntervalMs: 60_000,
 }
 
-/** RFC 8914 4.16. */
+/** Extended error code "Blocked" (RFC 8914 4.16). */
 const blocked = 15
 
-/** Knowledge of a name. */
+/** Result for a name. */
 type ResolvedName =
   | { readonly kind: 'found'; readonly addresses: readonly string[] }
   /**
@@ -101,7 +104,7 @@ export class GuestResolver {
     return { ...this.#counts }
   }
 
-  /** The response; null for none, or if `later` gets it. Never throws, for any bytes. */
+  /** Returns the response; null if there is none, or `later` receives it. Never throws, for any bytes. */
   respond(message: Uint8Array, from: string, later: (response: Uint8Array) => void): Uint8Array | null {
     if (!this.#deps.isInstance(from)) return null
     const read = readQuery(message)
@@ -153,7 +156,7 @@ export class GuestResolver {
     else this.#waitingBy.set(from, left)
   }
 
-  /** Concurrent queries for the same name share the answer. Never rejects. */
+  /** Resolves a name. Concurrent queries for the same name share the result. Never rejects. */
   #known(asked: { name: string; type: AddressType }, from: string): Promise<CachedName> {
     const key = keyOf(asked)
     const under = this.#forwards.get(key)
@@ -180,7 +183,7 @@ export class GuestResolver {
     return forward
   }
 
-  /** Throws if no resolver gave a usable answer, or its addresses cannot be opened. */
+  /** Queries resolvers. Throws if none gave a usable answer, or its addresses cannot be opened. */
   async #forward(asked: { name: string; type: AddressType }, from: string): Promise<CachedName> {
     const { kindOf, open, clock } = this.#deps
     const { ttlSecondsMin, ttlSecondsMax, graceMs, absentMs } = this.#limits
@@ -239,7 +242,7 @@ export class GuestResolver {
     return { ...NOTHING, rcode: RCODE.serverFailure }
   }
 
-  /** Logs rarely, because instances choose their query rate. */
+  /** Counts an event. Logs rarely, because instances choose their query rate. */
   #count(kind: 'blocked' | 'failed', detail: { from: string; name: string; why?: string }): void {
     this.#counts[kind] += 1
     const nowMs = this.#deps.clock.monotonicMs()
@@ -267,7 +270,7 @@ function keyOf({ name, type }: { name: string; type: AddressType }): string {
   return `${type} ${name}`
 }
 
-/** Record under the queried name, even after aliases. */
+/** Returns a record under the queried name, even after aliases. */
 function recordOf(address: string, ttlSeconds: number): DnsRecord {
   const owner = { at: headerBytes }
   return address.includes(':')

@@ -21,9 +21,9 @@ export type AuthDeps = {
 }
 
 /**
- * Faults: unauthenticated; `fleet.unavailable` (keys cannot be looked up yet); forbidden for a suspended
- * organization, or a read-only key where `write` is required. `passed`: the caller that another host of the fleet has
- * authenticated and forwarded; the headers prove nothing then.
+ * Authenticates a caller. Faults: unauthenticated; `fleet.unavailable` (keys cannot be looked up yet); forbidden for a
+ * suspended organization, or a read-only key if `write` is required. `passed`: the caller that another host of the
+ * fleet has authenticated and forwarded; the headers then prove nothing.
  */
 export type Authenticate = (headers: Headers, need: 'read' | 'write', passed?: ForwardedPrincipal | null) => Principal
 
@@ -50,13 +50,15 @@ export function createAuthenticate(deps: AuthDeps): Authenticate {
   }
 }
 
-/** Null if there is no such key, or its secret differs. */
+/** Returns the key; null if it does not exist, or its secret differs. */
 function provenKey(db: DirectoryDb, { prefix, secret }: PresentedKey): Key | null {
   const key = findKey(db, prefix)
   return secretMatches(secret, key?.secretSha256 ?? null) ? key : null
 }
 
-/** Null if the organization has no such key, or the scope of the caller is below `need`. */
+/**
+ * Returns a forwarded caller's key; null if the organization has no such key, or the caller's scope is below `need`.
+ */
 function forwardedKey(db: DirectoryDb, passed: ForwardedPrincipal, need: 'read' | 'write'): Key | null {
   const key = findKey(db, passed.keyPrefix)
   const isMeant = key?.organizationId === passed.organizationId && (need === 'read' || passed.scope === 'write')

@@ -8,7 +8,7 @@ import type { JsonPieces } from '../service.ts'
 
 type EnvelopeRequest = Pick<EdgeContext, 'request' | 'requestId'>
 
-/** The response of a handler. */
+/** The result of a handler. */
 export class Reply {
   readonly data: unknown
   readonly status: number
@@ -46,10 +46,10 @@ export function failureEnvelope(asked: EnvelopeRequest, error: Problem): Failure
   return { ...ids(asked), error }
 }
 
-/** X-Correlation-ID of the response: the value of the request, unless it could end the header line. */
+/** Returns X-Correlation-ID for the response: the request's value, unless it could end the header line. */
 export function correlationHeaders({ request }: EnvelopeRequest): Readonly<Record<string, string>> {
   const correlation = correlationOf(request)
-  // Field values of RFC 9110 5.5: visible characters, space, tab, and bytes from 0x80.
+  // Characters of a field value (RFC 9110 5.5): visible characters, space, tab, and bytes from 0x80.
   return correlation !== null && /^[\t\x20-\x7e\x80-\xff]*$/.test(correlation)
     ? { 'X-Correlation-ID': correlation }
     : {}
@@ -59,12 +59,12 @@ function ids({ request, requestId }: EnvelopeRequest) {
   return { request_id: requestId, correlation_id: readable(correlationOf(request)) }
 }
 
-/** The correlation id in the form of Bun, one character for each byte; null if there was none. */
+/** Returns the correlation id in Bun's form, one character per byte; null if there is none. */
 function correlationOf(request: Request): string | null {
   return request.headers.get('x-correlation-id')
 }
 
-/** Bytes that are UTF-8 are shown as such, others as Latin-1. */
+/** Decodes UTF-8 bytes, and shows others as Latin-1. */
 function readable(correlation: string | null): string | null {
   if (correlation === null || /^[\x00-\x7f]*$/.test(correlation)) return correlation
   return resultOr(() => fromUtf8(Buffer.from(correlation, 'latin1')), correlation)

@@ -1,4 +1,4 @@
-// The OpenAPI 3.1 document of service A, from the schemas in contract/ alone. Pure; committed under test/golden.
+// The OpenAPI 3.1 document of service A, built only from the schemas in contract/. Pure; committed under test/golden.
 
 import type { TSchema } from '@sinclair/typebox'
 import { AttestationReceipt } from '../../contract/http/attestation.ts'
@@ -33,7 +33,7 @@ import { joined } from '../../http/operations.ts'
 import { LOG_DOCUMENTS, LOG_OPERATIONS, LOG_PARAMETERS } from '../../transparency/operations.ts'
 import { INSTANCE_OPERATIONS, type InstanceOperation } from './operations.ts'
 
-/** The whole document, as plain JSON. */
+/** Returns the whole document as plain JSON. */
 export function openapiDocument(): OpenApiDocument {
   return toOpenApi({
     info: {
@@ -87,7 +87,7 @@ const READY = {
   ready_at: '2026-11-20T08:31:12.345Z',
   terminated_at: null,
 } as const
-/** With shortened bytes. */
+/** Example with shortened bytes. */
 const ATTESTATION = {
   schemaVersion: 1,
   scope: 'claim-only',
@@ -209,7 +209,7 @@ const READ_FAILURES = ['Unauthenticated', 'Forbidden', 'MethodNotAllowed', 'Rate
 
 type Document = ApiOperation<keyof typeof PARAMETERS, keyof typeof HEADERS, keyof typeof FAILURES>
 
-/** The success of an operation, with `example` in the envelope. */
+/** Returns an operation's success response, with `example` in the envelope. */
 function enveloped(status: 200 | 202, description: string, schema: string, example: unknown): Document['success'] {
   const content = jsonContent(ref('schemas', `${schema}Envelope`), { ...IDS, data: example })
   const headers = schema === 'UsageSummary' ? EVERY_RESPONSE : INSTANCE_RESPONSE
@@ -300,7 +300,7 @@ const DOCUMENTS: Readonly<Record<InstanceOperation, Document>> = {
   },
 }
 
-/** Every schema by its name; schemas inside others become references. */
+/** Returns every schema by name. Nested schemas become references. */
 function toSchemas(): Record<string, unknown> {
   const resources = { CreateInstance, InstanceCreated, InstanceRecord, InstanceList, InstanceAttestation, UsageSummary }
   const named: Record<string, TSchema> = { Problem, AttestationReceipt, ...resources }

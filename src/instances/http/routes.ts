@@ -1,4 +1,4 @@
-// The handlers of service A: each parses its request and makes one call, whose result becomes the envelope's `data`.
+// The handlers of service A. Each parses its request and makes one call, whose result becomes the envelope's `data`.
 
 import { resultOr } from '../../base/result-or.ts'
 import { type ForwardedPrincipal, principalOf } from '../../contract/http/forwarded-principal.ts'
@@ -23,21 +23,21 @@ export type InstanceApi = {
 export type InstancePeer = {
   /** The client's address; a function because it costs a system call. */
   readonly address: () => string
-  /** Another host of the fleet has passed the request on: whom that has authenticated. */
+  /** The caller authenticated by another host of the fleet, which forwarded the request. */
   readonly principal?: ForwardedPrincipal | null
 }
 
-/** Services of the HTTP server to handlers. */
+/** Functions that the HTTP server provides to handlers. */
 export type Edge = {
-  /** Authenticates by the headers alone. Faults: unauthenticated, forbidden, rate_limited. */
+  /** Authenticates from the headers only. Faults: unauthenticated, forbidden, rate_limited. */
   readonly caller: (context: InstancePeer & EdgeContext, need: 'read' | 'write') => Principal
-  /** The body as strict JSON within all limits. Faults: invalid_request, body_too_large, body_timeout. */
+  /** Reads the body as strict JSON within all limits. Faults: invalid_request, body_too_large, body_timeout. */
   readonly json: (request: Request) => Promise<unknown>
   /** Text of /openapi.json. */
   readonly openapi: string
 }
 
-/** A Response goes out without an envelope. */
+/** A handler. If it returns a Response, that is sent without an envelope. */
 export type InstanceHandler = (
   api: InstanceApi & Edge,
   context: InstancePeer & EdgeContext,
@@ -79,8 +79,8 @@ export const INSTANCE_ROUTES = joined(INSTANCE_OPERATIONS, HANDLERS)
 export const platformHeader = 'X-Strongroom-Platform'
 
 /**
- * Names the platforms of instances, such as `snp` or `tcg; simulated`: only SEV-SNP keeps a VM's memory from this host,
- * every other platform simulates that.
+ * Names the platforms of instances, such as `snp` or `tcg; simulated`: only SEV-SNP protects a VM's memory from this
+ * host, and every other platform simulates that.
  */
 function reply({ data, platforms }: RecordView<unknown>, status = 200): Reply {
   const names = platforms.map(platform => {
@@ -90,7 +90,7 @@ function reply({ data, platforms }: RecordView<unknown>, status = 200): Reply {
   return new Reply(data, { status, headers: names.length === 0 ? {} : { [platformHeader]: names.sort().join(', ') } })
 }
 
-/** Accepts percent-encoding. Text that cannot be decoded is no instance's name. */
+/** Decodes the name. Malformed percent-encoding is returned unchanged, and names no instance. */
 function nameOf({ params: { name = '' } }: EdgeContext): string {
   return resultOr(() => decodeURIComponent(name), name)
 }

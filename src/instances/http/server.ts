@@ -24,13 +24,13 @@ export type HttpDeps = InstanceApi & {
   readonly admitChange: () => void
   readonly directory: Pick<DirectoryStore, 'retryUnknownKey'>
   readonly routes?: readonly Joined<string, InstanceHandler>[]
-  /** Routes of others at the same address. */
+  /** Routes of other services at the same address. */
   readonly others?: readonly EdgeRoute<InstancePeer>[]
   /** Served at /openapi.json without authentication. */
   readonly openapi: object
 }
 
-/** Never rejects: every request gets a response. */
+/** Handles a request. Never rejects: every request gets a response. */
 export type HttpFetch = (request: Request, peer: InstancePeer) => Promise<Response>
 
 export function createHttp(deps: HttpDeps): HttpFetch {
