@@ -4,15 +4,15 @@ import { Fault } from '../base/fault.ts'
 import type { Tokens } from './types.ts'
 
 type ReasonRow = {
-  /** Left out: upstream_failed. */
+  /** Default: upstream_failed. */
   readonly code?: 'attestation_unavailable'
   /** Message for the client. */
   readonly message: string
   /** True if another upstream may be tried before the first event of the answer. */
   readonly retryable: boolean
-  /** Whether enough of these in a row eject the upstream. */
+  /** Whether several of these failures in a row eject the upstream. */
   readonly countsAgainstHealth: boolean
-  /** `x-should-retry`. False where tokens were generated: a client that retries pays for them again. */
+  /** `x-should-retry`. False if tokens were generated, because a client that retries pays for them again. */
   readonly clientShouldRetry: boolean
   /** True if the client pays for generated text that breaks the format it requested. */
   readonly isCharged: boolean
@@ -24,7 +24,7 @@ const UPSTREAM_FAILED = {
   clientShouldRetry: true,
   isCharged: false,
 } as const
-/** The gateway itself ends such an answer; a client that retried would get the same again and again. */
+/** The gateway itself ends such an answer. A client that retried would get the same result again. */
 const ANSWER_REFUSED = { ...UPSTREAM_FAILED, clientShouldRetry: false } as const
 /** The upstream is well, but does not serve this: its configuration or ours is wrong. */
 const NOT_SERVED = { retryable: true, countsAgainstHealth: false, clientShouldRetry: false, isCharged: false } as const
@@ -35,7 +35,7 @@ const MODEL_FAILED = {
   isCharged: true,
 } as const
 
-/** Every reason. The names go to the log. */
+/** All reasons. Their names are logged. */
 export const REASONS = {
   none_healthy: {
     message: 'No engine for this model is available. Retry in a minute; if it persists, contact the operator.',
@@ -118,7 +118,7 @@ export const REASONS = {
 
 export type UpstreamReason = keyof typeof REASONS
 
-/** An upstream's failure. Fault upstream_failed; attestation_unavailable where it has to show evidence, and has not. */
+/** An upstream's failure. Fault upstream_failed; attestation_unavailable if it must show evidence, and did not. */
 export class UpstreamFault extends Fault {
   readonly reason: UpstreamReason
   /** Tokens to charge for the failure; null if nothing is charged or known. */
@@ -131,7 +131,7 @@ export class UpstreamFault extends Fault {
     this.tokens = tokens
   }
 
-  /** The same failure with its cost, if its kind is charged. */
+  /** Returns the same failure with its cost, if its kind is charged. */
   charged(tokens: Tokens): UpstreamFault {
     return this.row.isCharged ? new UpstreamFault(this.reason, tokens) : this
   }

@@ -12,22 +12,29 @@ export function isObject(value: unknown): value is JsonObject {
 
 export type JsonLimits = {
   readonly depthMax: number
-  /** Fields of all objects together: JSON.parse takes far longer for one than for as many bytes of text. */
+  /**
+   * Maximum number of fields of all objects together. JSON.parse takes far longer for a field than for as many bytes of
+   * text.
+   */
   readonly namesMax: number
   /**
-   * Values of all lists and objects. JSON.parse takes a tenth of a second and much memory for a million empty lists.
+   * Maximum number of values of all lists and objects. JSON.parse takes a tenth of a second and much memory for a
+   * million empty lists.
    */
   readonly valuesMax: number
-  /** Escapes of all texts together: JSON.parse takes 20 to 25 ns for one, and less than 1 ns for a plain character. */
+  /**
+   * Maximum number of escapes of all texts together. JSON.parse takes 20 to 25 ns for one, and less than 1 ns for a
+   * plain character.
+   */
   readonly escapesMax: number
 }
 
-/** The value. Fault invalid_request. */
+/** Returns the value. Throws Fault invalid_request. */
 export function parseJsonText(text: string, limits: JsonLimits): unknown {
   return readJsonText(text, limits).value
 }
 
-/** The value, and its text with U+FFFD for each half of a surrogate pair. Fault invalid_request. */
+/** Returns the value, and its text with U+FFFD for each half of a surrogate pair. Throws Fault invalid_request. */
 export function readJsonText(given: string, limits: JsonLimits): { readonly text: string; readonly value: unknown } {
   checkEscapes(given, limits)
   const text = replaceLoneSurrogates(given)
@@ -44,7 +51,7 @@ export function readJsonText(given: string, limits: JsonLimits): { readonly text
   return { text, value }
 }
 
-/** Finds escapes by native search: JSON uses the backslash for nothing else. Counting ends at the bound. */
+/** Finds escapes by native search, because JSON uses the backslash for nothing else. Stops counting at the bound. */
 function checkEscapes(text: string, { escapesMax }: JsonLimits): void {
   let left = escapesMax
   for (let at = text.indexOf('\\'); at >= 0; at = text.indexOf('\\', at + 2)) {
@@ -55,7 +62,7 @@ function checkEscapes(text: string, { escapesMax }: JsonLimits): void {
   }
 }
 
-/** The number of names in a text. Before JSON.parse, which recurses; so the text need not be JSON. */
+/** Returns the number of names in a text. Runs before JSON.parse, which recurses, so the text need not be JSON. */
 function checkBounds(text: string, { depthMax, namesMax, valuesMax }: JsonLimits): number {
   let depth = 0
   let names = 0
@@ -78,7 +85,7 @@ function checkBounds(text: string, { depthMax, namesMax, valuesMax }: JsonLimits
   return names
 }
 
-/** Recursion is bounded by the depth that was checked before. */
+/** Counts the names in a value. Recursion is bounded by the depth that was checked before. */
 function countNames(value: unknown): number {
   if (!isNested(value)) return 0
   let sum = 0
@@ -86,7 +93,7 @@ function countNames(value: unknown): number {
     for (const item of value) if (isNested(item)) sum += countNames(item)
     return sum
   }
-  // `for in` takes a quarter of the time of Object.entries, and what JSON.parse makes inherits no names.
+  // `for in` takes a quarter of the time of Object.entries, and objects made by JSON.parse inherit no names.
   for (const name in value) {
     sum += 1
     const field = value[name]
@@ -115,14 +122,14 @@ export function replaceLoneSurrogates(json: string): string {
       escapeChars = 12
       continue
     }
-    // In place: as many pieces of text as a body may have halves would take five times as long.
+    // In place, because as many pieces of text as a body may have halves would take five times as long.
     replaced ??= Buffer.from(json, 'utf16le')
     for (let digit = 0; digit < 4; digit += 1) replaced[2 * (at + 2 + digit)] = replacement.charCodeAt(digit)
   }
   return replaced?.toString('utf16le') ?? json
 }
 
-/** Returns which half of a pair the escape stands for; null for other text. */
+/** Returns which half of a pair the escape represents; null for other text. */
 function halfAt(json: string, at: number): 'high' | 'low' | null {
   if (json.charCodeAt(at) !== 0x5c || json.charCodeAt(at + 1) !== 0x75) return null
   if (digitAt(json, at + 2) !== 0xd || digitAt(json, at + 4) < 0 || digitAt(json, at + 5) < 0) return null
@@ -142,7 +149,7 @@ function digitAt(json: string, at: number): number {
 /** One member of an object: its name, its value's text, and the text of both. */
 export type Member = { readonly name: string; readonly value: string; readonly text: string }
 
-/** The members of an object's checked text, exactly as they are written. */
+/** Returns the members of an object's checked text, exactly as written. */
 export function membersOf(text: string): Member[] {
   return partsOf(text).map(part => {
     const start = part.indexOf('"')
@@ -153,7 +160,7 @@ export function membersOf(text: string): Member[] {
   })
 }
 
-/** The text of each member or item of a checked object or list. */
+/** Returns the text of each member or item of a checked object or list. */
 export function partsOf(text: string): string[] {
   const parts: string[] = []
   let depth = 0
@@ -175,7 +182,7 @@ export function partsOf(text: string): string[] {
   return parts.filter(part => part.trim() !== '')
 }
 
-/** A fault of the body as a whole. */
+/** Returns a fault of the body as a whole. */
 export function invalidRequest(message: string): Fault {
   return new Fault('invalid_request', message)
 }

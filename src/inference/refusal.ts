@@ -1,8 +1,8 @@
 // Why an engine refuses a request, in the gateway's own words. Pure.
 //
 // Engines quote prompts in their errors, and llama-server quotes answers that it cannot parse. So a client gets a
-// sentence of the table, with whole numbers at most. The log, which the host of a VM reads, gets the row's name, a
-// type, code and field out of lists, and lengths.
+// sentence of the table, with at most whole numbers added. The log, which the host of a VM reads, gets the row's name,
+// a type, code and field from fixed lists, and lengths.
 
 import { Fault } from '../base/fault.ts'
 import { BusyFault, UpstreamFault } from './failure.ts'
@@ -11,7 +11,7 @@ import { isObject, type JsonObject } from './json-text.ts'
 type RefusalRow = {
   /** Searched for in the engine's message. */
   readonly pattern: RegExp
-  /** Statuses that the row is for; default: all. */
+  /** Statuses to which the row applies; default: all. */
   readonly statusMin?: number
   /** Default: Fault invalid_request. */
   readonly as?: 'invalid_request' | 'context_length_exceeded' | 'out_of_memory' | 'busy'
@@ -19,7 +19,7 @@ type RefusalRow = {
   readonly message: string
 }
 
-/** Known reasons. The first row whose pattern matches counts. */
+/** Known reasons. The first row whose pattern matches applies. */
 export const REFUSALS = {
   /** vLLM 0.6 to 0.14, SGLang 0.4 and 0.5, llama-server since b3000. */
   context_too_long: {
@@ -69,7 +69,7 @@ export const REFUSALS = {
     fixedBy: 'client',
     message: 'This model returns no log probabilities with tools in a stream. Leave out logprobs, tools or stream.',
   },
-  /** PyTorch of vLLM and SGLang, GGML of llama-server; a message of a 400 may quote such words. */
+  /** PyTorch of vLLM and SGLang, GGML of llama-server. The message of a 400 may quote such words. */
   out_of_memory: {
     pattern:
       /out of memory|outofmemory|failed to allocate|cudamalloc failed|kv cache is full|failed to find free space/i,
@@ -94,14 +94,14 @@ const ROWS = Object.entries(REFUSALS) as [RefusalName, RefusalRow][]
 /** Longest part of a message that is searched. */
 const searchedCharsMax = 8_192
 /**
- * The same for a failure of the engine. Engines begin with the reason and may quote the client's text behind it, where
- * a pattern would turn the failure into a refusal, without a second upstream.
+ * The same for a failure of the engine. Engines begin with the reason and may then quote the client's text, in which a
+ * match would turn the failure into a refusal, without a second upstream.
  */
 const failureCharsMax = 512
 /** A model takes minutes to load. */
 const loadingRetryS = 10
 
-/** Types of errors that name a kind; others may be any text. */
+/** Types of errors that name a kind; others may be arbitrary text. */
 const TYPES: readonly unknown[] = [
   ...['BadRequestError', 'NotFoundError', 'InternalServerError', 'UnprocessableEntityError', 'ValueError'],
   ...['invalid_request_error', 'exceed_context_size_error', 'not_supported_error', 'server_error'],
@@ -113,14 +113,14 @@ const CODES: readonly unknown[] = [
   ...['context_length_exceeded', 'invalid_request_error', 'invalid_value', 'unsupported_parameter'],
   ...['unsupported_value', 'missing_required_parameter', 'model_not_found', 'rate_limit_exceeded', 'server_error'],
 ]
-/** Fields of requests that engines name. The path behind them may have names of the client's. */
+/** Fields of requests that engines name. The rest of the path may contain names chosen by the client. */
 const PARAMS: readonly unknown[] = [
   ...['messages', 'prompt', 'input', 'tools', 'tool_choice', 'response_format', 'structured_outputs', 'n', 'stop'],
   ...['max_tokens', 'max_completion_tokens', 'temperature', 'top_p', 'top_k', 'logprobs', 'top_logprobs'],
   ...['reasoning_effort', 'chat_template_kwargs', 'model', 'stream', 'stream_options', 'logit_bias', 'seed'],
 ]
 
-/** Safe for the log: the cause of the Fault that a refusal becomes. */
+/** Safe for the log. The cause of the Fault for a refusal. */
 export class EngineRefusal {
   readonly reason: RefusalName | 'unknown'
   readonly fixedBy: RefusalRow['fixedBy'] | null
@@ -128,7 +128,7 @@ export class EngineRefusal {
   readonly status: number
   readonly type: string | null
   readonly code: string | number | null
-  /** First name of the path of a field. */
+  /** First name in the path of a field. */
   readonly param: string | null
   /** Length of the engine's message. */
   readonly chars: number
@@ -153,12 +153,12 @@ function isStatus(code: unknown): code is number {
   return typeof code === 'number' && Number.isInteger(code) && code >= 100 && code < 600
 }
 
-/** Null for a failure that is no refusal of an engine. */
+/** Returns the refusal; null for a failure that is not an engine's refusal. */
 export function refusalIn(error: unknown): EngineRefusal | null {
   return error instanceof Fault && error.cause instanceof EngineRefusal ? error.cause : null
 }
 
-/** UpstreamFault, BusyFault, or Fault context_length_exceeded or invalid_request. */
+/** Returns the fault for a refusal: UpstreamFault, BusyFault, or Fault context_length_exceeded or invalid_request. */
 export function refusalFault(status: number, body: string): Fault {
   const error = errorIn(body)
   const message = typeof error.message === 'string' ? error.message : body
@@ -170,7 +170,7 @@ export function refusalFault(status: number, body: string): Fault {
   return new Fault('invalid_request', words, { cause })
 }
 
-/** The Fault for an error that an engine sends instead of a chunk or a completion. */
+/** Returns the Fault for an error that an engine sends instead of a chunk or a completion. */
 export function reportedFault(document: JsonObject): Fault {
   const error = errorOf(document)
   const text = typeof error.message === 'string' ? error.message : ''
@@ -192,7 +192,7 @@ function faultOf(name: RefusalName, error: JsonObject, cause: EngineRefusal): Fa
   return new Fault(as, message + (as === 'context_length_exceeded' ? numbersOf(error) : ''), { cause })
 }
 
-/** llama-server's own. */
+/** Returns llama-server's own numbers as a sentence; empty if there are none. */
 function numbersOf({ n_prompt_tokens, n_ctx }: JsonObject): string {
   const isCount = (value: unknown) => typeof value === 'number' && Number.isSafeInteger(value) && value >= 0
   if (!isCount(n_prompt_tokens) || !isCount(n_ctx)) return ''

@@ -47,7 +47,7 @@ export type InferenceServiceDeps = Runtime & {
   readonly metering: { readonly record: RecordUsage; readonly counts: () => MeteringCounts }
   /** Sums of usage. */
   readonly spent: SpentSource
-  /** Current prices. */
+  /** Returns the current prices. */
   readonly cost: () => Cost
   /** Store of used nonces. */
   readonly nonces: NonceStore
@@ -55,7 +55,7 @@ export type InferenceServiceDeps = Runtime & {
   readonly mayDelete: (() => boolean) | null
   readonly workloads: Pick<Workloads, 'describe'>
   readonly keys: SharedReceiptKeys
-  /** SHA-256 of the SPKI of the TLS key that is in service now. */
+  /** Returns the SHA-256 of the SPKI of the TLS key in service. */
   readonly tlsSpkiDigest: () => Uint8Array
   /** SHA-256 of the gateway's configuration. */
   readonly configurationDigest: Uint8Array
@@ -65,24 +65,27 @@ export type InferenceServiceDeps = Runtime & {
   readonly startSchemaProcess?: StartSchemaProcess
   /** Retried with pauses until it resolves: the gateway's evidence may take seconds to become available. */
   readonly openEvidence: () => Promise<EvidenceOrigin>
-  /** Evidence of the worker's GPUs. Left out: it has none. */
+  /** Evidence of the worker's GPUs. Absent if it has none. */
   readonly gpus?: GpuSource
-  /** Leases parts of keys' limits. Left out: this gateway is in no fleet. */
+  /** Leases parts of keys' limits. Absent if this gateway is in no fleet. */
   readonly shares?: Pick<KeySharesDeps, 'renew' | 'isShared' | 'keysPerAskMax'>
 }
 
 export type InferenceService = {
-  /** Never rejects. `address` gives the client's. */
+  /** Handles a request. Never rejects. `address` returns the client's address. */
   readonly fetch: (request: Request, address: () => string) => Promise<Response>
   readonly metrics: Collector
-  /** Requests under way, streams included. */
+  /** Number of running requests, streams included. */
   readonly running: () => number
-  /** Budget reservations by key. */
+  /** Returns the budget reservations by key. */
   readonly reserved: () => readonly Reserved[]
-  /** Probes the upstream now if it is ejected: its owner has seen that it is healthy. */
+  /** Probes the upstream now if it is ejected, because its owner has found it healthy. */
   readonly probeNow: (upstream: string) => void
   readonly start: () => void
-  /** Serves clients by as many processes as configured. Call once. Fault host.unsupported: cannot listen. */
+  /**
+   * Serves clients with as many processes as configured. Call it once. Throws Fault host.unsupported if it cannot
+   * listen.
+   */
   readonly listen: (where: GatewayListen) => Promise<GatewayServer>
   /** Ends waiting and probing; running requests continue. */
   readonly close: () => void
@@ -165,7 +168,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     probeNow: gateway.probeNow,
     start: () => {
       attested.start(stopping.signal)
-      // Not awaited at the end: evidence that is still being prepared is no longer useful.
+      // Not awaited at the end, because evidence that is still being prepared is no longer useful.
       void attestation.prepare(stopping.signal)
       void shares?.run(stopping.signal)
     },
@@ -187,7 +190,7 @@ type Shared = {
   readonly gateway: Pick<Gateway, 'cacheSecret'>
 }
 
-/** Everything that other processes that serve clients need of this one. */
+/** Returns everything that other processes that serve clients need from this one. */
 function relaySetup(
   { settings, inside, keys }: InferenceServiceDeps,
   { padsStreams, keptReceipts, responses, gateway }: Shared,
@@ -203,7 +206,7 @@ function relaySetup(
   }
 }
 
-/** The built-in worker as the router sees it. */
+/** Returns the built-in worker in the form of the router's targets. */
 export function workerTarget(
   { name, models, weight, concurrencyMax, baseUrl, unix }: WorkerUpstream,
   { parallel, contextTokens }: { readonly parallel: number; readonly contextTokens: number },
@@ -230,7 +233,7 @@ export function workerTarget(
 
 type Attestation = {
   readonly respond: (request: Request, address: () => string) => Promise<Response>
-  /** Opens the evidence source, however often that fails, until aborted. Never rejects. */
+  /** Opens the evidence source, retrying until aborted. Never rejects. */
   readonly prepare: (signal: AbortSignal) => Promise<void>
 }
 
@@ -259,7 +262,7 @@ function createAttestation(deps: InferenceServiceDeps): Attestation {
   return {
     respond: (request, address) => endpoint(request, address),
     prepare: signal => {
-      // A full disk, for example: once there is room again, the daemon need not be restarted.
+      // A full disk is one example; once there is room again, the daemon need not be restarted.
       const onFailure = (error: unknown, retryMs: number) => {
         log.error('the evidence source cannot be prepared; retrying', { error, retryMs })
         endpoint = endpointOf({ kind: 'unavailable', reason: 'the evidence source cannot be prepared; see the log' })

@@ -39,15 +39,15 @@ export type ShortBudgetPair = BudgetPair & { readonly kind: ShortPeriod }
 export type Budget = { readonly nanoUsd: number | null; readonly tokens: number | null }
 
 /**
- * Reads the headers only, so it runs before the body is read. Fault unauthenticated: missing, malformed, unknown,
- * expired or revoked key, or a suspended organization.
+ * Authenticates by the headers only, so it runs before the body is read. Throws Fault unauthenticated: missing,
+ * malformed, unknown, expired or revoked key, or a suspended organization.
  */
 export type Authenticate = (headers: Headers) => Caller
 
 export type Tokens = {
   readonly prompt: number
   readonly completion: number
-  /** Tokens of the prompt that came from the key's own cache. Left out: none. */
+  /** Tokens of the prompt that were in the key's own cache. Absent means none. */
   readonly cached?: number
 }
 
@@ -57,7 +57,9 @@ export type Ticket = {
   readonly headers: Readonly<Record<string, string>>
   /** Reserves more tokens for the same request. Returns null if they are reserved. */
   readonly extend: (tokens: number) => Refusal | null
-  /** Ends the request: real tokens replace the reserved ones, the key's slot is free. Further calls have no effect. */
+  /**
+   * Ends the request: real tokens replace the reserved ones, and the key's slot is freed. Further calls have no effect.
+   */
   readonly settle: (tokens: Tokens) => void
 }
 
@@ -68,19 +70,19 @@ export type Refusal = {
   readonly message: string
 }
 
-/** Per key: requests and tokens per minute, concurrent requests. `tokens` is the estimate to reserve. */
+/** Applies a key's limits: requests and tokens per minute, concurrent requests. `tokens` is the estimate to reserve. */
 export type Admit = (
   caller: Caller,
   tokens: number,
 ) => { readonly ok: true; readonly ticket: Ticket } | { readonly ok: false; readonly refusal: Refusal }
 
 /**
- * Returns null if `admit` decides now. Otherwise a share of the key's limits is on its way to this host, and `admit`
- * must wait for the promise, which never rejects.
+ * Returns null if `admit` decides now. Otherwise a share of the key's limits has been requested for this host, and
+ * `admit` must wait for the promise, which never rejects.
  */
 export type Prepare = (caller: Caller, tokens: number) => Promise<void> | null
 
-/** Per-address limit of the public endpoints. Returns null if the request is admitted. */
+/** Applies the per-address limit of the public endpoints. Returns null if the request is admitted. */
 export type AdmitPublic = (address: string) => Refusal | null
 
 export type SealedRequest = {
@@ -89,33 +91,33 @@ export type SealedRequest = {
   readonly body: Uint8Array
   /** The maker of the requesting key. */
   readonly keyMadeBy: KeyMaker
-  /** An organization: they take turns at the signatures. */
+  /** The organization; organizations take turns in having responses signed. */
   readonly owner: string
 }
 
 /** Makes signed receipts over the hashes of request and response, chained over events, and the upstream's name. */
 export type ResponseSealer = {
-  /** BusyFault: too many responses of this owner wait for their signatures. */
+  /** Throws BusyFault if too many responses of this owner wait for their signatures. */
   readonly begin: (request: SealedRequest) => {
-    /** Hashed with both: only the response bears it. */
+    /** Hashed together with both. Only the response contains it. */
     readonly salt: Uint8Array
     readonly seal: (upstream: string) => SigningSeal
   }
 }
 
-/** Begins the seal of the response of the upstream of that name: a new one for each upstream that is tried. */
+/** Begins the seal of a response for the upstream of that name. Call it again for each upstream that is tried. */
 export type BegunSeal = (upstream: string) => ResponseSeal
 
 export type ResponseSeal = {
-  /** Takes every byte of the response's body in order, except the receipt itself. */
+  /** Receives every byte of the response's body in order, except the receipt itself. */
   readonly update: (bytes: Uint8Array) => void
-  /** Ends it. The signed receipt where the response carries it, as base64url; null where it does not. */
+  /** Ends the seal. Resolves to the signed receipt in base64url if the response carries it; otherwise to null. */
   readonly finish: (tokens: Tokens) => Promise<string | null>
 }
 
 export type SigningSeal = Pick<ResponseSeal, 'update'> & { readonly finish: (tokens: Tokens) => Promise<string> }
 
-/** How requests with an encapsulated key have fared since the start, by suite. */
+/** Outcomes of requests with an encapsulated key since the start, by suite. */
 export type EncryptionCounts = Record<
   'x25519' | 'xwing',
   Record<'decrypted' | 'key_config_mismatch' | 'malformed' | 'replayed', number>
@@ -133,7 +135,7 @@ export type Encryption = {
   readonly counts: EncryptionCounts
 }
 
-/** `request`: the id of the request. The key is authenticated. */
+/** `request`: the id of the request. `keyDigest` is that of an authenticated key. */
 export type BodySender = {
   /** See `OpenedBody` of encryption/replays.ts. */
   readonly keyDigest: string
@@ -143,23 +145,23 @@ export type BodySender = {
 /** One encrypted request and its response. */
 export type EncryptedExchange = {
   /**
-   * Whether the sealed body proves which request and key it was made for. Otherwise anyone who ends
-   * its TLS can send it again under another key, so nothing of it is kept.
+   * Whether the sealed body proves which request and key it was made for. Otherwise anyone who ends its TLS can send it
+   * again under another key, so nothing of it is stored.
    */
   readonly isBound: boolean
-  /** Longest encrypted body of a plain body of at most `plainBytes`. */
+  /** Returns the longest encrypted body of a plain body of at most `plainBytes`. */
   readonly encryptedBytesMaxOf: (plainBytes: number) => number
-  /** The most that an encrypted body of this length can hold. */
+  /** Returns the longest plain body that an encrypted body of this length can contain. */
   readonly plainBytesOf: (encryptedBytes: number) => number
   /**
-   * The plain body. Faults: key_config_mismatch, invalid_request (as for a body that was received before),
+   * Returns the plain body. Faults: key_config_mismatch, invalid_request (also for a body that was received before),
    * body_too_large for a plain body over `bytesMax`.
    */
   readonly decrypt: (
     body: Uint8Array,
     given: { readonly bytesMax: number; readonly sender: BodySender },
   ) => Promise<Uint8Array>
-  /** Encrypts any response but a key_config_mismatch. Rejects rather than return content in the clear. */
+  /** Encrypts any response except a key_config_mismatch. Rejects rather than return content in plaintext. */
   readonly encrypt: (response: Response) => Promise<Response>
 }
 

@@ -1,7 +1,7 @@
-// The admin interface: one Elysia app of its nouns, and the only place that words refusals and failures. Effects: the
-// store; the rest comes in as functions. Every request comes with the ids of its caller (access/socket.ts); its route
-// decides which right it needs, before its body is read. A change is recorded before it begins. It commits in the
-// directory first; its event follows in this host's journal.
+// The admin interface: one Elysia app of its nouns, and the only place that writes refusals and failures. Effects: the
+// store; everything else is passed in as functions. Every request has the ids of its caller (access/socket.ts); its
+// route determines the required right, before the body is read. A change is recorded before it begins. It commits in
+// the directory first; its event follows in this host's journal.
 
 import { Elysia, ParseError, ValidationError } from 'elysia'
 import { Fault, messageOf, systemErrorCode } from '../base/fault.ts'
@@ -32,30 +32,30 @@ import { Audit, type Command } from './record/audit.ts'
 import { eventRoutes } from './record/events.ts'
 import { usageRoutes } from './usage.ts'
 
-/** For `listenAdmin`. */
+/** The admin interface, for `listenAdmin`. */
 export type Admin = AskedAdmin & {
-  /** Records a change that a person makes at the console outside of these routes. Throws where it cannot. */
+  /** Records a change that a person makes at the console outside of these routes. Throws if it cannot be recorded. */
   readonly record: (command: Command) => void
-  /** The person behind an actor of the console; null if the configuration has no such person. */
+  /** Returns the person behind an actor of the console; null if the configuration has no such person. */
   readonly personOf: (actor: string) => ConsolePerson | null
   readonly status: AdminDeps['status']
-  /** Method and path of every route, for tests. */
+  /** Methods and paths of all routes, for tests. */
   readonly routes: readonly string[]
 }
 
 const BODY_LIMITS = { bytesMax: 65_536, timeoutMs: 10_000, depthMax: 16 } as const
 
-/** A request under way. */
+/** A running request. */
 type OperatorRequest = {
   readonly by: IdentifiedCaller
   readonly isChange: boolean
   /** Set once its route is known. */
   command: Command | null
-  /** Parsed, and checked against its schema before the change begins. */
+  /** The body, parsed and checked against its schema before the change begins. */
   body: unknown
-  /** The row that was written before the change began. */
+  /** Number of the row that was written before the change began; null if there is none. */
   seq: number | null
-  /** A fault code; null for none. */
+  /** A fault code; null if there was no failure. */
   failure: string | null
 }
 
@@ -91,7 +91,7 @@ export function createAdmin(deps: AdminDeps): Admin {
         failure: null,
       }
       asked.set(request, pending)
-      // An operator sees what was done on another host.
+      // Includes the changes of other hosts, because an operator must see them.
       const response = await deps.store.directory.read(null, () => app.fetch(request))
       settle(audit, pending)
       return response
@@ -99,7 +99,7 @@ export function createAdmin(deps: AdminDeps): Admin {
   }
 }
 
-/** A reading request that fails was no attempt to change anything; one that was forbidden is recorded. */
+/** Records the end of a request. A failed read was no attempt to change anything; a forbidden one is recorded. */
 function settle(audit: Audit, { command, seq, failure, isChange }: OperatorRequest): void {
   if (command === null) return
   if (seq !== null) audit.end(command, { seq, result: failure ?? 'ok' })
@@ -138,8 +138,8 @@ function adminApp(deps: AdminDeps, recording: Recording) {
         if (retryAfterSeconds !== null) set.headers['retry-after'] = String(retryAfterSeconds)
         return toProblem(fault)
       })
-      // Before anything is checked; `readBody` asked the same before a body was read.
-      // Field by field, and without `body`: Elysia reads the source of these functions, and a body where they want one.
+      // Before anything is checked; `readBody` has done the same before a body was read. Takes single fields, without
+      // `body`: Elysia reads the source of these functions, and parses a body if they use one.
       .onTransform(({ request, route }) => {
         admit({ request, route })
       })
@@ -179,7 +179,10 @@ function knownIn(asked: Recording['asked'], request: Request): IdentifiedCaller 
   return pending.by
 }
 
-/** Called more than once for a request. Faults: forbidden, attestation_unavailable (an upgrade is on trial). */
+/**
+ * Admits a request; called more than once for each. Faults: forbidden, attestation_unavailable (an upgrade is on
+ * trial).
+ */
 function admitted(
   pending: OperatorRequest | undefined,
   { method, route, admitChange }: { method: string; route: string } & Pick<AdminDeps, 'admitChange'>,
@@ -193,7 +196,7 @@ function admitted(
   return pending
 }
 
-/** Fields in their checked form: values that did not fit the schema are not recorded. */
+/** Returns the fields in their checked form; values that did not match the schema are not recorded. */
 function argumentsOf(parts: readonly unknown[]): Record<string, unknown> {
   const all: Record<string, unknown> = {}
   for (const part of parts) {
@@ -202,12 +205,12 @@ function argumentsOf(parts: readonly unknown[]): Record<string, unknown> {
   return all
 }
 
-/** Anything thrown in a handler, as a fault. */
+/** Converts anything thrown in a handler to a fault. */
 function toFault(error: unknown, request: Request): Fault {
   const stored = storageFault(error, `nothing was changed; error of the database: ${messageOf(error)}`)
   if (stored !== null) return stored
   if (error instanceof Fault) return error
-  // Elysia wraps what `parse` throws.
+  // Elysia wraps errors thrown by `parse`.
   if (error instanceof ParseError && error.cause instanceof Fault) return error.cause
   if (error instanceof ValidationError) return mismatch(error, request)
   if (systemErrorCode(error) === 'NOT_FOUND') {
@@ -218,7 +221,7 @@ function toFault(error: unknown, request: Request): Fault {
 
 const namedFields = 5
 
-/** Names each field that does not fit, and why; `param` is the first of them. */
+/** Names each field that does not match, with the reason; `param` is the first of them. */
 function mismatch(error: ValidationError, request: Request): Fault {
   const faults = new Map<string, string>()
   for (const found of error.all) {
@@ -230,20 +233,20 @@ function mismatch(error: ValidationError, request: Request): Fault {
   const more = faults.size > named.length ? `; and ${faults.size - named.length} more` : ''
   const what = error.type === 'property' ? 'query' : error.type
   const message = `the ${what} does not fit its schema: ${named.join('; ')}${more}`
-  // Our own responses are checked too; a wrong one is our failure, not the caller's.
+  // Our own responses are also checked; a wrong one is our failure, not the caller's.
   if (error.type === 'response') return new Fault('internal', message)
   const [param = ''] = faults.keys()
   return new Fault('invalid_request', message, param === '' ? {} : { param })
 }
 
-/** For a number in the query Elysia reports only the value. */
+/** Returns the parameter's name. For a number in the query, Elysia reports only the value. */
 function parameterOf({ value }: ValidationError, request: Request): string {
   const asked = [...new URL(request.url).searchParams]
   return asked.find(([, text]) => text !== '' && Number(text) === value)?.[0] ?? ''
 }
 
 function toProblem(fault: Fault): AdminProblem {
-  // Administrators see the whole message, internal ones too.
+  // Administrators see the whole message, even of internal faults.
   const param = fault.param === undefined ? {} : { param: fault.param }
   return { error: { code: fault.code, message: fault.message, ...param } }
 }

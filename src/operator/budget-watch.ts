@@ -1,5 +1,5 @@
-// Watches the budgets of keys and organizations: once 80 % of one is spent, a line of the log, an entry of the journal
-// and the status say so. Effects: reads the store, writes the journal.
+// Watches the budgets of keys and organizations: once 80 % of one is spent, reports it in the log, the journal and the
+// status. Effects: reads the store, writes the journal.
 
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
@@ -25,14 +25,14 @@ export type BudgetWatchDeps = {
 
 type Budgets = Pick<GatewayKey, 'budgetNanoUsd' | 'budgetTokens' | 'shortBudgets'>
 type Owner = Budgets & { readonly organizationId: string; readonly slug: string; readonly prefix: string | null }
-/** `most`: the budget. A changed budget gets an alert of its own. */
+/** `most`: the budget. A changed budget gets a new alert. */
 type NearBudgetRow = NearBudget & { readonly organizationId: string; readonly most: number }
 
 export const alertPercent = 80
 const intervalMs = 60_000
-/** Budgets that the status lists. No share: limits one response; the fullest budgets come first. */
+/** Maximum number of budgets in the status. No share: limits one response; the fullest budgets come first. */
 const shownMax = 100
-/** Other work of the thread runs after each so long. */
+/** Time after which other work of the thread runs. */
 const turnMs = 5
 
 export class BudgetWatch {
@@ -47,7 +47,7 @@ export class BudgetWatch {
     this.#notedSince = prepareNoted(deps.store.ledger.db)
   }
 
-  /** The fullest first. */
+  /** Returns the budgets that are nearly spent, the fullest first. */
   near(): NearBudget[] {
     const byPercent = this.#near.toSorted((left, right) => right.percent - left.percent)
     return byPercent.slice(0, shownMax).map(({ organizationId: _, most: _2, ...shown }) => shown)
@@ -60,7 +60,7 @@ export class BudgetWatch {
     return metricsText([family])
   }
 
-  /** Looks now and once a minute until the signal is aborted. Never rejects. */
+  /** Checks now and once a minute until the signal is aborted. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
     const { clock, log } = this.#deps
     await sweep({ clock, intervalMs, signal }, async () => {
@@ -124,7 +124,7 @@ export class BudgetWatch {
 type Bounds = { readonly nanoUsd: number | null; readonly tokens: number | null }
 type PeriodBudgets = { readonly period: string; readonly budgetOf: (owner: Budgets) => Bounds | undefined }
 
-/** The month, the day and the week of a time. */
+/** Returns the month, the day and the week of a time. */
 function periodsAt(nowMs: number): readonly PeriodBudgets[] {
   return [
     {
@@ -138,7 +138,7 @@ function periodsAt(nowMs: number): readonly PeriodBudgets[] {
   ]
 }
 
-/** When the first of the periods of a time began: older entries are about other periods. */
+/** Returns when the first of the periods of a time began; older entries are about other periods. */
 function sinceOf(nowMs: number): number {
   return Math.min(Date.parse(`${monthOf(nowMs)}-01`), Date.parse(shortPeriodOf('week', nowMs).slice(0, 10)))
 }
@@ -158,7 +158,7 @@ function nearOf(
   const spent = amountsOf(sums.get(prefix ?? '') ?? noUsage)
   return (['nanoUsd', 'tokens'] as const).flatMap((kind): NearBudgetRow[] => {
     const most = budget?.[kind] ?? null
-    // Nothing may be spent of a budget of 0.
+    // A budget of 0 allows no spending.
     const percent = most === null || most === 0 ? 0 : Math.floor((100 * spent[kind]) / most)
     if (most === null || percent < alertPercent) return []
     const shown = { organization: slug, key: prefix, period: periodText(period), percent }
@@ -177,7 +177,10 @@ function createTurn(signal: AbortSignal): () => Promise<void> {
   }
 }
 
-/** Names of the alerts that the journal has for an organization since a time, over restarts too. */
+/**
+ * Returns a function for the names of the alerts in an organization's journal since a time, including those before a
+ * restart.
+ */
 function prepareNoted(db: Store['ledger']['db']): (organizationId: string, sinceMs: number) => ReadonlySet<string> {
   const details = prepareRaw<{ detail: string }>(
     db,

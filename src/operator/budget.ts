@@ -1,5 +1,5 @@
-// Budgets of keys and organizations, between the admin interface and the store. Effects: reads the directory of a
-// fleet.
+// Budgets of keys and organizations, converted between the admin interface and the store. Effects: reads the directory
+// of a fleet.
 
 import type { Static } from '@sinclair/typebox'
 import { type AdminBudgetSet, type AdminKeyBudgetSet, endUsersDefault } from '../contract/admin/key-terms.ts'
@@ -14,7 +14,7 @@ type AskedBudget = Static<typeof AdminBudgetSet>
 type BudgetTerms = Pick<Organization, 'budgetNanoUsd' | 'budgetTokens' | 'shortBudgets'>
 type KeyBudgetTerms = Pick<GatewayKeyTerms, keyof BudgetTerms>
 
-/** A field left out stays as it is; null removes the budget. */
+/** Returns the changed terms. An absent field stays unchanged; null removes the budget. */
 export function budgetTerms(asked: AskedBudget, before: BudgetTerms): BudgetTerms {
   const short = SHORT_PERIODS.flatMap(kind => {
     const known = before.shortBudgets?.[kind] ?? { nanoUsd: null, tokens: null }
@@ -42,7 +42,7 @@ function endUserBudget({ usd, period, users_max: usersMax = endUsersDefault, req
   return { period, nanoUsd: nanoUsdOf(usd), usersMax, isRequired: required }
 }
 
-/** The budget of each end user as the admin interface shows it; empty if the key has none. */
+/** Returns the budget of each end user in the form of the admin interface; empty if the key has none. */
 export function userBudgetView({ shortBudgets }: Pick<KeyBudgetTerms, 'shortBudgets'>): { user_budget?: UserBudget } {
   if (shortBudgets?.endUser === undefined) return {}
   const { period, nanoUsd, usersMax, isRequired } = shortBudgets.endUser
@@ -59,7 +59,10 @@ function kept<Value>(value: Value | undefined, before: Value): Value {
   return value === undefined ? before : value
 }
 
-/** `sumOf`: usage in a period. `held`: by hosts of the fleet; null if it is not known; left out: there is no fleet. */
+/**
+ * Returns the budget in the form of the admin interface. `sumOf`: usage in a period. `held`: amount held by hosts of
+ * the fleet; null if it is unknown; absent if there is no fleet.
+ */
 export function budgetView(
   terms: BudgetTerms,
   { nowMs, sumOf }: { readonly nowMs: number; readonly sumOf: (period: string) => MonthSum },

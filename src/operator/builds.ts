@@ -1,4 +1,4 @@
-// Attested builds of all organizations in the admin interface. Effects: the store; service C cancels, through a
+// Attested builds of all organizations in the admin interface. Effects: the store; service C cancels builds, through a
 // function.
 
 import { Type } from '@sinclair/typebox'
@@ -43,27 +43,27 @@ export function buildRoutes(deps: BuildsDeps) {
     })
 }
 
-/** Builds of one organization, or of all where `slug` is null, the newest first. Fault not_found. */
+/** Returns builds of one organization, or of all if `slug` is null, the newest first. Throws Fault not_found. */
 function list(deps: BuildsDeps, slug: string | null, limit: number): AdminBuild[] {
   const { db } = deps.store.directory
   const of = slug === null ? {} : { organizationId: organizationBySlug(db, slug).id }
   return listBuilds(db, { ...of, limit }).map(build => buildView(deps, build))
 }
 
-/** Fault not_found. */
+/** Returns the build. Throws Fault not_found. */
 function find({ store }: BuildsDeps, id: string): Build {
   const build = buildById(store.directory.db, id)
   if (build === null) throw new Fault('not_found', `there is no build ${id}`, { param: 'build' })
   return build
 }
 
-/** Faults: not_found (its log was removed, too), conflict (service C is off). */
+/** Streams a build's log. Faults: not_found (also if its log was removed), conflict (service C is off). */
 async function logOf(deps: BuildsDeps, id: string, options: BuildLogOptions): Promise<Response> {
   const build = find(deps, id)
   if (deps.buildLog === null)
     throw new Fault('conflict', 'service C is off in this daemon; set listen.builds and start it again')
   const lines = deps.buildLog(build, options)[Symbol.asyncIterator]()
-  // A log that is gone is a refusal, not a stream that breaks.
+  // Reads the first line now, so that a missing log is a refusal instead of a broken stream.
   const first = await lines.next()
   const body = new ReadableStream<Uint8Array>(
     {
@@ -85,8 +85,8 @@ async function logOf(deps: BuildsDeps, id: string, options: BuildLogOptions): Pr
 }
 
 /**
- * No effect on an ended build; only a change is an event. Faults: not_found, conflict (service C is off),
- * fleet.unavailable.
+ * Cancels a build. No effect on an ended build; only a change causes an event. Faults: not_found, conflict (service C
+ * is off), fleet.unavailable.
  */
 async function cancel(deps: BuildsDeps, id: string): Promise<Build> {
   const { store, clock, log, cancelBuild } = deps

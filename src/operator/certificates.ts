@@ -1,4 +1,4 @@
-// Ends of this appliance's certificates, and failed orders by ACME, as metrics. Pure but for the look at them.
+// Expiry of this appliance's certificates, and failed ACME orders, as metrics. Pure except for reading them.
 
 import { family, metricsText } from '../base/prometheus.ts'
 import type { Tls } from '../http/certificate.ts'

@@ -44,7 +44,7 @@ export function consoleRoutes(deps: Deps, readBody: ReadBody) {
     })
 }
 
-/** Fault conflict: there is none. */
+/** Returns the console. Throws Fault conflict if there is none. */
 function running({ console }: Pick<Deps, 'console'>): ConsoleControl {
   if (console !== null) return console
   throw new Fault(
@@ -54,7 +54,7 @@ function running({ console }: Pick<Deps, 'console'>): ConsoleControl {
   )
 }
 
-/** Faults: conflict (there is no console), forbidden, invalid_request. */
+/** Makes a link. Faults: conflict (there is no console), forbidden, invalid_request. */
 function makeLink(deps: Deps, by: IdentifiedCaller, asked: AdminConsoleLinkAsk): AdminConsoleLink {
   const console = running(deps)
   if (by.socket === 'console') {
@@ -86,7 +86,7 @@ function selfOf({ uid, actor, role }: IdentifiedCaller): ConsolePerson {
   return { uid, actor, role }
 }
 
-/** Faults: forbidden, invalid_request. */
+/** Returns the other person that an administrator names. Faults: forbidden, invalid_request. */
 function otherOf(by: IdentifiedCaller, as: string, administrators: Deps['administrators']): ConsolePerson {
   if (by.role !== 'admin') {
     throw new Fault('forbidden', `${by.actor} may open the console for itself alone, as ${by.role}`, { param: 'as' })
@@ -99,7 +99,7 @@ function otherOf(by: IdentifiedCaller, as: string, administrators: Deps['adminis
   return { uid: named.uid, actor: named.user, role: named.role }
 }
 
-/** Faults: conflict, forbidden. */
+/** Ends sessions. Faults: conflict, forbidden. */
 function close(deps: Deps, by: IdentifiedCaller, { as, all = false }: AdminConsoleCloseAsk): number {
   const console = running(deps)
   const actor = all ? null : (as ?? by.actor)
@@ -119,7 +119,7 @@ function passkeysFor(deps: Deps, by: IdentifiedCaller) {
   }
 }
 
-/** Returns those that are left. Faults: conflict, forbidden, not_found. */
+/** Removes a passkey and returns the remaining ones. Faults: conflict, forbidden, not_found. */
 function remove(deps: Deps, by: IdentifiedCaller, id: string) {
   const console = running(deps)
   const passkey = console.passkeys().find(known => known.id === id)

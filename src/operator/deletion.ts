@@ -1,5 +1,5 @@
-// Deletion of an organization in the admin interface: its plan, and its acceptance. Effects: the store.
-// removal.ts carries out the rest.
+// Deletion of an organization in the admin interface: its plan, and its acceptance. Effects: the store. removal.ts does
+// the rest.
 
 import { Type } from '@sinclair/typebox'
 import { Elysia, t } from 'elysia'
@@ -17,7 +17,7 @@ import { waitsFor } from './removal.ts'
 
 type DeletionDeps = Pick<AdminDeps, 'store' | 'clock' | 'log' | 'gateway' | 'removeOrganization'>
 
-/** Names in a message; the plan has them all. No share: limits one message. */
+/** Maximum number of names in a message; the plan lists all. No share: limits one message. */
 const shownCountMax = 5
 
 export function deletionRoutes(deps: DeletionDeps) {
@@ -34,7 +34,10 @@ export function deletionRoutes(deps: DeletionDeps) {
     })
 }
 
-/** Idempotent; the first acceptance's time stays. Faults: not_found, conflict (something runs, and not `isForced`). */
+/**
+ * Accepts the deletion. Idempotent; the time of the first acceptance stays. Faults: not_found, conflict (something
+ * runs, and not `isForced`).
+ */
 async function remove(deps: DeletionDeps, slug: string, isForced: boolean): Promise<AdminDeletion> {
   const { store, clock, log } = deps
   const nowMs = clock.nowMs()
@@ -58,7 +61,7 @@ async function remove(deps: DeletionDeps, slug: string, isForced: boolean): Prom
   return deletionView(store.directory.db, organizationBySlug(store.directory.db, slug))
 }
 
-/** Null if nothing runs. */
+/** Describes what runs; null if nothing does. */
 function runningText(remains: Remains): string | null {
   const { instances, builds, reservedVms } = remains
   const names = instances.filter(isRunning).map(({ name }) => name)

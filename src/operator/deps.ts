@@ -19,7 +19,7 @@ import type { OperatorClock } from './clock.ts'
 import type { OperatorLog } from './log.ts'
 
 export type AdminDeps = Runtime & {
-  /** Named ones of the configuration. Root and the daemon's own user always are. */
+  /** Administrators named in the configuration. Root and the daemon's own user always are administrators. */
   readonly administrators: readonly Administrator[]
   readonly ownerUid: number
   /** Throws UnavailableFault while an upgrade is on trial. */
@@ -29,19 +29,19 @@ export type AdminDeps = Runtime & {
   readonly mintGatewayKey: (random: RandomBytes) => MintedKey
   /** Models that the configured gateway serves; aliases of keys must fit them. */
   readonly offeredModels: OfferedModels
-  /** Accepts a deletion as the owner's would be. Idempotent. */
+  /** Accepts a deletion in the same way as one by the owner. Idempotent. */
   readonly deleteInstance: (instance: Instance, organization: Organization) => Promise<void>
   /** Carries out an accepted deletion soon (removal.ts). */
   readonly removeOrganization: (organizationId: string) => void
   /** Applies the ledger's egress limits to firewall and instances. Safe to repeat. Faults: host.*. */
   readonly applyEgressLimits: () => Promise<void>
-  /** Name of a host of the fleet; null if it is not known, or this host is in none. */
+  /** Returns the name of a host of the fleet; null if it is unknown, or this host is in no fleet. */
   readonly hostName: (hostId: string) => string | null
-  /** Cancels a build as its owner would. No effect on one that has ended. Null if service C is off. */
+  /** Cancels a build in the same way as its owner. No effect on one that has ended. Null if service C is off. */
   readonly cancelBuild: ((id: string) => Promise<Build | null>) | null
   /**
-   * Lines of a build's log; `follow`: until its end. Null if service C is off. Faults: not_found (they
-   * were removed), fleet.unavailable.
+   * Streams the lines of a build's log; with `follow`, until its end. Null if service C is off. Faults: not_found (the
+   * log was removed), fleet.unavailable.
    */
   readonly buildLog: ((build: Build, options: BuildLogOptions) => AsyncIterable<Uint8Array>) | null
   readonly gateway: PlacedGatewayControl
@@ -55,13 +55,13 @@ export type AdminDeps = Runtime & {
   readonly leaks: () => Promise<readonly AdminLeak[]>
   /** Parts of GET /metrics, in order. */
   readonly collectors: readonly Pick<Collector, 'render'>[]
-  /** Directory that holds the console of a VM. */
+  /** Returns the directory that holds the console of a VM. */
   readonly consoleDir: (vmId: string) => string
 }
 
 export type BuildLogOptions = { readonly follow: boolean; readonly signal: AbortSignal }
 
-/** The gateway's VMs; or it is a part of the daemon, or off. */
+/** The gateway's VMs. `host`: the gateway is part of the daemon. `off`: there is none. */
 export type PlacedGatewayControl = GatewayVmControl | 'host' | 'off'
 
 /** See enclave-host/gateway-vm-supervisor.ts. */
@@ -75,7 +75,7 @@ export type GatewayVmControl = {
       readonly status: EnclaveStatus | null
       readonly sinceMs: number
       readonly isWanted: boolean
-      /** Rows of usage wait since then, and none is booked; null if none waits. */
+      /** Since when rows of usage have been waiting without any being recorded; null if none wait. */
       readonly usageWaitingSinceMs: number | null
       /** Reason why it does not serve as configured. */
       readonly problem: string | null
@@ -83,7 +83,7 @@ export type GatewayVmControl = {
       readonly reason: string | null
     }[]
   }
-  /** False if there is none to replace. */
+  /** Replaces the serving VM. False if there is none to replace. */
   readonly replace: () => boolean
   /** Resolves once every reachable VM has the keys as in the store. Never rejects. */
   readonly pushControl: () => Promise<void>

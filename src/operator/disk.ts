@@ -1,13 +1,14 @@
-// Whether the file system of the state directory has room for what the services promise. Effects: reads its state.
+// Checks whether the file system of the state directory has room for what the services promise. Effects: reads its
+// state.
 
 import { statfsSync } from 'node:fs'
 import { messageOf } from '../base/fault.ts'
 
 export type DiskProblem = { readonly name: 'disk'; readonly detail: string; readonly remedy: string }
 
-/** Below this, VMs that were paused by a full disk are not resumed, and the database may refuse what is accepted. */
+/** Below this, VMs that were paused by a full disk are not resumed, and the database may refuse accepted work. */
 const freeBytesMin = 268_435_456
-/** A VM needs a handful. */
+/** A VM needs only a few. */
 const freeFilesMin = 64
 
 export function diskProblems(stateDir: string): DiskProblem[] {
@@ -17,7 +18,7 @@ export function diskProblems(stateDir: string): DiskProblem[] {
     const freeBytes = bavail * bsize
     if (freeBytes < freeBytesMin)
       return problem(`the disk is full: ${Math.floor(freeBytes / 1_048_576)} MiB are free at ${stateDir}`)
-    // A file system without a limit of files has a total of 0.
+    // A file system without a limit of files reports a total of 0.
     return files > 0 && ffree < freeFilesMin ? problem(`the disk is full: ${ffree} inodes are free at ${stateDir}`) : []
   } catch (error) {
     return problem(`${stateDir} cannot be read: ${messageOf(error)}`)

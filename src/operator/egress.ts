@@ -1,7 +1,7 @@
-// Egress limits of instances in the admin interface. Effects: the store; the firewall by a function.
+// Egress limits of instances in the admin interface. Effects: the store; the firewall through a function.
 //
-// The limit enters this host's ledger with its event first: a daemon that ends in between applies it to the firewall
-// at its next start.
+// The limit is stored in this host's ledger with its event first. A daemon that ends in between applies it to the
+// firewall at its next start.
 
 import { Type } from '@sinclair/typebox'
 import { Elysia } from 'elysia'
@@ -31,7 +31,10 @@ export function egressRoutes(deps: EgressDeps, readBody: ReadBody) {
   )
 }
 
-/** Faults: not_found, invalid_request, conflict, host.* (the limit is on record, and not in the firewall yet). */
+/**
+ * Raises a limit. Faults: not_found, invalid_request, conflict, host.* (the limit is stored, but not in the firewall
+ * yet).
+ */
 async function raise(deps: EgressDeps, reference: string, asked: AdminEgressRaise): Promise<AdminInstance> {
   const { store, clock } = deps
   const owned = instanceByReference(store.directory.db, reference)
@@ -45,7 +48,9 @@ async function raise(deps: EgressDeps, reference: string, asked: AdminEgressRais
   return instanceView(deps, instanceByReference(store.directory.db, owned.instance.id))
 }
 
-/** With its event; a limit that is in force already is neither. Faults: invalid_request, conflict. */
+/**
+ * Stores the limit with its event. A limit that is already in force changes nothing. Faults: invalid_request, conflict.
+ */
 function raiseOnRecord(
   tx: LedgerDb,
   { instance, organization }: OwnedInstance,
@@ -86,7 +91,7 @@ function raiseOnRecord(
   })
 }
 
-/** Fault invalid_request. */
+/** Returns the requested limit. Throws Fault invalid_request. */
 function wantedLimit({ to_bytes: to, by_bytes: by }: AdminEgressRaise, limitBytes: number) {
   if (to !== null && by === null) return { toBytes: to, param: 'to_bytes' }
   if (by !== null && to === null) return { toBytes: limitBytes + by, param: 'by_bytes' }

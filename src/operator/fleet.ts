@@ -1,4 +1,4 @@
-// The fleet in the admin interface: its hosts, drain, remove, forget. Effects: the directory's.
+// The fleet in the admin interface: its hosts; draining, removing and forgetting them. Effects: the directory's.
 
 import { Elysia } from 'elysia'
 import { FleetHost, FleetHosts } from '../contract/admin/fleet.ts'

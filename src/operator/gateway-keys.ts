@@ -40,7 +40,7 @@ import { putInForce } from './in-force.ts'
 import { byPrefix, prefixTaken, readRegistrationBody, registrationOf } from './keys.ts'
 import { bySlug, organizationBySlug, presentOrganization } from './organizations.ts'
 
-/** Half of what a control snapshot may have (contract/vm/enclave.ts). */
+/** Half of the maximum size of a control snapshot (contract/vm/enclave.ts). */
 const rulesBytesMax = documentBytesMax.control / 2
 
 type GatewayKeysDeps = Pick<
@@ -99,7 +99,7 @@ export function gatewayKeyRoutes(deps: GatewayKeysDeps, readBody: ReadBody) {
     )
 }
 
-/** Fault not_found. */
+/** Returns an organization's keys. Throws Fault not_found. */
 async function list(deps: GatewayKeysDeps, slug: string): Promise<AdminGatewayKey[]> {
   const { db } = deps.store.directory
   const { id } = organizationBySlug(db, slug)
@@ -113,7 +113,7 @@ async function viewParts({ store, clock, fleet }: GatewayKeysDeps, organizationI
   return { nowMs, held, monthSum: prepareMonthSum(store.directory.db) }
 }
 
-/** Faults: as of `insertChosen`, and internal (no free prefix). */
+/** Creates a key. Faults: those of `insertChosen`, and internal (no free prefix). */
 async function create(
   deps: GatewayKeysDeps,
   slug: string,
@@ -137,7 +137,9 @@ async function create(
   }
 }
 
-/** Faults: as of `insertChosen`, invalid_request (the line), conflict (the prefix is taken). */
+/**
+ * Adds a registered key. Faults: those of `insertChosen`, invalid_request (the line), conflict (the prefix is taken).
+ */
 async function add(
   deps: GatewayKeysDeps,
   slug: string,
@@ -154,9 +156,8 @@ async function add(
 type NewKey = { readonly slug: string; readonly terms: AdminGatewayKeyCreate; readonly madeBy: KeyMaker }
 
 /**
- * Inserts the key that `choose` inserts; its argument returns false if the prefix is taken. Faults:
- * not_found, invalid_request (the end, the rules), conflict (too many rules), and those of
- * `choose`.
+ * Inserts the key that `choose` selects; its argument returns false if the prefix is taken. Faults: not_found,
+ * invalid_request (the end, the rules), conflict (too many rules), and those of `choose`.
  */
 async function insertChosen<Chosen extends KeyRegistration>(
   { store, clock, log, offeredModels }: GatewayKeysDeps,
@@ -194,7 +195,10 @@ async function insertChosen<Chosen extends KeyRegistration>(
   return inserted
 }
 
-/** Only a change is an event. Faults: not_found, invalid_request, conflict (a revoked key, too many rules). */
+/**
+ * Changes a key's terms. Only a change causes an event. Faults: not_found, invalid_request, conflict (a revoked key,
+ * too many rules).
+ */
 async function setTerms(deps: GatewayKeysDeps, prefix: string, asked: AdminGatewayKeySet): Promise<AdminGatewayKey> {
   const { store, clock, log } = deps
   const nowMs = clock.nowMs()
@@ -219,7 +223,7 @@ async function setTerms(deps: GatewayKeysDeps, prefix: string, asked: AdminGatew
   return gatewayKeyView(key, { slug, ...(await viewParts(deps, key.organizationId)) })
 }
 
-/** Null means the configured limit, and no expiry; what was not asked for stays. Fault invalid_request. */
+/** Null means the configured limit, or no expiry; absent fields stay unchanged. Fault invalid_request. */
 type TermsAsked = { readonly asked: AdminGatewayKeySet; readonly nowMs: number; readonly offered: OfferedModels }
 
 function changedTerms(before: GatewayKey, { asked, nowMs, offered }: TermsAsked): GatewayKeyTerms {
@@ -238,14 +242,17 @@ function changedTerms(before: GatewayKey, { asked, nowMs, offered }: TermsAsked)
   }
 }
 
-/** Fault invalid_request. */
+/** Returns the rules. Throws Fault invalid_request. */
 function checkedRules(rules: KeyRules, offered: OfferedModels): KeyRules {
   const problem = rulesProblem(rules, offered)
   if (problem !== null) throw new Fault('invalid_request', problem.message, { param: problem.param })
   return rules
 }
 
-/** All keys go to the gateway's VM in one document, which has a bound. Fault conflict. */
+/**
+ * Checks the size of all rules, because all keys are sent to the gateway's VM in one bounded document. Throws Fault
+ * conflict.
+ */
 function checkRulesBytes(tx: DirectoryDb): void {
   const bytes = gatewayKeyRulesBytes(tx)
   if (bytes <= rulesBytesMax) return
@@ -253,14 +260,14 @@ function checkRulesBytes(tx: DirectoryDb): void {
   throw new Fault('conflict', message, { param: 'models' })
 }
 
-/** Fault not_found. */
+/** Returns the key. Throws Fault not_found. */
 function keyByPrefix(db: DirectoryDb, prefix: string): GatewayKey {
   const key = findGatewayKey(db, prefix)
   if (key !== null) return key
   throw new Fault('not_found', `there is no gateway key with prefix ${prefix}`, { param: 'prefix' })
 }
 
-/** Idempotent; the first revocation's time stays. Fault not_found. */
+/** Revokes a key. Idempotent; the time of the first revocation stays. Throws Fault not_found. */
 async function revoke(deps: GatewayKeysDeps, prefix: string): Promise<AdminGatewayKey> {
   const { store, clock, log } = deps
   const nowMs = clock.nowMs()
@@ -315,11 +322,11 @@ function stateOf(key: GatewayKey, nowMs: number): AdminGatewayKey['state'] {
   return key.expiresAtMs !== null && key.expiresAtMs <= nowMs ? 'expired' : 'active'
 }
 
-/** A day (the key expires as the day begins, UTC) or a time in UTC. Fault invalid_request. */
+/** Parses a day (the key expires as the day begins, UTC) or a time in UTC. Throws Fault invalid_request. */
 function parseExpiry(text: string, nowMs: number): number {
   const time = /^(\d{4}-\d{2}-\d{2})(T\d{2}:\d{2}(?::\d{2}(?:\.\d{1,3})?)?Z)?$/.exec(text)
   const atMs = time === null ? Number.NaN : Date.parse(time[2] === undefined ? `${text}T00:00Z` : text)
-  // The 30th of February is parsed as a day in March.
+  // Refuses dates such as 30 February, which is parsed as a day in March.
   if (Number.isNaN(atMs) || iso(atMs).slice(0, 10) !== time?.[1]) {
     const message = `${JSON.stringify(text)} is no date (2027-01-31) or time in UTC (2027-01-31T12:00:00Z)`
     throw new Fault('invalid_request', message, { param: 'expires_at' })

@@ -1,4 +1,4 @@
-// The gateway's VMs in the admin interface. Effects: the appliance acts on them, through functions.
+// The gateway's VMs in the admin interface. Effects: the appliance controls them, through functions.
 
 import { Type } from '@sinclair/typebox'
 import { Elysia, t } from 'elysia'
@@ -18,7 +18,7 @@ export function inferenceRoutes({ gateway }: Pick<AdminDeps, 'gateway'>) {
     })
 }
 
-/** The gateway's part of `strongroom status`. */
+/** Returns the gateway's part of `strongroom status`. */
 export function gatewaySummary(
   gateway: PlacedGatewayControl,
 ): Omit<AdminStatus['gateway'], 'traces' | 'attested_upstreams'> {
@@ -53,7 +53,7 @@ function show(gateway: PlacedGatewayControl): AdminGatewayVms {
   }
 }
 
-/** Fault conflict: no VM serves. */
+/** Replaces the serving VM. Throws Fault conflict if no VM serves. */
 function update(gateway: GatewayVmControl): AdminGatewayVms {
   if (!gateway.replace()) {
     throw new Fault('conflict', 'no serving gateway VM can be replaced; `strongroom inference show` has the reason')
@@ -61,7 +61,7 @@ function update(gateway: GatewayVmControl): AdminGatewayVms {
   return show(gateway)
 }
 
-/** Fault conflict: there are no gateway VMs. */
+/** Returns the control of gateway VMs. Throws Fault conflict if there are none. */
 function inVm(gateway: PlacedGatewayControl): GatewayVmControl {
   if (typeof gateway !== 'string') return gateway
   const remedy =

@@ -83,7 +83,10 @@ export function instanceRoutes(deps: InstancesDeps) {
     )
 }
 
-/** By id, `slug/name`, or a name that only one organization uses. Faults: not_found, invalid_request (ambiguous). */
+/**
+ * Finds an instance by id, `slug/name`, or a name that only one organization uses. Faults: not_found, invalid_request
+ * (ambiguous).
+ */
 export function instanceByReference(db: DirectoryDb, reference: string): OwnedInstance {
   const [slug = '', name] = reference.split('/')
   if (name !== undefined) {
@@ -115,7 +118,7 @@ function unknownInstance(reference: string): Fault {
   return new Fault('not_found', `there is no instance ${reference}`, { param: 'instance' })
 }
 
-/** Faults: not_found (the organization), invalid_request. */
+/** Lists instances. Faults: not_found (the organization), invalid_request. */
 function list(deps: InstancesDeps, query: AdminInstanceQuery): AdminInstanceList {
   const { db } = deps.store.directory
   const limit = query.limit === undefined ? listedCountDefault : Number(query.limit)
@@ -132,7 +135,7 @@ function list(deps: InstancesDeps, query: AdminInstanceQuery): AdminInstanceList
     status: query.status ?? null,
     nameBegins: query.name ?? null,
     createdFromMs,
-    // One above the limit shows that there are more.
+    // One more than the limit shows whether there are more.
     limit: limit + 1,
   })
   const shown = found.slice(-limit).map(instance => {
@@ -146,7 +149,7 @@ function wrong(param: string, why: string): Fault {
   return new Fault('invalid_request', `${param} ${why}`, { param })
 }
 
-/** Goes to the service each time; only the first deletion is an event. */
+/** Deletes an instance. Calls the service each time; only the first deletion causes an event. */
 async function remove(
   { store, clock, log, deleteInstance }: InstancesDeps,
   owned: OwnedInstance,
@@ -162,7 +165,7 @@ async function remove(
   return instanceByReference(store.directory.db, instance.id)
 }
 
-/** Status changes and journal of an instance and its VM, oldest first: the newest `limit`. */
+/** Returns the newest `limit` status changes and journal events of an instance and its VM, oldest first. */
 function eventsOf({ store }: InstancesDeps, { instance }: OwnedInstance, limit: number): AdminEvent[] {
   const subjects = instance.vmId === null ? [instance.id] : [instance.id, instance.vmId]
   const journal = subjects.flatMap(subject => listEvents(store.ledger.db, { subject, limit })).map(eventView)
@@ -176,7 +179,7 @@ function bytesResponse(body: Uint8Array<ArrayBuffer> | ReadableStream<Uint8Array
   return new Response(body, { headers: { 'content-type': 'application/octet-stream' } })
 }
 
-/** Chunked, until the client goes away. */
+/** Streams the console in chunks, until the client leaves. */
 function streamConsole(dir: string, from: { tailBytes: number; signal: AbortSignal }): ReadableStream<Uint8Array> {
   const cancelled = new AbortController()
   const signal = AbortSignal.any([from.signal, cancelled.signal])
@@ -218,16 +221,16 @@ export function instanceView({ vm, store }: InstancesDeps, { instance, organizat
   }
 }
 
-/** Null without a VM: the limit goes with it. */
+/** Returns the limit; null without a VM, because the limit belongs to the VM. */
 function limitOf(db: LedgerDb, vmId: string | null): number | null {
   const vm = vmId === null ? null : vmById(db, vmId)
   return vm === null ? null : (vm.egressLimitBytes ?? egressLimitBytes)
 }
 
-/** Null if it has none, or the engine has no such VM. */
+/** Returns the VM; null if there is none, or the engine has no such VM. */
 export function vmView(vm: InstancesDeps['vm'], id: string | null): AdminInstance['vm'] {
   const summary = id === null ? null : vm(id)
-  // Field by field: the engine's own view has more in it.
+  // Copies single fields, because the engine's own view contains more.
   if (id === null || summary === null) return null
   const { state, address, addressV6 } = summary
   return { id, state, address, address_v6: addressV6 }
@@ -237,7 +240,7 @@ function eventView({ id, atMs, kind, subject, detail }: Event): AdminEvent {
   return { id, at: iso(atMs), kind, subject, detail }
 }
 
-/** A status change in the shape of an event. Its number is from another sequence than the journal's. */
+/** Returns a status change in the form of an event. Its number belongs to another sequence than the journal's. */
 function changeView({ id, atMs, status, instanceId }: InstanceChange): AdminEvent {
   return { id, at: iso(atMs), kind: `status.${status}`, subject: instanceId, detail: {} }
 }

@@ -51,8 +51,8 @@ export function keyRoutes(deps: KeysDeps, readBody: ReadBody) {
 }
 
 /**
- * Refuses a `registration` that is no line of this tag while the body is read. The record of
- * commands then never holds it, for the text may be a whole key. Fault invalid_request.
+ * Refuses a `registration` that is not a line of this tag while the body is read, so that it never enters the record of
+ * commands, because the text may be a whole key. Throws Fault invalid_request.
  */
 export function readRegistrationBody(readBody: ReadBody, tag: KeyTag): ReadBody {
   return async context => {
@@ -63,7 +63,7 @@ export function readRegistrationBody(readBody: ReadBody, tag: KeyTag): ReadBody 
   }
 }
 
-/** Fault invalid_request. */
+/** Parses the registration. Throws Fault invalid_request. */
 export function registrationOf(text: string, tag: KeyTag): KeyRegistration {
   const read = readRegistration(tag, text)
   if (read.ok) return read.value
@@ -75,13 +75,13 @@ export function prefixTaken(prefix: string): Fault {
   return new Fault('conflict', message, { param: 'registration' })
 }
 
-/** Fault not_found. */
+/** Returns an organization's keys. Throws Fault not_found. */
 function list({ store }: KeysDeps, slug: string): AdminKey[] {
   const { db } = store.directory
   return listKeys(db, organizationBySlug(db, slug).id).map(key => keyView(key, slug))
 }
 
-/** Faults: not_found, internal (no free prefix). */
+/** Creates a key. Faults: not_found, internal (no free prefix). */
 async function create(
   { store, clock, log, random, mintKey }: KeysDeps,
   slug: string,
@@ -101,7 +101,7 @@ async function create(
   return { key, prefix, organization: slug, scope, created_at: iso(nowMs) }
 }
 
-/** Faults: invalid_request, not_found, conflict (the prefix is taken). */
+/** Adds a registered key. Faults: invalid_request, not_found, conflict (the prefix is taken). */
 async function add(
   { store, clock, log }: KeysDeps,
   slug: string,
@@ -120,7 +120,7 @@ async function add(
   return keyView(key, slug)
 }
 
-/** Idempotent; the first revocation's time stays. Fault not_found. */
+/** Revokes a key. Idempotent; the time of the first revocation stays. Throws Fault not_found. */
 async function revoke({ store, clock, log }: KeysDeps, prefix: string): Promise<AdminKey> {
   const nowMs = clock.nowMs()
   const { key, slug, isChanged } = await store.directory.change(tx => {

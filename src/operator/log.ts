@@ -68,7 +68,7 @@ export function logRoutes(
     )
 }
 
-/** The log in short, with what is wrong with it. */
+/** Returns a summary of the log, including its problem. */
 export function logSummary(watched: WatchedLog, nowMs: number): AdminLogSummary {
   const state = logState(watched)
   return {
@@ -81,7 +81,7 @@ export function logSummary(watched: WatchedLog, nowMs: number): AdminLogSummary 
   }
 }
 
-/** No entry can be written: nothing new is launched or handed out. */
+/** Reports that no entry can be written, so that nothing new is launched or handed out. */
 export function unwritableLog({ log }: Pick<WatchedLog, 'log'>): AdminStatus['problems'] {
   const failure = log.failure()
   if (failure === null) return []

@@ -90,14 +90,14 @@ async function listAll(
   return listOrganizations(db, query).map(organization => organizationView(db, organization, { nowMs, held }))
 }
 
-/** Fault not_found. */
+/** Returns the organization. Throws Fault not_found. */
 export function organizationBySlug(db: DirectoryDb, slug: string): Organization {
   const organization = findOrganization(db, slug)
   if (organization === null) throw new Fault('not_found', `there is no organization ${slug}`, { param: 'organization' })
   return organization
 }
 
-/** One that is not being deleted. Faults: not_found, conflict. */
+/** Returns an organization that is not being deleted. Faults: not_found, conflict. */
 export function presentOrganization(db: DirectoryDb, slug: string): Organization {
   const organization = organizationBySlug(db, slug)
   if (organization.deletingAtMs === null) return organization
@@ -105,7 +105,7 @@ export function presentOrganization(db: DirectoryDb, slug: string): Organization
   throw new Fault('conflict', `organization ${slug} ${state}; it gets nothing new`, { param: 'organization' })
 }
 
-/** Faults: invalid_request, conflict. */
+/** Creates an organization. Faults: invalid_request, conflict. */
 async function createOrganization(
   { store, clock, log, random }: OrganizationsDeps,
   slug: string,
@@ -127,7 +127,7 @@ async function createOrganization(
   return organizationBySlug(directory.db, slug)
 }
 
-/** Idempotent; only a change is an event. Fault not_found. */
+/** Sets the status. Idempotent; only a change causes an event. Throws Fault not_found. */
 async function setStatus(deps: OrganizationsDeps, slug: string, status: Organization['status']): Promise<Organization> {
   const { store, clock, log } = deps
   const { organization, isChanged } = await store.directory.change(tx => {
@@ -144,7 +144,7 @@ async function setStatus(deps: OrganizationsDeps, slug: string, status: Organiza
   return organization
 }
 
-/** Only a change is an event. Fault not_found. */
+/** Sets the budget. Only a change causes an event. Throws Fault not_found. */
 async function setBudget(
   deps: OrganizationsDeps,
   slug: string,

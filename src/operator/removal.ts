@@ -1,6 +1,6 @@
 // Carries out accepted deletions of organizations. Effects: the store; instances, builds and files through functions.
-// One level-triggered worker per organization: it looks at what is left and ends that, so a daemon that was killed at
-// any point goes on from there.
+// Each organization has one level-triggered worker, which checks what is left and ends it, so that a daemon that was
+// killed at any point continues from there.
 
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
@@ -23,7 +23,7 @@ export type RemovalDeps = {
   readonly removeBuildFiles: ((organizationId: string) => void) | null
 }
 
-/** Instances end in seconds; nothing calls when a build's VM is gone. */
+/** Instances end in seconds; nothing reports that a build's VM is gone. */
 const sweepMs = 5_000
 
 export class Removal {
@@ -54,7 +54,7 @@ export class Removal {
     })
   }
 
-  /** Call when a deletion was accepted. Never throws, never waits. */
+  /** Call it when a deletion was accepted. Never throws, never waits. */
   wake(organizationId: string): void {
     this.#workers.wake(organizationId)
   }
@@ -63,17 +63,17 @@ export class Removal {
     return this.#workers.stop()
   }
 
-  /** One turn: ends what is left, and the deletion when nothing is. */
+  /** Ends what is left, and the deletion once nothing is. */
   async look(id: string): Promise<void> {
     const { store, clock, log, deleteInstance, cancelBuild, removeBuildFiles } = this.#deps
     const { db } = store.directory
     const organization = organizationById(db, id)
     if (organization === null || !isDeleting(organization)) return
-    // A claim under way may have made a key for its instance since.
+    // A running claim may have made a key for its instance since.
     await store.directory.change(tx => revokeAll(tx, { id, nowMs: clock.nowMs() }))
     const remains = remainsOf(db, id)
     for (const { id: instanceId } of remains.instances) {
-      // Also those on their way out: their host may have been lost meanwhile.
+      // Also instances that are being deleted, because their host may have been lost in the meantime.
       const instance = instanceById(db, instanceId)
       if (instance !== null) await deleteInstance(instance, organization)
     }
@@ -92,7 +92,7 @@ function isDeleting({ deletingAtMs, deletedAtMs }: Organization): boolean {
   return deletingAtMs !== null && deletedAtMs === null
 }
 
-/** For what a deletion waits, in words; empty: nothing. Pure. */
+/** Describes what a deletion waits for; empty if nothing is left. Pure. */
 export function waitsFor(remains: Remains): string[] {
   const parts: [number, string, string][] = [
     [remains.instances.length, 'instance', 'instances'],

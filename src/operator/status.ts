@@ -1,4 +1,4 @@
-// The answer of `strongroom status`. Effects: reads the store.
+// The response of `strongroom status`. Effects: reads the store.
 
 import { toHex } from '../base/bytes.ts'
 import { type Clock, iso, isoOrNull } from '../base/clock.ts'
@@ -46,11 +46,11 @@ export type StatusDeps = {
   /** Summary of the warm pool, times in milliseconds. */
   readonly pool: { readonly status: () => PoolSummary }
   readonly gateway: AdminDeps['gateway']
-  /** Upstreams of the gateway that must show evidence, as it reports them. */
+  /** Returns the upstreams that must show evidence, as the gateway reports them. */
   readonly attestedUpstreams: () => AdminStatus['gateway']['attested_upstreams']
-  /** Trace export of the gateway; null means off. */
+  /** Returns the gateway's trace export; null if it is off. */
   readonly traces: () => AdminStatus['gateway']['traces']
-  /** Build VMs that no build has taken; null if service C is off. */
+  /** Returns the build VMs that no build has taken; null if service C is off. */
   readonly buildVms: (() => BuildVmsSummary) | null
   /** Null if there is no list of names that instances may reach. */
   readonly names: (() => NonNullable<AdminStatus['names']>) | null
@@ -60,13 +60,13 @@ export type StatusDeps = {
   readonly clockGuard: Pick<ClockGuard, 'view' | 'certainMs'>
   readonly transparency: WatchedLog
   readonly backups: () => AdminStatus['backups']
-  /** Budgets that are nearly spent. */
+  /** Returns the budgets that are nearly spent. */
   readonly budgetsNear: () => NonNullable<AdminStatus['budgets_near']>
-  /** This host's part in its fleet; null if it is in none. */
+  /** Returns this host's part in its fleet; null if it is in none. */
   readonly fleetStatus: () => AdminStatus['fleet']
-  /** Known obstacles between clients and the services. */
+  /** Returns known obstacles between clients and the services. */
   readonly problems: () => AdminStatus['problems']
-  /** Where each service listens; null for one that is switched off. */
+  /** The address of each service; null for one that is switched off. */
   readonly listening: AdminStatus['listen']
 }
 
@@ -134,7 +134,7 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
       budgets_near: deps.budgetsNear(),
       fleet: deps.fleetStatus(),
     }
-    // Last: the reads above may be the first to meet the damage.
+    // Last, because the reads above may be the first to find the damage.
     return {
       ...status,
       problems: [...databaseProblems(store), ...unwritableLog(deps.transparency), ...deps.problems()],
@@ -160,7 +160,9 @@ const UNKNOWN_GATEWAY: ReturnType<typeof gatewaySummary> = {
   problem: damaged,
 }
 
-/** The status is read most when the database cannot be. */
+/**
+ * Returns `otherwise` if the database is damaged, because the status is needed most when the database cannot be read.
+ */
 function unlessDamaged<Value, Otherwise>(read: () => Value, otherwise: Otherwise): Value | Otherwise {
   try {
     return read()

@@ -42,7 +42,7 @@ export function usageRoutes(deps: UsageDeps) {
 
 type UsageQuery = { readonly from: string; readonly to: string; readonly by?: string }
 
-/** Faults: not_found, invalid_request (days, groups, or more rows than one response has). */
+/** Exports usage. Faults: not_found, invalid_request (days, groups, or more rows than one response may have). */
 export async function exportUsage({ store, clock }: UsageDeps, slug: string, asked: UsageQuery): Promise<AdminUsage> {
   const { db } = store.directory
   const { id: organizationId } = organizationBySlug(db, slug)
@@ -55,7 +55,7 @@ export async function exportUsage({ store, clock }: UsageDeps, slug: string, ask
     startMs = endMs
     await clock.sleep(pieceGapMs)
   }
-  // Rows, and with them labels, are of the host that booked them: others have reported sums.
+  // Rows, and with them labels, exist only on the host that recorded them; other hosts have reported sums.
   const readOthers = prepareDaysOfOthers(db)
   for (let page = readOthers({ organizationId, ...days }, null, pieceRows); page.length > 0; ) {
     for (const { keyPrefix: key, day, model, ...sums } of page) {

@@ -5,7 +5,7 @@ import { Fault, systemErrorCode, wrapFault } from '../../base/fault.ts'
 
 const allowlistBytesMax = 1_048_576
 
-/** The operator's own; null if there is none. Fault config.file. */
+/** Reads the operator's own allowlist. Null if there is none. Throws Fault config.file. */
 export function readAllowlist(path: string): Uint8Array | null {
   try {
     const bytes = readFileSync(path)

@@ -31,7 +31,7 @@ export type EvidenceOrigin =
     }
   | { readonly kind: 'unavailable'; readonly reason: string }
 
-/** On SEV-SNP with the gateway outside of any VM. */
+/** Used on SEV-SNP if the gateway runs outside of any VM. */
 export const noEvidenceOnHost: EvidenceOrigin = {
   kind: 'unavailable',
   reason:
@@ -60,7 +60,7 @@ export type AdmittedWorkloads = {
 /** Evidence of the worker's GPUs for a nonce (attest/nvidia/bound.ts). Must settle within a bounded time. */
 export type GpuSource = (nonce: Uint8Array) => Promise<Uint8Array>
 
-/** Receipts, and the evidence that the worker's names; null where it has no GPUs. */
+/** Receipts, and the GPU evidence that the worker's receipt names; null if the worker has no GPUs. */
 export type Attested = {
   readonly receipts: AttestationResponse['receipts']
   readonly gpuEvidence: Uint8Array | null
@@ -70,7 +70,7 @@ export type AttesterDeps = {
   readonly origin: EvidenceOrigin
   readonly describeWorkloads: DescribeWorkloads
   readonly keys: ReceiptKeys
-  /** SHA-256 of the SPKI of the TLS key that is in service now. */
+  /** Returns the SHA-256 of the SPKI of the TLS key in service. */
   readonly tlsSpkiDigest: () => Uint8Array
   /** SHA-256 of the gateway's configuration (configuration.ts). */
   readonly configurationDigest: Uint8Array
@@ -79,7 +79,7 @@ export type AttesterDeps = {
   readonly clock: Clock
   /** Callers in the queue, including the current one. */
   readonly callersMax: number
-  /** Least time from the begin of one attestation to the begin of the next. */
+  /** Least time between the starts of two attestations. */
   readonly gapMs: number
   /** Limit for one caller, including its wait in the queue. */
   readonly timeoutMs: number

@@ -18,14 +18,14 @@ export type GatewayConfiguration = {
   readonly digest: Uint8Array
 }
 
-/** Out of the files that an upstream's configuration names. */
+/** Contents of the files that an upstream's configuration names. */
 type Loaded = {
   /** Text of `ca_file`; null without one. */
   readonly ca: string | null
   readonly attestation?: { readonly policy: string; readonly simulatedRoot: string | null }
 }
 
-/** `loaded`: for each upstream, in order. */
+/** Returns the configuration as canonical text. `loaded` has one entry for each upstream, in order. */
 export function gatewayConfiguration({ listen, inference }: Config, loaded: readonly Loaded[]): GatewayConfiguration {
   const { response_receipts, nonce_retention_minutes, nonces_max, worker } = inference
   const document = {
@@ -50,7 +50,7 @@ export function gatewayConfiguration({ listen, inference }: Config, loaded: read
   return { bytes, digest: sha256(bytes) }
 }
 
-/** Every field except those removed here, so that a field that is added later is included automatically. */
+/** Includes every field except those removed here, so that a field that is added later is included automatically. */
 function upstreamIn(configured: UpstreamConfig, loaded: Loaded | undefined) {
   const { key_file, ca_file, weight, concurrency_max, embedding_models, spki_sha256_next, ...rest } = configured
   const { attestation, attestation_policy, attestation_collateral, attestation_simulated_root, ...others } = rest

@@ -19,14 +19,16 @@ export type AttestationDeps = {
   readonly log: Logger
 }
 
-/** Never rejects. Requests per address are limited before it. `address` gives the client's. */
+/**
+ * Responds to GET /attestation. Never rejects. The caller limits requests per address. `address` returns the client's.
+ */
 export function createAttestationEndpoint({
   nonces,
   attester,
   log,
 }: AttestationDeps): (r: Request, address: () => string) => Promise<Response> {
   let reported: string | null = null
-  /** The same reason again is logged as debug only: anyone may send requests. */
+  /** Logs a repeated reason at debug level only, because anyone may send requests. */
   const report = (error: unknown) => {
     const reason = messageOf(error)
     log[reason === reported ? 'debug' : 'warn']('no attestation', { reason, error })
@@ -36,7 +38,7 @@ export function createAttestationEndpoint({
     try {
       if (request.method !== 'GET') throw new Fault('method_not_allowed', 'The method here is GET.')
       const nonce = readNonce(request)
-      // Checked again at its turn. This check saves the turn.
+      // Checked again at the request's turn. Failing here saves the turn.
       if (nonces.isUsed(nonce)) throw reusedNonce()
       const accept = () => nonces.use(nonce)
       const { receipts, gpuEvidence } = await attester.attest(nonce, { address, accept, signal: request.signal })
@@ -58,7 +60,7 @@ export function createAttestationEndpoint({
   }
 }
 
-/** Evidence is fresh for one caller only. */
+/** Not cached, because evidence is fresh for one caller only. */
 const HEADERS = { 'Cache-Control': 'no-store' } as const
 
 type Refusal = {
@@ -72,7 +74,7 @@ function refusalResponse({ code, status, message, headers: own }: Refusal): Resp
   return Response.json(gatewayError(code, message), { status, headers: { ...HEADERS, ...own } })
 }
 
-/** Every failure of ours is `attestation_unavailable`; the reason is in the log. */
+/** Every failure on the gateway's side is `attestation_unavailable`; the log has the reason. */
 function refusalOf(error: unknown): Refusal {
   if (error instanceof Fault) {
     const { code, status, message } = error

@@ -7,7 +7,8 @@ import { nonceLength } from '../../contract/http/attestation.ts'
 export const nonceBytes = 32
 
 /**
- * The nonce of `?nonce=` or X-Attestation-Nonce: 32 bytes of base64url, unpadded, given once. Fault invalid_request.
+ * Returns the nonce of `?nonce=` or X-Attestation-Nonce: 32 bytes in unpadded base64url, given once. Throws Fault
+ * invalid_request.
  */
 export function readNonce(request: Pick<Request, 'url' | 'headers'>): Uint8Array {
   // Not `new URL`: it throws for the URL of a request without a Host header.

@@ -15,7 +15,7 @@ import { Fault } from '../../base/fault.ts'
 /** Used nonces, each with the time of its use. */
 export type NonceRows = {
   readonly count: () => number
-  /** Null if there is none. */
+  /** Returns the time of the latest use; null if there is none. */
   readonly newestMs: () => number | null
   readonly has: (nonce: Uint8Array) => boolean
   /** Returns false if the nonce was used before. */
@@ -24,7 +24,7 @@ export type NonceRows = {
   readonly deleteExpired: (expired: { readonly usedAtOrBeforeMs: number; readonly limit: number }) => number
 }
 
-/** `transact`: all that `work` changes is kept, or nothing if it throws. */
+/** `transact` keeps all changes of `work`, or none if it throws. */
 export type NonceStore = NonceRows & { readonly transact: <Result>(work: (rows: NonceRows) => Result) => Result }
 
 export type NonceLedger = {
@@ -51,13 +51,16 @@ export type NonceLedgerDeps = {
  */
 const purgeRowsMax = 64
 
-/** Least time between two nonces that keeps the ledger from ever being full. */
+/** Returns the least time between two nonces that keeps the ledger from ever being full. */
 export function nonceGapMs({ retentionMs, countMax }: Pick<NonceLedgerDeps, 'retentionMs' | 'countMax'>): number {
   // A period holds one more begin than gaps, and expired nonces go with the next request.
   return retentionMs / Math.max(1, countMax - 2)
 }
 
-/** Only one process may use a ledger: the count is kept in memory, because counting rows slows down as they grow. */
+/**
+ * Opens the ledger. Only one process may use it: the count is kept in memory, because counting rows slows down as they
+ * grow.
+ */
 export function createNonceLedger({ store, clock, retentionMs, countMax, mayDelete }: NonceLedgerDeps): NonceLedger {
   let kept = store.count()
   // Later times come from the monotonic clock: setting the wall clock neither forgets a nonce early nor keeps it

@@ -8,7 +8,7 @@ import { nativeKeys } from '../../linux/native-keys.ts'
 
 export type ReceiptKeys = receiptKeys.ReceiptKeys
 
-/** With their seeds: processes that serve clients for this one sign with the same keys. */
+/** Receipt keys with their seeds. Processes that serve clients for this one sign with the same keys. */
 export type SharedReceiptKeys = ReceiptKeys & { readonly seeds: Uint8Array }
 
 export function makeReceiptKeys(random: Random): ReceiptKeys {

@@ -36,8 +36,8 @@ export type SealerDeps = {
 export const unsignedMax = 256
 
 /**
- * Signatures are made outside of the serving thread, one batch at a time, with organizations in turn. They take at
- * most one processor, and an organization with many requests delays only itself.
+ * Signs receipts outside of the serving thread, one batch at a time, with organizations in turn. Signing takes at most
+ * one processor, and an organization with many requests delays only itself.
  */
 export function createResponseSealer(deps: SealerDeps): ResponseSealer {
   const { keys, clock, random, inside, attested } = deps

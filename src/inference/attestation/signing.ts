@@ -8,7 +8,7 @@ import { beginThread, type RequestThread, reasonOf } from '../../base/work/reque
 import type { ReceiptKeys, SharedReceiptKeys } from './receipt-keys.ts'
 import type { FromThread, ToThread } from './signing-thread.ts'
 
-/** Signs the bytes of claims: the receipts' texts, in their order. */
+/** Signs the bytes of claims. Resolves to the receipts' texts, in the same order. */
 export type Signing = {
   readonly signAll: (claims: readonly Uint8Array[]) => Promise<readonly string[]>
   /** Maximum number of receipts that are signed together; later ones wait for them. */
@@ -25,13 +25,13 @@ type ThreadDeps = {
   readonly begin?: () => RequestThread<ToThread, FromThread>
 }
 
-/** Some 5 ms of signatures. Share: organizations take turns. */
+/** About 5 ms of signatures. Share: organizations take turns. */
 const threadBatchMax = 16
 const replyTimeoutMs = 10_000
 export const restartPauseMs = 10_000
 
 /**
- * Signs on threads of the runtime, one receipt after the other: each signature costs the caller a turn of the event
+ * Signs on threads of the runtime, one receipt after the other. Each signature costs the caller a turn of the event
  * loop.
  */
 export function signHere(keys: Pick<ReceiptKeys, 'sign'>): Signing {
@@ -43,7 +43,7 @@ export function signHere(keys: Pick<ReceiptKeys, 'sign'>): Signing {
   return { signAll, batchMax: 1 }
 }
 
-/** The thread begins with the first receipt. While there is none, receipts are signed as by `signHere`. */
+/** Starts the thread with the first receipt. While there is no thread, signs as `signHere` does. */
 export function startSigning({ keys, clock, log, begin = () => beginSigning(clock) }: ThreadDeps): SigningThread {
   const here = signHere(keys)
   let thread: RequestThread<ToThread, FromThread> | null = null

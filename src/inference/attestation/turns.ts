@@ -7,9 +7,9 @@ import { type Network, type NetworkWidth, networksOf } from '../../http/client-n
 
 export type TurnsDeps = {
   readonly clock: Pick<Clock, 'monotonicMs' | 'sleep'>
-  /** The one whose turn it is included. */
+  /** Includes the caller whose turn it is. */
   readonly callersMax: number
-  /** Least time from the begin of one turn to the begin of the next. */
+  /** Least time between the starts of two turns. */
   readonly gapMs: number
   /** Networks of each width that are remembered; about 0.2 KB each. */
   readonly networksMax?: number
@@ -23,7 +23,7 @@ type QueuedAttestation = {
 
 type NetworkUse = { amount: number; atMs: number }
 
-/** A wider network has more clients: its use counts by this factor less. */
+/** The wider a network, the more clients it has, so its use is divided by this factor. */
 const WEIGHTS: Readonly<Record<NetworkWidth, number>> = { narrow: 1, middle: 2, wide: 8 }
 /** Half-life of a network's recorded use. */
 const halfLifeMs = 60_000
@@ -88,7 +88,7 @@ export class NetworkTurns {
     let mostUsed = this.#usedBy(networks, nowMs)
     for (const waiting of this.#waiting) {
       const used = this.#usedBy(waiting.networks, nowMs)
-      // Among equals the newest.
+      // Among equals, chooses the newest.
       if (used < mostUsed || (most === null && used === mostUsed)) continue
       most = waiting
       mostUsed = used
@@ -136,7 +136,7 @@ export class NetworkTurns {
     return at >= 0
   }
 
-  /** Highest use among its networks. */
+  /** Returns the highest use among the caller's networks. */
   #usedBy(networks: readonly Network[], nowMs: number): number {
     return Math.max(...networks.map(network => this.#usedIn(keyOf(network), nowMs) / WEIGHTS[network.width]))
   }
@@ -155,7 +155,7 @@ export class NetworkTurns {
     if (this.#used.size > 3 * (this.#deps.networksMax ?? networksMaxDefault)) this.#forgetHalf(nowMs)
   }
 
-  /** Forgets the half with the least use, which harms no other network. Wide networks have most. */
+  /** Drops the half with the least use, which harms no other network. Wide networks have the most use. */
   #forgetHalf(nowMs: number): void {
     const all = [...this.#used.keys()].map(key => ({ key, amount: this.#usedIn(key, nowMs) }))
     all.sort((a, b) => a.amount - b.amount)

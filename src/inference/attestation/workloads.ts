@@ -16,7 +16,7 @@ import {
 } from '../../contract/vm/allowlist.ts'
 import type { AdmittedWorkload, AdmittedWorkloads } from './attester.ts'
 
-/** An allowlist that admits exactly these. Pure. */
+/** Returns an allowlist that admits exactly these workloads. Pure. */
 export function allowlistOf(candidates: readonly WorkloadCandidate[]): Allowlist {
   return {
     schemaVersion: 2,
@@ -50,7 +50,7 @@ export type Workloads = {
   readonly inForce: () => AllowlistInForce
   /** Freezes the allowlist, because the worker serves. Idempotent. */
   readonly bind: () => void
-  /** The decision; the latest of each workload is kept for `describe`. */
+  /** Decides. The latest decision for each workload is kept for `describe`. */
   readonly admit: (candidate: WorkloadCandidate) => Admission
   /** Returns all five in the contract's order. Fault attestation_unavailable if one was not admitted. */
   readonly describe: () => AdmittedWorkloads
@@ -71,7 +71,7 @@ export function createWorkloads(deps: WorkloadsDeps): Workloads {
   const given = deps.allowlist
   const derive = (candidates: readonly WorkloadCandidate[]) => utf8(encodeAllowlist(allowlistOf(inOrder(candidates))))
   let inForce = inForceOf(given?.bytes ?? derive(own), given?.source ?? derived)
-  /** Derived, and the worker may still change it. */
+  /** Whether the allowlist is derived and the worker may still change it. */
   let isProvisional = given === null && deps.hasWorker
   const logInForce = () => {
     deps.log.info('allowlist in force', { sha256: toHex(inForce.digest), source: given?.source ?? derived })
@@ -129,7 +129,7 @@ function inForceOf(bytes: Uint8Array, source: string): AllowlistInForce {
   return { allowlist: shape.value, digest: new Uint8Array(Bun.CryptoHasher.hash('sha256', bytes)) }
 }
 
-/** In pieces, between other work. */
+/** Hashes the file in pieces, between other work. */
 export async function sha256File(path: string): Promise<Uint8Array> {
   const hasher = new Bun.CryptoHasher('sha256')
   for await (const chunk of createReadStream(path, { highWaterMark: 1 << 20 })) hasher.update(chunk)

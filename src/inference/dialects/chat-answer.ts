@@ -5,7 +5,7 @@ import { isObject, type JsonObject } from '../json-text.ts'
 
 export type ChatCall = { readonly id: string; readonly name: string; readonly args: string }
 
-/** Texts are empty where there are none. */
+/** An answer. Missing texts are empty. */
 export type ChatAnswer = {
   readonly reasoning: string
   readonly content: string
@@ -24,7 +24,7 @@ export type CallPiece = {
 
 export type ChatDelta = Omit<ChatAnswer, 'calls'> & { readonly pieces: readonly CallPiece[] }
 
-/** Fields of the single choice. */
+/** Reads the fields of the single choice. */
 export function readCompletion(completion: JsonObject): ChatAnswer {
   const choice = fieldsOf(listOf(completion.choices)[0])
   const message = fieldsOf(choice.message)
@@ -36,7 +36,7 @@ export function readCompletion(completion: JsonObject): ChatAnswer {
   return { ...textsOf(message), ...endOf(choice), calls }
 }
 
-/** A chunk may hold the only choice more than once. */
+/** Reads a chunk, which may contain the only choice more than once. */
 export function readChunk(json: string): ChatDelta[] {
   return listOf(fieldsOf(JSON.parse(json)).choices).map(item => {
     const choice = fieldsOf(item)
@@ -52,7 +52,7 @@ export function readChunk(json: string): ChatDelta[] {
 }
 
 function textsOf({ content, refusal, reasoning_content, reasoning }: JsonObject) {
-  // Engines that send both send the same twice.
+  // Engines that send both fields send the same text in both.
   return {
     reasoning: textOrEmpty(reasoning_content) || textOrEmpty(reasoning),
     content: textOrEmpty(content),

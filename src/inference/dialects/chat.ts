@@ -39,10 +39,10 @@ export function parseChat(given: RequestSource): ParsedChat {
   return { request: { ...request, customTools: new Set(custom) }, source, ignored, traits: null }
 }
 
-/** The fields that only chats have keep their meaning. */
+/** Fields that only chats have keep their meaning. */
 const RESPONSES_IN_CHAT: Pick<Dialect, 'translate' | 'names'> = {
   translate: (body, names) => {
-    // Without a prototype, so that a field `__proto__` is a field.
+    // Without a prototype, so that `__proto__` is an ordinary field.
     const own: Record<string, unknown> = Object.create(null)
     const response: Record<string, unknown> = Object.create(null)
     for (const name in body) (isOwn(name) ? own : response)[name] = body[name]

@@ -37,12 +37,12 @@ export function isCount(operation: Operation): operation is CountOperation {
   return Object.hasOwn(COUNTED, operation)
 }
 
-/** The API that an unknown path belongs to; null means OpenAI's. */
+/** Returns the API that an unknown path belongs to; null for OpenAI's. */
 export function dialectBelow(path: string): Dialect | null {
   return path.startsWith('/v1/messages/') ? messagesDialect : null
 }
 
-/** Null for what needs no translation. */
+/** Returns the operation's dialect; null if it needs no translation. */
 export function dialectOf(operation: Operation): Dialect | null {
   if (isCount(operation)) return COUNTED[operation]
   return hasDialect(operation) ? DIALECTS[operation] : null

@@ -5,12 +5,12 @@ import { invalidField, isObject, type JsonObject } from '../json-text.ts'
 import type { FieldNames } from '../openai/dialect.ts'
 import { isChatField } from '../openai/request-fields.ts'
 
-/** Null and undefined are equal here, because clients write unused fields as null. */
+/** Reports whether the field is absent. Null counts as absent, because clients write unused fields as null. */
 export function isAbsent(value: unknown): value is null | undefined {
   return value === undefined || value === null
 }
 
-/** Fields that are not absent. */
+/** Returns the fields that are not absent. */
 export function presentOf(fields: JsonObject): JsonObject {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => !isAbsent(value)))
 }
@@ -38,7 +38,7 @@ export function refuseChatFields(body: JsonObject, known: ReadonlySet<string>): 
   }
 }
 
-/** Null where it is absent. Fault invalid_request. */
+/** Returns the object; null if it is absent. Throws Fault invalid_request. */
 export function objectAt(value: unknown, path: string): JsonObject | null {
   if (isAbsent(value)) return null
   if (!isObject(value)) throw invalidField(path, 'must be an object.')
@@ -51,7 +51,7 @@ export function textAt(value: unknown, path: string): string {
   return value
 }
 
-/** Null where it is absent. Fault invalid_request. */
+/** Returns the flag; null if it is absent. Throws Fault invalid_request. */
 export function flagAt(value: unknown, path: string): boolean | null {
   if (isAbsent(value)) return null
   if (typeof value !== 'boolean') throw invalidField(path, 'must be true or false.')

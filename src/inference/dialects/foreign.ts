@@ -8,7 +8,7 @@ const TEXT_FIELDS = ['title', 'url', 'code', 'text', 'summary', 'content', 'outp
 /** Deeper texts are left out. The parser bounds the number of values. */
 const depthMax = 8
 
-/** Returns the texts of an item or a block, one a line; empty for none. Base64 stands in other fields. */
+/** Returns the texts of an item or a block, one per line; empty if there are none. Base64 is in other fields. */
 export function foreignText(part: JsonObject): string {
   return textsOf(part, depthMax).join('\n')
 }

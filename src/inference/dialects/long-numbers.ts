@@ -1,4 +1,5 @@
-// Keeps integers that a double cannot hold whole through JSON.parse and JSON.stringify; ids of tools may be such. Pure.
+// Keeps integers that are too long for a double intact through JSON.parse and JSON.stringify; ids of tools may be such.
+// Pure.
 //
 // In a JSON value they are marked strings; in its text they become numbers again, also within a string that is itself
 // JSON.
@@ -42,7 +43,7 @@ export function withMarkedNumbers(json: string, onTooMany: () => Fault): string 
   return kept === 0 ? null : marked + json.slice(kept)
 }
 
-/** The text of a value whose JSON was marked. */
+/** Returns the JSON of a value that was parsed from marked JSON, without the marks. */
 export function unmarkedJson(value: unknown): string {
   return JSON.stringify(value).replace(/(\\?)"\uE000(-?\d+)\1"/g, '$2')
 }

@@ -35,12 +35,12 @@ export function parseDialect(
   }
 }
 
-/** The chat request's text where it has numbers that no double holds; null where it has none. */
+/** Returns the chat request's text if it has numbers that are too long for a double; null otherwise. */
 function withMarks(dialect: Pick<Dialect, 'translate'>, given: string, earlier: Earlier | undefined): string | null {
   const marked = withMarkedNumbers(given, tooManyNumbers)
   if (marked === null) return null
   const { chat } = dialect.translate(JSON.parse(marked), null, earlier)
-  // The same changes as to the request that was checked.
+  // Applies the same changes as to the request that was checked.
   checkRequest('chat', chat)
   return unmarkedJson(chat)
 }

@@ -1,8 +1,8 @@
 // Encrypted requests and responses (EHBP) to the gateway's attested keys. Effects: native cryptography, randomness.
 //
-// Every response to a request with an encapsulated key is encrypted, refusals included, so that a client can tell the
-// gateway's words from a proxy's. In the clear are only the report of changed keys and the refusal of a malformed
-// header.
+// Every response to a request with an encapsulated key is encrypted, refusals included, so that a client can
+// distinguish the gateway's response from a proxy's. Only the report of changed keys and the refusal of a malformed
+// header are in plaintext.
 
 import { bindingOf } from '../../attest/ehbp/binding.ts'
 import { encodeKeyConfig } from '../../attest/ehbp/key-config.ts'
@@ -41,7 +41,7 @@ export type EncryptionDeps = {
   readonly keys: Pick<ReceiptKeys, 'publicKeys' | 'decapsulate'>
   readonly random: RandomBytes
   readonly checkReplay: CheckReplay
-  /** Called for each body that was read, beside the counts. */
+  /** Called for each body that was read, in addition to the counts. */
   readonly onRead?: (suite: KemName, outcome: Outcome) => void
 }
 
@@ -79,7 +79,7 @@ export function createEncryption({ keys, random, checkReplay, onRead }: Encrypti
 
 /** The encryption of the process that decides, with the replay memory of all processes. */
 export type OwnEncryption = Encryption & {
-  /** The present replay epoch, which GET /attestation names. */
+  /** Returns the current replay epoch, which GET /attestation names. */
   readonly epoch: () => string
   readonly checkReplay: CheckReplay
 }
@@ -111,7 +111,10 @@ function requestNonceOf(headers: Headers): Uint8Array | null {
   return nonce
 }
 
-/** A request without a body cannot be encrypted, and its sender does not expect it to be (SPEC.md section 7.4). */
+/**
+ * Reports whether the request has a body. A request without one cannot be encrypted, and its sender does not expect it
+ * to be (SPEC.md section 7.4).
+ */
 function hasBody(headers: Headers): boolean {
   const length = headers.get('content-length')
   return length === null ? headers.has('transfer-encoding') : length !== '0'
@@ -119,7 +122,7 @@ function hasBody(headers: Headers): boolean {
 
 type ExchangeParts = {
   readonly suite: KemName
-  /** The encapsulated key as it came. */
+  /** The encapsulated key as received. */
   readonly text: string
   readonly encapsulated: Uint8Array
   /** Null for a stock EHBP request. */
@@ -137,7 +140,7 @@ class Exchange implements EncryptedExchange {
   #context: Promise<ServerContext | null> | null = null
   #session: Session | null = null
   #isMismatch = false
-  /** Value of the epoch header, where the client has to change its epoch. */
+  /** Value of the epoch header if the client must change its epoch. */
   #epoch: string | null = null
 
   constructor(given: ExchangeParts) {
@@ -229,7 +232,7 @@ class Exchange implements EncryptedExchange {
   }
 }
 
-/** Bytes of a mark: enough that no two bodies share one. */
+/** Length of a mark in bytes, so that no two bodies share one. */
 const markBytes = 16
 
 class ReplayFault extends Fault {
@@ -248,7 +251,10 @@ function outcomeOf(error: unknown): Outcome {
   return error instanceof NotOurs ? 'key_config_mismatch' : 'malformed'
 }
 
-/** One message for every cryptographic failure after the first frame, against probing (SPEC.md section 5.4.4). */
+/**
+ * Returns the same message for every cryptographic failure after the first frame, to prevent probing (SPEC.md section
+ * 5.4.4).
+ */
 function faultOf(error: unknown): unknown {
   if (error instanceof NotOurs) {
     return new Fault(

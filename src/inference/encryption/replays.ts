@@ -12,11 +12,11 @@ import type { Clock } from '../../base/clock.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import { TextCache } from '../../base/work/text-cache.ts'
 
-/** A body that has opened, of a key that is authenticated. */
+/** A body that was opened with an authenticated key. */
 export type OpenedBody = {
   /** SHA-256 of the secret of the sender's key, in hexadecimal. */
   readonly keyDigest: string
-  /** The request's id; for a memory that is in another process. */
+  /** The request's id, used by a memory in another process. */
   readonly request: string
   /** Null for an unbound body. */
   readonly epoch: string | null
@@ -24,7 +24,7 @@ export type OpenedBody = {
   readonly mark: string
 }
 
-/** `epoch`: the present one. */
+/** `epoch` is the current one. */
 export type ReplayVerdict = { readonly outcome: 'new' | 'seen' | 'stale'; readonly epoch: string }
 
 /** Marks the body, and reports whether it was already marked. All processes of a gateway share one. */
@@ -86,7 +86,8 @@ export class ReplayMemory {
   }
 
   #markUnbound(owner: string, mark: string): ReplayVerdict['outcome'] {
-    // A copy may come under another key, so all find the mark; `organizationId` is whose share it takes.
+    // A copy may arrive under another key, so the mark is found by all keys; `organizationId` selects the share it
+    // counts in.
     const all = ''
     if (this.#unbound.find(mark, all) !== null) return 'seen'
     this.#unbound.keep(mark, { organizationId: owner, keyDigest: all, text: '.', facts: null })

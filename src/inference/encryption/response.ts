@@ -1,5 +1,5 @@
-// Encrypts a response: the status stays, headers that would reveal content are encrypted, and so is each piece of the
-// body as it arrives. Effects: reads one response.
+// Encrypts a response. The status stays in plaintext; headers that would reveal content and each piece of the body, as
+// it arrives, are encrypted. Effects: reads one response.
 
 import { responseNonceHeader, sealedHeaderNames, sealedHeadersHeader } from '../../attest/ehbp/protocol.ts'
 import type { ResponseSealing } from '../../attest/ehbp/server.ts'
@@ -43,7 +43,7 @@ function encryptStream(body: ReadableStream<Uint8Array>, sealing: ResponseSealin
   )
 }
 
-/** A stream, because EHBP's responses have no Content-Length (SPEC.md section 4.2). */
+/** Returns a stream, because EHBP's responses have no Content-Length (SPEC.md section 4.2). */
 function encryptWhole(plain: Uint8Array, sealing: ResponseSealing): ReadableStream<Uint8Array> {
   let at = 0
   return new ReadableStream<Uint8Array>(

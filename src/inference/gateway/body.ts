@@ -6,8 +6,8 @@ import { UpstreamFault } from '../failure.ts'
 import type { Piece, UpstreamResponse } from '../upstream/connection.ts'
 
 /**
- * The whole body as text, at once where it has arrived with its head. UpstreamFault too_large, idle_timeout, cut,
- * malformed.
+ * Returns the whole body as text, synchronously if it arrived with the head. Throws UpstreamFault too_large,
+ * idle_timeout, cut or malformed.
  */
 export function readUpstreamBody(
   response: UpstreamResponse,
@@ -31,7 +31,7 @@ async function readPieces(response: UpstreamResponse, limits: BodyLimits, deadli
   const chunks: Uint8Array[] = []
   let lengthBytes = 0
   try {
-    // A declared length ends the body with its last byte, without a wait for its end.
+    // A declared length ends the body at its last byte, without waiting for the end of the response.
     while (lengthBytes !== contentLength) {
       const bytes = await response.read()
       if (bytes === null) break
@@ -48,7 +48,7 @@ async function readPieces(response: UpstreamResponse, limits: BodyLimits, deadli
   return decode(chunks.length === 1 && first !== undefined ? first : Buffer.concat(chunks))
 }
 
-/** Strict: the fast decoder writes U+FFFD both for invalid UTF-8 and for U+FFFD itself. */
+/** Decodes strictly. The fast decoder writes U+FFFD both for invalid UTF-8 and for U+FFFD itself. */
 function decodePiece({ bytes, start, end }: Piece): string {
   const text = bytes.toString('utf8', start, end)
   return text.includes('\uFFFD') || text.startsWith('\uFEFF') ? decode(bytes.subarray(start, end)) : text

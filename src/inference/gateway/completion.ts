@@ -65,7 +65,7 @@ export type CompletionDeps = CompletionServices &
     readonly bodyRoom: BodyRoom
     readonly largeBodies: LargeBodies
     readonly decodeBody: DecodeBody
-    /** Where requests wait for other bodies that arrived in the same turn of the event loop. */
+    /** Requests wait here for other bodies that arrived in the same turn of the event loop. */
     readonly bodyBatch: TickBatch
     readonly obfuscate: Obfuscate
     readonly random: RandomBytes
@@ -74,13 +74,13 @@ export type CompletionDeps = CompletionServices &
 
 export type Received<Asked extends Operation> = {
   readonly operation: Asked
-  /** The request's. */
+  /** The request's id. */
   readonly id: string
   /** Null if the request's body is plain. */
   readonly exchange: EncryptedExchange | null
 }
 
-/** Throws faults before admission; later faults are in the response. The response is plain in either case. */
+/** Throws faults that occur before admission; later faults are in the response, which is plain in either case. */
 export type MeteredHandler<Asked extends Operation> = (request: Request, received: Received<Asked>) => Promise<Response>
 export type CompletionHandler = MeteredHandler<AskedCompletion>
 
@@ -98,9 +98,9 @@ export type MeteredDeps = CompletionServices &
   Pick<CompletionDeps, 'limits' | 'log' | 'deadlines' | 'bodyRoom' | 'largeBodies' | 'decodeBody' | 'bodyBatch'>
 
 /**
- * The life of every metered request, in one function: admission before the body is read, the body, `respond`, which
- * calls upstreams, and the response to a failure. Steps that need not wait do not: a promise per layer costs more
- * than the steps themselves.
+ * Handles the life of every metered request in one function: admission before the body is read, the body, `respond`,
+ * which calls upstreams, and the response to a failure. Avoids promises where nothing is awaited, because a promise per
+ * layer costs more than the steps themselves.
  */
 export function createMeteredHandler<Asked extends Operation>(
   deps: MeteredDeps,
@@ -175,13 +175,13 @@ export type AdmittedRequest<Asked extends Operation> = Received<Asked> &
     readonly caller: EnteredCaller
     /** Null for OpenAI's chat completions. */
     readonly dialect: Dialect | null
-    /** Unused where the response is whole. */
+    /** Unused if the response is not a stream. */
     readonly early: EarlyHead
   }
 
 /**
- * An id that occurs only in the response's body, in hexadecimal. It is independent of the request's id, which the
- * host stores, because the id of a response opens the response.
+ * Returns an id that occurs only in the response's body, in hexadecimal. It is independent of the request's id, which
+ * the host stores, because the id of a response opens the response.
  */
 function freshId(random: RandomBytes): string {
   return random(idBytes).toHex()
@@ -189,7 +189,7 @@ function freshId(random: RandomBytes): string {
 
 const idBytes = 16
 
-/** A number from 0 up to 1. */
+/** Returns a number from 0 up to, but excluding, 1. */
 function randomFraction(random: RandomBytes): number {
   return new DataView(random(4).buffer).getUint32(0) / 2 ** 32
 }
@@ -215,7 +215,7 @@ function readHere(
   return readCompletion(operation, source, { earlier, hasLabels: limits.usageLabels === true })
 }
 
-/** The request builds on earlier ones, which may be large. */
+/** Answers a request that builds on earlier ones, which may be large. */
 async function answerWithEarlier(
   deps: CompletionDeps,
   admitted: AdmittedRequest<AskedCompletion>,
@@ -292,24 +292,24 @@ async function completeWithFallback(
       return await sendWithFailover(deps, job)
     } catch (error) {
       if (fallback === undefined || !mayFallBack(error) || admitted.request.signal.aborted) throw error
-      // The client has its model's name, and ids, already.
+      // The client already has its model's name, and ids.
       if (admitted.early.isSent) throw error
       deps.log.warn('another model answers', { request: admitted.id, model, fallback })
       return await complete(deps, admitted, { ...read, model: fallback, fallback: undefined })
     }
   } finally {
-    // A stream may last for minutes, and no further upstream is called.
+    // Drops the values, because a stream may last for minutes and no further upstream is called.
     read.values?.drop()
   }
 }
 
-/** Whether another model may answer: nothing has come from this one, and the request is not at fault. */
+/** Reports whether another model may answer: nothing has arrived from this one, and the request is not at fault. */
 function mayFallBack(error: unknown): boolean {
   if (error instanceof UpstreamFault) return error.row.retryable || error.reason === 'none_healthy'
   return error instanceof BusyFault
 }
 
-/** A promise where the schema of response_format has to be prepared. */
+/** Returns a promise if the schema of response_format must be prepared. */
 function prepareRequest(
   deps: CompletionDeps,
   admitted: AdmittedRequest<AskedCompletion>,
@@ -363,9 +363,9 @@ function prepareRequest(
 }
 
 /**
- * Response to a request that ended before its first event. A failure costs the client nothing, unless the model broke
- * the requested format, because that text was generated. A client that left after an upstream was called pays for the
- * prompt.
+ * Returns the response to a request that ended before its first event. A failure costs the client nothing, unless the
+ * model broke the requested format, because that text was generated. A client that left after an upstream was called
+ * pays for the prompt.
  */
 async function failureResponse(
   { log }: MeteredDeps,

@@ -6,23 +6,25 @@
 import type { ResponseHeaders } from './responses.ts'
 
 export type Cors = {
-  /** The response to a preflight request; null if the request is none, or its page may not call this path. */
+  /**
+   * Returns the response to a preflight request; null if the request is not one, or its page may not call this path.
+   */
   readonly preflight: (request: Request, path: string) => Response | null
-  /** Whether no page may read responses of this path. */
+  /** Reports whether no page may read responses of this path. */
   readonly isClosed: (path: string) => boolean
-  /** Marks a response as one that the page may read, where it may, and returns it. */
+  /** Returns the response, marked as readable by the page if the page may read it. */
   readonly open: (request: Request, path: string, response: Response) => Response
 }
 
 /** How long a page may cache the answer to a preflight request. */
 const maxAgeSeconds = 600
 
-/** `origins`: as in the settings; `*` for any. */
+/** `origins` is as in the settings; `*` means any. */
 export function createCors(origins: readonly string[]): Cors {
   const listed: ReadonlySet<string> = new Set(origins)
   const isAny = listed.has('*')
   const isClosed = (path: string) => listed.size === 0 && path.startsWith('/v1/')
-  /** Headers for this page; null if it may not read the response. */
+  /** Returns the headers for this page; null if it may not read the response. */
   const allowed = (request: Request, path: string): ResponseHeaders | null => {
     if (isClosed(path)) return null
     const isKeyed = path.startsWith('/v1/')
@@ -39,7 +41,7 @@ export function createCors(origins: readonly string[]): Cors {
       if (headers === null || !('access-control-allow-origin' in headers)) return null
       const more = {
         'access-control-allow-methods': path.startsWith('/v1/') ? 'GET, HEAD, POST' : 'GET, HEAD',
-        // The wildcard leaves out this one by definition.
+        // The wildcard does not cover this header by definition.
         'access-control-allow-headers': '*, Authorization',
         'access-control-max-age': String(maxAgeSeconds),
         'cache-control': 'no-store',

@@ -19,7 +19,7 @@ import { jsonResponse } from './responses.ts'
 
 type CountDeps = MeteredDeps & Pick<CompletionDeps, 'models' | 'responses'>
 
-/** The body of a message or a response. */
+/** Handles the body of a message or a response. */
 export function createCountHandler(deps: CountDeps): MeteredHandler<CountOperation> {
   return createMeteredHandler(deps, async (admitted, body) => {
     const { operation, headers, account, caller } = admitted
@@ -32,7 +32,7 @@ export function createCountHandler(deps: CountDeps): MeteredHandler<CountOperati
   })
 }
 
-/** The thread counts what builds on earlier responses, which may be large. */
+/** A request that builds on earlier responses, which may be large, is counted in the thread. */
 async function count(
   deps: CountDeps,
   admitted: AdmittedRequest<CountOperation>,

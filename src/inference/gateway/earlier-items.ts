@@ -13,13 +13,13 @@ import { digestOf, earlierOf, keptText, type ResponseMemory, roomOf } from './re
 type Deps = { readonly responses: ResponseMemory; readonly log: Logger }
 
 export type EarlierRequest = {
-  /** The request's. */
+  /** The request's id. */
   readonly id: string
   readonly caller: Pick<EnteredCaller, 'organizationId' | 'keyDigest'>
   readonly account: Pick<RequestAccount, 'reserveTokens'>
   /** Null for a plain request. */
   readonly exchange: Pick<EncryptedExchange, 'isBound'> | null
-  /** Reserves memory for the items that the request contains or names, until an upstream has them. BusyFault. */
+  /** Reserves memory for the items that the request contains or names, until an upstream has them. Throws BusyFault. */
   readonly takeRoom: (bytes: number) => void
 }
 
@@ -29,7 +29,10 @@ type FoundEarlier = {
   readonly insideField: string | null
 }
 
-/** Faults: those of `earlierOf`; invalid_request if the sealed body is not bound; BusyFault. */
+/**
+ * Loads the earlier responses that the request builds on. Faults: those of `earlierOf`; invalid_request if the sealed
+ * body is not bound; BusyFault.
+ */
 export async function findEarlier(
   { responses: memory }: Deps,
   { id, caller, account, exchange, takeRoom }: EarlierRequest,
@@ -51,14 +54,14 @@ export async function findEarlier(
   return { earlier, insideField: isInside ? fieldOf(ids) : null }
 }
 
-/** Whether anything is kept of the response to the request. */
+/** Reports whether anything is kept of the response to the request. */
 export function keepsItems({ responses }: Deps, { exchange }: Pick<EarlierRequest, 'exchange'>): boolean {
   return responses.isOn && !isUnbound(exchange)
 }
 
 /**
- * Returns whose caches a request may share: its key's. A sealed body that is not bound may be another
- * client's, sent again under this key, so it shares with no other request.
+ * Returns whose prompt cache a request may share: that of its key. A sealed body that is not bound may have been copied
+ * from another client and sent again under this key, so it shares no cache with other requests.
  */
 export function cacheOwnerOf(
   { caller, exchange }: Pick<EarlierRequest, 'exchange'> & { readonly caller: Pick<EnteredCaller, 'keyDigest'> },
@@ -67,25 +70,25 @@ export function cacheOwnerOf(
   return isUnbound(exchange) ? random(32).toHex() : caller.keyDigest
 }
 
-/** A sealed request that does not prove which key its client meant. */
+/** Reports whether the request is sealed and does not prove which key its client meant. */
 function isUnbound(exchange: EarlierRequest['exchange']): boolean {
   return exchange !== null && !exchange.isBound
 }
 
 type KeeperOptions = {
-  /** The response's. */
+  /** The response's id. */
   readonly id: string
   /** Whether no model outside the attestation may answer the request. */
   readonly isInside: boolean
 }
 
-/** Null if this response is not stored. */
+/** Returns the function that stores this response; null if it is not stored. */
 export function keeperOf(deps: Deps, admitted: EarlierRequest, { id, isInside }: KeeperOptions): ResponseHead['keep'] {
   if (!keepsItems(deps, admitted)) return null
   const { responses, log } = deps
   const { organizationId, keyDigest } = admitted.caller
   const request = admitted.id
-  // The host reads the path of a request that retrieves a response, and it has the key.
+  // The host can read the path of a request that retrieves a response, and can get the key.
   const isShown = admitted.exchange === null
   return items => {
     const kept = keptText(items, { isInside, isShown })

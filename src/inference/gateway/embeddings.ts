@@ -164,7 +164,7 @@ function tooManyOf(request: PooledRequest): Fault {
   return isRerank(request) ? tooManyDocuments() : tooManyInputs()
 }
 
-/** With the client's own documents, if requested. */
+/** Returns the ranking's body, with the client's own documents if requested. */
 function rankingBody({ source, values }: PreparedEmbeddings, request: RerankRequest, ranking: Ranking): string {
   const documents = request.returnsDocuments
     ? membersOf(source.text).find(({ name }) => name === 'documents')?.value

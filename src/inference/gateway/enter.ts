@@ -9,7 +9,7 @@ import type { Admit, Authenticate, Caller, Operation, Prepare, Refusal, Ticket }
 /** Header of Anthropic's clients that carries the key. */
 export const apiKeyHeader = 'x-api-key'
 
-/** Returns headers with the key in Authorization, which comes first, or else out of the header of that name. */
+/** Returns headers with the key in Authorization. If that header is absent, the key is read from the header `name`. */
 export function withKeyFrom(headers: Headers, name: string | null): Headers {
   const key = name === null || headers.has('authorization') ? null : headers.get(name)
   return key === null ? headers : new Headers({ authorization: `Bearer ${key}` })
@@ -18,11 +18,11 @@ export function withKeyFrom(headers: Headers, name: string | null): Headers {
 export type EntryRequest = {
   readonly id: string
   readonly operation: Operation
-  /** With Authorization. */
+  /** Headers with the key in Authorization. */
   readonly headers: Headers
   /** A fault in the headers of the body. Only callers with a valid key see it. */
   readonly fault: Fault | null
-  /** Reserved until the tokens are counted. */
+  /** Tokens reserved until they are counted. */
   readonly tokens: number
 }
 
@@ -40,15 +40,15 @@ export type Entry<C extends EnteredCaller = EnteredCaller> =
   | { readonly ok: false; readonly refusal: Refusal }
 
 /**
- * Synchronous in the process that decides, but where a fleet's share of the key's limits is waited for. Throws, or
- * rejects with, Faults: unauthenticated, metering_unavailable, rate_limited, and the given fault.
+ * Admits a request. Synchronous in the process that decides, except while waiting for a fleet's share of the key's
+ * limits. Throws or rejects with Faults: unauthenticated, metering_unavailable, rate_limited, and the given fault.
  */
 export type Enter = (asked: EntryRequest) => Entry | Promise<Entry>
 
 export type EnterDeps = AccountDeps & {
   readonly authenticate: Authenticate
   readonly admit: Admit
-  /** Left out: `admit` decides at once. */
+  /** Default: `admit` decides at once. */
   readonly prepare?: Prepare
 }
 
@@ -59,7 +59,7 @@ export function createEnter(deps: EnterDeps): (asked: EntryRequest) => Entry<Cal
     const caller = deps.authenticate(headers)
     if (fault !== null) throw fault
     const prepared = isPrepared ? null : (deps.prepare?.(caller, tokens) ?? null)
-    // The key may be another's by then.
+    // The key may belong to another caller by then.
     if (prepared !== null) return prepared.then(() => enter(asked, true))
     const admission = deps.admit(caller, tokens)
     if (!admission.ok) return admission

@@ -36,7 +36,7 @@ export type FailoverDeps = RespondDeps & {
   readonly upstreams: readonly UpstreamTarget[]
   readonly cacheSalt: CacheSalt
   readonly upstream: UpstreamClient
-  /** Where whole responses wait for others of the same turn of the event loop. */
+  /** Complete responses wait here for others of the same turn of the event loop. */
   readonly responseBatch: TickBatch
   readonly clock: Pick<Clock, 'monotonicMs'>
   /** `refusesUnknownFields`: refuses fields that an upstream does not get, instead of leaving them out. */
@@ -44,9 +44,9 @@ export type FailoverDeps = RespondDeps & {
 }
 
 /**
- * Salt of an upstream's prompt cache, so that response times reveal prompts only to a client that
- * has the key and the salt of the client that sent them. `ofClient`: the `cache_salt` of a request;
- * null if it has none. `owner`: as `cacheOwnerOf` (earlier-items.ts) returns it.
+ * Returns the salt of an upstream's prompt cache, so that response times reveal prompts only to a client that has the
+ * key and the salt of the client that sent them. `ofClient`: the `cache_salt` of a request; null if it has none.
+ * `owner`: as `cacheOwnerOf` (earlier-items.ts) returns it.
  */
 export type CacheSalt = (owner: string, ofClient: string | null) => string
 
@@ -62,10 +62,10 @@ export type Acquire = (
   },
 ) => Lease<UpstreamTarget> | Promise<Lease<UpstreamTarget>>
 
-/** Upstreams that are tried for one request, at most. */
+/** Maximum number of upstreams that are tried for one request. */
 const attemptsMax = 3
 
-/** Runs `withFailover`; Fault invalid_request if no upstream of the model accepts the request. */
+/** Runs `withFailover`. Throws Fault invalid_request if no upstream of the model accepts the request. */
 export function sendWithFailover(deps: FailoverDeps, job: PreparedRequest): Promise<Response> {
   const { id, plan, account, signal } = job
   return withFailover(deps, {
@@ -82,7 +82,7 @@ export function sendWithFailover(deps: FailoverDeps, job: PreparedRequest): Prom
 
 /**
  * Sends the head of a stream while the request waits for an upstream, after the longest silence that clients accept.
- * Not earlier, because errors keep their status until then, and not if another model may still answer. The head names
+ * Not earlier, because until then errors keep their status, and not if another model may still answer. The head names
  * the ignored fields only if all these upstreams have the same engine, because engines accept different fields.
  */
 function waitInQueue(deps: FailoverDeps, job: PreparedRequest, except: ReadonlySet<UpstreamTarget>): void {
@@ -101,7 +101,7 @@ export type FailoverRequest = Pick<PreparedRequest, 'id' | 'account' | 'signal'>
   readonly model: string
   /** Upstreams to skip. Each attempt adds its own. */
   readonly except: Set<UpstreamTarget>
-  /** The request's maximum usage on such an upstream. */
+  /** Returns the request's maximum usage on such an upstream. */
   readonly bounds: (target: Pick<UpstreamTarget, 'contextTokens'>) => UsageBounds
   readonly ask: (asked: UpstreamAttempt) => Promise<Response>
   /** Called when the request begins to wait for an upstream other than these. */
@@ -126,7 +126,7 @@ export async function withFailover(deps: FailoverDeps, job: FailoverRequest): Pr
     except.add(lease.target)
     const attempt = openAttempt()
     const traceparent = job.account.trace?.beginAttempt(lease.target.name) ?? null
-    // Without `once`, which takes longer to be read than the rest: an abort comes once.
+    // Without `once`, because that option takes longer to process than the rest, and an abort occurs only once.
     job.signal.addEventListener('abort', attempt.abort)
     try {
       return await job.ask({ lease, attempt, traceparent })
@@ -149,7 +149,7 @@ export async function withFailover(deps: FailoverDeps, job: FailoverRequest): Pr
   throw lastFault ?? new UpstreamFault('none_healthy')
 }
 
-/** The request's maximum cost over all upstreams that may serve it. */
+/** Returns the request's maximum cost over all upstreams that may serve it. */
 function worstCase({ upstreams }: FailoverDeps, { model, bounds }: FailoverRequest): Tokens {
   const all = upstreams.filter(target => target.models.includes(model)).map(bounds)
   return {
@@ -158,7 +158,7 @@ function worstCase({ upstreams }: FailoverDeps, { model, bounds }: FailoverReque
   }
 }
 
-/** Notes the wait and the upstream in the request's account. */
+/** Records the wait and the upstream in the request's account. */
 function acquireLease(
   { router, clock }: FailoverDeps,
   { id, model, account, signal }: FailoverRequest,
@@ -187,7 +187,7 @@ function reasonOf(error: unknown): string {
 export type UpstreamAttempt = {
   readonly lease: Lease<UpstreamTarget>
   readonly attempt: Attempt
-  /** Null if the upstream gets none. */
+  /** Null if none is sent to the upstream. */
   readonly traceparent: string | null
 }
 
@@ -226,7 +226,7 @@ async function tryUpstream(
   return responded instanceof Promise ? await responded : responded
 }
 
-/** The request for an engine of this kind, and the headers of its response. */
+/** Returns the request for an engine of this kind, and the headers of its response. */
 function preparedFor(
   deps: FailoverDeps,
   job: PreparedRequest,
@@ -243,12 +243,12 @@ function preparedFor(
   return { text, headers: more === null && waited === null ? job.headers : { ...job.headers, ...more, ...waited } }
 }
 
-/** The time in the gateway's queue; null for less than a second. */
+/** Returns the header with the time in the gateway's queue; null for less than a second. */
 export function waitedHeaders({ queueMs }: Pick<PreparedRequest['account'], 'queueMs'>): ResponseHeaders | null {
   return queueMs < 1_000 ? null : { [queueHeader]: `waited=${stepped(queueMs / 1_000)}` }
 }
 
-/** The place in the engine's own queue, at most; null if nothing waits there. */
+/** Returns an upper bound of the place in the engine's own queue; null if nothing waits there. */
 async function placeIn({ upstream }: FailoverDeps, lease: Lease<UpstreamTarget>): Promise<QueuePlace | null> {
   const position = (await upstream.waiting(lease.target)) ?? 0
   return position === 0 ? null : { position, waitMs: position * lease.paceMs }
@@ -258,14 +258,14 @@ function wholeLimits({ limits }: Pick<FailoverDeps, 'limits'>): BodyLimits {
   return { bytesMax: limits.responseBytesMax, timeoutMs: limits.idleTimeoutMs }
 }
 
-/** Fields dropped by the translation, by the check, and for the upstream. */
+/** Returns the fields dropped by the translation, by the check, and for the upstream. */
 function droppedFields(
   { ignored, plan, account: { labels } }: PreparedRequest,
   byUpstream: readonly string[],
 ): readonly string[] {
   const rest = withoutLabelFields(byUpstream, labels.tags)
   if (ignored.length === 0 && plan.request.ignored.length === 0) return rest
-  // In the Messages API metadata has the user.
+  // In the Messages API, `metadata` contains the user.
   return [...withoutLabelFields(ignored, labels.endUser), ...plan.request.ignored, ...rest]
 }
 
@@ -292,13 +292,16 @@ export function ignoredHeaders(
   return named.length === 0 ? null : { [ignoredHeader]: headerList(named) }
 }
 
-/** Names that a header cannot carry are shown as `?`: they are the client's own. */
+/** Formats the names. Shows a name as `?` if a header cannot contain it, because clients choose the names. */
 function headerList(names: readonly string[]): string {
   const shown = names.slice(0, ignoredNamesMax).map(name => (/^[\w.-]{1,64}$/.test(name) ? name : '?'))
   return [...shown, ...(names.length > ignoredNamesMax ? ['...'] : [])].join(', ')
 }
 
-/** Targets of the model that are not configured to take the request. Fault invalid_request when that is all of them. */
+/**
+ * Returns the targets of the model whose configuration does not allow the request. Throws Fault invalid_request if that
+ * is all of them.
+ */
 function incompatibleUpstreams(
   { upstreams }: FailoverDeps,
   { plan: { request } }: PreparedRequest,

@@ -10,8 +10,8 @@ import { commonHeaders, errorResponse, isServerFailure } from './responses.ts'
 import type { Received } from './routes.ts'
 
 /**
- * Never rejects. `address`: returns the client's address, for the limits of public endpoints; a function, because it
- * costs a system call.
+ * Handles a request. Never rejects. `address` returns the client's address, for the limits of public endpoints; it is a
+ * function, because it costs a system call.
  */
 export type GatewayFetch = (request: Request, address: () => string) => Promise<Response>
 
@@ -20,11 +20,11 @@ export type FrontDeps = {
   readonly clock: Pick<Clock, 'nowMs'>
   readonly random: RandomBytes
   readonly log: Logger
-  /** Makes the plain response. May throw and reject. */
+  /** Makes the plain response. May throw or reject. */
   readonly dispatch: (request: Request, path: string, received: Omit<Received, 'item'>) => Response | Promise<Response>
   /** Decides which web pages may read responses. */
   readonly cors: Cors
-  /** The API whose error form a path has. */
+  /** Returns the API that defines the form of errors below a path. */
   readonly dialectOf: (path: string) => Dialect | null
 }
 
@@ -56,7 +56,7 @@ function createRespond({ encryption, clock, random, log, dispatch, dialectOf }: 
       const received = { id, address, exchange }
       if (exchange !== null) {
         const respond = async () => dispatch(request, path, received)
-        // The only exit, so no response to an encrypted request leaves in the clear.
+        // This is the only exit, so no response to an encrypted request is sent in plaintext.
         const plain = respond().catch(failed)
         return plain.then(response => exchange.encrypt(response)).catch(failed)
       }
@@ -68,7 +68,7 @@ function createRespond({ encryption, clock, random, log, dispatch, dialectOf }: 
   }
 }
 
-/** The path of an absolute URL as it was sent: not decoded, so that each route has a single spelling. */
+/** Returns the path of an absolute URL as sent: not decoded, so that each route has a single spelling. */
 export function pathOf(url: string): string {
   const start = url.indexOf('/', url.indexOf('//') + 2)
   const query = url.indexOf('?', start)
@@ -76,8 +76,8 @@ export function pathOf(url: string): string {
 }
 
 /**
- * A version 7 UUID (RFC 9562 5.7): ids that grow with time cost the ledger half of what random ids cost, because its
- * index grows only at its end.
+ * Returns a version 7 UUID (RFC 9562 5.7). Ids that grow with time cost the ledger half as much as random ids, because
+ * its index grows only at its end.
  */
 function requestId(random: RandomBytes, nowMs: number): string {
   const bytes = random(16)

@@ -53,7 +53,7 @@ export type GatewayDeps = Omit<CompletionServices, 'enter'> &
     readonly keptReceipts: TextCache
     readonly responses: ResponseMemory
     readonly admitPublic: AdmitPublic
-    /** Responds to GET /attestation; may throw Faults. Null for status 503. */
+    /** Responds to GET /attestation; may throw Faults. If null, the status is 503. */
     readonly attestation: ((request: Request, address: () => string) => Response | Promise<Response>) | null
     readonly encryption: OwnEncryption
     readonly spent: SpentSource
@@ -62,11 +62,11 @@ export type GatewayDeps = Omit<CompletionServices, 'enter'> &
     /** The document of /workload.json; null if the gateway does not run in a VM. */
     readonly workload: string | null
     readonly upstreams: readonly UpstreamTarget[]
-    /** Verifies an upstream that must show evidence; true for any other. Default: no upstream must. */
+    /** Verifies an upstream that must show evidence; resolves to true for any other. Default: no upstream must. */
     readonly checkEvidence?: (upstream: string) => Promise<boolean>
     /** Names of the upstreams that the attestation covers. */
     readonly inside: ReadonlySet<string>
-    /** Current prices. */
+    /** Returns the current prices. */
     readonly cost: () => Cost
     readonly random: RandomBytes
     /** Default: as a child of this process. */
@@ -84,7 +84,7 @@ export type GatewayLimits = CompletionLimits &
 
 export type Gateway = {
   readonly fetch: GatewayFetch
-  /** Decides for the processes that serve its clients (relay/). */
+  /** Decides for the processes that serve this gateway's clients (relay/). */
   readonly enter: (asked: EntryRequest) => Entry<Caller> | Promise<Entry<Caller>>
   readonly acquire: Router<UpstreamTarget>['acquire']
   readonly place: Router<UpstreamTarget>['place']
@@ -144,7 +144,7 @@ export function createGateway(given: GatewayDeps): Gateway {
       const refusal = deps.admitPublic(address())
       if (refusal !== null) return refusalResponse(refusal, commonHeaders(id))
     } else if (!route?.methods.includes(request.method)) {
-      // The key is checked first: without one a caller cannot learn which routes under /v1/ exist.
+      // Checks the key first: without one, a caller cannot learn which routes under /v1/ exist.
       deps.authenticate(request.headers)
     }
     if (found === null || route === undefined) throw routes.notFound(path, path.startsWith('/v1/'))
@@ -178,7 +178,10 @@ export function createGateway(given: GatewayDeps): Gateway {
   }
 }
 
-/** Codex tries a WebSocket first. At 426 it continues over HTTP at once, at 405 only after 7 seconds. */
+/**
+ * Reports whether the request opens a WebSocket. Codex tries one first: at 426 it continues over HTTP at once, at 405
+ * only after 7 seconds.
+ */
 function isWebSocket({ method, headers }: Request): boolean {
   return method === 'GET' && headers.get('upgrade')?.toLowerCase() === 'websocket'
 }
@@ -200,7 +203,7 @@ const READS = {
         ? errorResponse(noSuchReceipt(made.keptReceipts), headers)
         : new Response(receipt, { headers: { ...headers, 'content-type': 'text/plain; charset=us-ascii' } })
     }),
-  // Before retrieveResponse, whose ids may have slashes.
+  // Before retrieveResponse, whose ids may contain slashes.
   listInputItems: made =>
     keyed(made, async (item, { request, id, caller, headers }) => {
       const page = inputPageOf(request)
@@ -247,7 +250,7 @@ type KeyedRead = (
   read: { readonly request: Request; readonly id: string; readonly caller: Caller; readonly headers: ResponseHeaders },
 ) => Response | Promise<Response>
 
-/** A request that needs a key and costs no tokens. */
+/** Handles a request that needs a key and costs no tokens. */
 function keyed({ authenticate, admit }: Pick<GatewayDeps, 'authenticate' | 'admit'>, respond: KeyedRead): Handler {
   return plain((request, { id, item }) => {
     const headers = commonHeaders(id)

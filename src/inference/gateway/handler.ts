@@ -9,21 +9,21 @@ const streamIdleSeconds = 255
 
 export type HandlerDeps = {
   readonly fetch: GatewayFetch
-  /** Makes clients reconnect, and so reach the next gateway. */
+  /** If true, closes connections after their response, so that clients reach the next gateway. */
   readonly isDraining: () => boolean
 }
 
-/** Idle connections end early between requests; streams may pause. */
+/** Closes idle connections early between requests; streams may pause. */
 export function gatewayHandler(
   { fetch, isDraining }: HandlerDeps,
   { connectionIdleSeconds }: Pick<GatewaySettings, 'connectionIdleSeconds'>,
 ): FetchHandler {
   return async (request, socket) => {
-    // Bun counts the wait for an upstream as idle, and it may exceed Bun's longest timeout. The body has a separate
+    // Bun counts the wait for an upstream, which may exceed Bun's longest timeout, as idle. The body has a separate
     // limit.
     socket.timeout(request, 0)
     const response = await fetch(request, () => socket.requestIP(request)?.address ?? '')
-    // From here on only a stream may pause; otherwise a refused client could keep its connection for as long.
+    // From here on only a stream may pause; otherwise a refused client could keep its connection as long.
     const isStream = response.headers.get('content-type')?.startsWith('text/event-stream') === true
     socket.timeout(request, isStream ? streamIdleSeconds : connectionIdleSeconds)
     if (isDraining()) response.headers.set('connection', 'close')

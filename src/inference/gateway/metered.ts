@@ -78,7 +78,7 @@ function handlerOf<Asked extends Operation>(operation: Asked, handle: MeteredHan
   }
 }
 
-/** Keyed with a secret of this gateway: an upstream learns neither the digest nor the client's salt. */
+/** Keys the salt with a secret of this gateway, so that an upstream learns neither the digest nor the client's salt. */
 export function createCacheSalt(secret: Uint8Array): CacheSalt {
   // All owners have the same length, and no client's salt is empty.
   return (owner, ofClient) =>

@@ -11,15 +11,15 @@ import type { UpstreamTarget } from '../upstream/target.ts'
 
 export type ModelUse = 'completions' | 'embeddings'
 
-/** `canaryPercent`: share of the requests that it answers in any case. */
+/** `canaryPercent`: percentage of requests that the fallback answers in any case. */
 export type Fallback = { readonly fallback: string; readonly canaryPercent?: number }
 
 export type ServedModels = OfferedModels & {
-  /** Models that no upstream outside the attestation may answer. */
+  /** Models that only upstreams inside the attestation may answer. */
   readonly inside: ReadonlySet<string>
   /** Use of each model, by name. */
   readonly uses: ReadonlyMap<string, ModelUse>
-  /** The model that answers where no upstream of a model does, by that model. */
+  /** The fallback of each model, by the model's name. It answers if no upstream of the model does. */
   readonly fallbacks: ReadonlyMap<string, Fallback>
 }
 
@@ -54,7 +54,10 @@ export function servedModels(
 
 type ModelQuery = { readonly rules: KeyRules; readonly name: string; readonly use: ModelUse }
 
-/** The id of the model that a key means by a name. Faults: not_found; invalid_request for a model of another use. */
+/**
+ * Returns the id of the model that a key means by a name. Faults: not_found; invalid_request for a model of another
+ * use.
+ */
 export function requireModel(models: ServedModels, { rules, name, use }: ModelQuery): string {
   const id = resolveModel(rules, models, name)
   if (id === null) throw noSuchModel()
@@ -68,14 +71,14 @@ export function requireModel(models: ServedModels, { rules, name, use }: ModelQu
   )
 }
 
-/** Null if the model has no fallback, or the key may not use it. */
+/** Returns the model's fallback; null if it has none, or the key may not use it. */
 function fallbackOf(models: ServedModels, rules: KeyRules, model: string): Fallback | null {
   const found = models.fallbacks.get(model)
   return found !== undefined && resolveModel(rules, models, found.fallback) === found.fallback ? found : null
 }
 
 /**
- * The models that may answer, in the order in which they are tried. `draw`: returns a number in [0, 1) for this
+ * Returns the models that may answer, in the order in which they are tried. `draw` returns a number in [0, 1) for this
  * request; called only if there is a canary.
  */
 export function modelsToTry(
@@ -89,11 +92,11 @@ export function modelsToTry(
   return isCanary ? [found.fallback, model] : [model, found.fallback]
 }
 
-/** The models that a key may use, under all names that it has for them. */
+/** The models that a key may use, under all names that the key has for them. */
 export type ModelCatalog = {
-  /** JSON of the list. */
+  /** Returns the JSON of the list. */
   readonly listText: (rules: KeyRules) => string
-  /** JSON of one model by the path's text, percent-encoded or not; null for an unknown one. */
+  /** Returns the JSON of one model by its name in the path, percent-encoded or not; null for an unknown one. */
   readonly textOf: (item: string, rules: KeyRules) => string | null
 }
 
@@ -101,7 +104,7 @@ type CatalogFacts = {
   readonly created: number
   readonly ownedBy: string
   readonly upstreams: readonly Pick<UpstreamTarget, 'models' | 'contextTokens'>[]
-  /** Current prices. */
+  /** Returns the current prices. */
   readonly cost: () => Cost
 }
 
@@ -109,7 +112,7 @@ export function createModelCatalog(
   models: ServedModels,
   { created, ownedBy, upstreams, cost }: CatalogFacts,
 ): ModelCatalog {
-  /** Under the name that the key has for it. */
+  /** Describes a model under the name that the key has for it. */
   const modelOf = (name: string, rules: KeyRules): GatewayModel => {
     const id = resolveModel(rules, models, name) ?? name
     const pricing = pricingOf(id, cost())
@@ -136,7 +139,7 @@ export function createModelCatalog(
   }
 }
 
-/** The minimum over all upstreams, because any of them may get the request; null if one has no value. */
+/** Returns the minimum over all upstreams, because any of them may get the request; null if one has no value. */
 function contextOf(upstreams: readonly Pick<UpstreamTarget, 'contextTokens'>[]): number | null {
   let least: number | null = null
   for (const { contextTokens } of upstreams) {
@@ -161,19 +164,19 @@ function pricingOf(model: string, cost: Cost): NonNullable<GatewayModel['pricing
   }
 }
 
-/** `nanoUsd`: of a million tokens. */
+/** `nanoUsd`: price of a million tokens. */
 function usdOfToken(nanoUsd: bigint): string {
   const [whole, fraction] = [nanoUsd / 10n ** 15n, nanoUsd % 10n ** 15n]
   const digits = fraction.toString().padStart(15, '0').replace(/0+$/, '')
   return digits === '' ? `${whole}` : `${whole}.${digits}`
 }
 
-/** Null for text that is not percent-encoded UTF-8. */
+/** Decodes the text; null if it is not percent-encoded UTF-8. */
 function decoded(item: string): string | null {
   return resultOr(() => decodeURIComponent(item), null)
 }
 
-/** Fault not_found. */
+/** Returns Fault not_found. */
 export function noSuchModel(): Fault {
   return new Fault(
     'not_found',

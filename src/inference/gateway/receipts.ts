@@ -17,7 +17,7 @@ export type ReceiptDeps = {
 }
 
 export const receiptsPath = '/v1/receipts/'
-/** Path of the receipt, if the response does not carry it. */
+/** Path of the receipt, if it is not part of the response. */
 export const receiptPathHeader = 'x-strongroom-receipt-path'
 
 type SealedRequest = {
@@ -39,7 +39,7 @@ export type RequestSeal = {
 
 const NO_SEAL: RequestSeal = { seal: null, headers: {} }
 
-/** Faults: invalid_request (the header), attestation_unavailable; BusyFault. */
+/** Begins the receipt of a response. Faults: invalid_request (the header), attestation_unavailable; BusyFault. */
 export function beginSeal({ sealer, limits, keptReceipts }: ReceiptDeps, sealed: SealedRequest): RequestSeal {
   const { request, id, caller, model, body, isEncrypted } = sealed
   const { organizationId, keyDigest, madeBy } = caller
@@ -50,7 +50,7 @@ export function beginSeal({ sealer, limits, keptReceipts }: ReceiptDeps, sealed:
   const isCarried = asked !== 'keep'
   if (!isCarried && keptReceipts.retentionMs === 0)
     throw wrongHeader('must be 1: this gateway does not store receipts.')
-  // Fetched by its path, a receipt would reveal the hashes of encrypted text.
+  // A receipt fetched by its path would reveal the hashes of encrypted text.
   if (!isCarried && isEncrypted) throw wrongHeader('must be 1 for an encrypted request: its receipt is sent encrypted.')
   const { salt, seal: begun } = sealer.begin({ id, model, body, keyMadeBy: madeBy, owner: organizationId })
   const seal: BegunSeal = upstream => {
@@ -59,7 +59,7 @@ export function beginSeal({ sealer, limits, keptReceipts }: ReceiptDeps, sealed:
       update,
       finish: async tokens => {
         const receipt = await finish(tokens)
-        // Without the salt a fetched receipt cannot confirm a guess at the text.
+        // Without the salt, a fetched receipt cannot confirm a guess at the text.
         if (!isEncrypted) keptReceipts.keep(id, { organizationId, keyDigest, text: receipt, facts: null })
         return isCarried ? carriedReceipt(receipt, salt) : null
       },

@@ -29,9 +29,9 @@ export type PreparedRequest = {
   readonly plan: CompletionPlan
   /** Source of the upstream's request: the client's own body or its translation. */
   readonly source: RequestSource
-  /** Long values of the source; null for a source that is whole. */
+  /** Long values of the source; null if the source is complete. */
   readonly values: CutValues | null
-  /** Names of parts that its translation has left out. */
+  /** Names of parts that the translation has left out. */
   readonly ignored: readonly string[]
   readonly cacheSalt: () => string
   /** Null if no receipt was requested. */
@@ -42,9 +42,9 @@ export type PreparedRequest = {
   readonly isEncrypted: boolean
   /** Aborted when the client leaves. */
   readonly signal: AbortSignal
-  /** Unused for a response that is whole. */
+  /** Unused if the response is not a stream. */
   readonly early: EarlyHead
-  /** Whether another model answers if none of this one's upstreams does. */
+  /** Whether another model answers if none of this model's upstreams does. */
   readonly mayFallBack: boolean
 }
 
@@ -58,7 +58,10 @@ export const costUsdHeader = 'x-strongroom-cost-usd'
 /** Status for logs and metrics of a request whose client has left, as in nginx. */
 export const clientGoneStatus = 499
 
-/** `text`: the upstream's whole body. A promise where a check, a signature or the books are waited for. */
+/**
+ * Responds with the upstream's complete body `text`. Returns a promise if it must wait for a check, a signature or the
+ * ledger.
+ */
 export function respondWhole(
   job: PreparedRequest,
   lease: Lease<UpstreamTarget>,
@@ -101,7 +104,7 @@ function chargedFor(error: unknown, { tokens }: Pick<Completion, 'tokens'>): unk
 export type SealedJob = Pick<PreparedRequest, 'seal' | 'headers' | 'account'>
 
 type WholeBody = {
-  /** The seal that has consumed the body. */
+  /** The seal that has hashed the body. */
   readonly seal: ResponseSeal | null
   readonly body: string
   readonly tokens: Tokens
@@ -109,8 +112,8 @@ type WholeBody = {
 }
 
 /**
- * The end of a request whose response is whole: it is in the books before the client has it. A promise where a
- * signature or the books are waited for.
+ * Ends a request whose response is complete: its row is in the ledger before the client has the response. Returns a
+ * promise if it must wait for a signature or the ledger.
  */
 export function sendWhole(
   job: Pick<SealedJob, 'headers' | 'account'>,
@@ -198,7 +201,7 @@ function countsOf({ plan, account }: PreparedRequest, { contextTokens, engine }:
   }
 }
 
-/** The upstream's health as a request's end shows it. */
+/** Returns the upstream's health as shown by the end of a request. */
 export function healthAfter({ outcome, error }: Pick<StreamEnd, 'outcome' | 'error'>): TargetHealth {
   if (outcome === 'completed') return 'healthy'
   if (outcome === 'aborted' || !(error instanceof UpstreamFault)) return 'unknown'

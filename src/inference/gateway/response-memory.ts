@@ -1,8 +1,8 @@
-// Responses that later requests of the same key build on: their items, kept in memory for minutes. Effects: through
-// its dependencies.
+// Responses that later requests of the same key build on: their items, kept in memory for minutes. Effects: through its
+// dependencies.
 //
-// The memory has no id of a response, only the SHA-256 of it: the id is a secret of the client that
-// got the response.
+// The memory contains only the SHA-256 of a response's id, because the id is a secret of the client that got the
+// response.
 
 import type { Clock } from '../../base/clock.ts'
 import { stringEnd } from '../../base/json.ts'
@@ -22,7 +22,7 @@ import { isObject, type JsonObject, parseJsonText } from '../json-text.ts'
 import type { Earlier, KeptItems } from '../openai/dialect.ts'
 import { bodyLimits } from '../openai/request.ts'
 
-/** The sender. `request`: the id of its request, for a memory in another process. */
+/** The sender. `request`: the id of its request, used by a memory in another process. */
 export type Sender = { readonly keyDigest: string; readonly request: string }
 
 /** Facts of a response that can be read without its text. */
@@ -47,7 +47,7 @@ export type EarlierDigests = { readonly previous: string | null; readonly named:
 /** Sums over all responses that one request builds on, each counted once. */
 export type EarlierSurvey = Pick<ResponseFacts, 'chars' | 'bytes' | 'values'> & {
   readonly count: number
-  /** Whether one of them is for models inside alone. */
+  /** Whether one of them is restricted to models inside the attestation. */
   readonly isInside: boolean
   /** Digests of the chain, from the newest to the oldest. */
   readonly chain: readonly string[]
@@ -59,8 +59,8 @@ export type ResponseMemory = {
   /** Whether anything is kept. */
   readonly isOn: boolean
   /**
-   * Reads no text. Skips named responses that are not stored for the key. Null if a response of the chain is not
-   * stored. Ends once the sums exceed the limit of a request.
+   * Sums up the responses without reading their texts. Skips named responses that are not stored for the key. Null if a
+   * response of the chain is not stored. Ends once the sums exceed the limit of a request.
    */
   readonly survey: (digests: EarlierDigests, by: Sender) => EarlierSurvey | null | Promise<EarlierSurvey | null>
   readonly find: (digest: string, by: Sender) => string | null | Promise<string | null>
@@ -88,7 +88,7 @@ export function createResponseMemory(
   }
 }
 
-/** Name of a response in the memory. `id`: as `responseIn` has it. */
+/** Returns the name of a response in the memory. `id`: as `responseIn` returns it. */
 export function digestOf(id: string): string {
   return Bun.CryptoHasher.hash('sha256', id, 'hex')
 }
@@ -130,19 +130,19 @@ function surveyOf(
   return { ...sums, chain, all: [...counted] }
 }
 
-/** The bound that the sums exceed, in words; null if one request may build on them. */
+/** Returns the bound that the sums exceed, in words; null if one request may build on them. */
 function excessOf({ count, chars, values }: Pick<EarlierSurvey, 'count' | 'chars' | 'values'>): string | null {
   if (count > earlierCountMax) return `${earlierCountMax} responses`
   if (chars > earlierCharsMax) return `${earlierCharsMax} characters`
   return values > bodyLimits.valuesMax ? `${bodyLimits.valuesMax} values` : null
 }
 
-/** The parsed items, the text of the chat, and its bytes for the upstream. */
+/** Copies of the text: the parsed items, the text of the chat, and its bytes for the upstream. */
 const copies = 3
 /** Memory that JavaScriptCore uses for an empty object, in bytes. */
 const valueBytes = 64
 
-/** Memory that a request takes for the responses that it builds on, until an upstream has it. */
+/** Returns the memory that a request takes for the responses that it builds on, until an upstream has it. */
 export function roomOf({ bytes, values }: Pick<EarlierSurvey, 'bytes' | 'values'>): number {
   return copies * bytes + valueBytes * values
 }
@@ -160,13 +160,13 @@ type ResponseRecord = {
 /** `isShown`: whether the client may retrieve the response. */
 export type KeptAs = { readonly isInside: boolean; readonly isShown: boolean }
 
-/** The text to keep with its facts; null for a response that is too long. */
+/** Returns the text to keep, with its facts; null if the response is too long. */
 export function keptText(
   { previous, inputText, response }: KeptItems,
   { isInside, isShown }: KeptAs,
 ): { readonly text: string; readonly facts: ResponseFacts } | null {
   const { id: _, previous_response_id: _2, output, ...shown } = response
-  // Items without their ids, which have the response's in them.
+  // Items without their ids, which contain the response's.
   const outputText = JSON.stringify(output.map(({ id: _, ...item }) => item))
   if (outputText.length > keptCharsMax) return null
   const hasInput = inputText !== null && inputText.length + outputText.length <= keptCharsMax
@@ -175,12 +175,12 @@ export function keptText(
   const head = isShown ? `,"shown":${JSON.stringify({ ...shown, tags })}` : ''
   const text = `${items}${items.length + head.length <= keptCharsMax ? head : ''}}`
   const before = previous === null ? null : responseIn(previous)
-  // A later request gets the items alone.
+  // A later request gets only the items.
   const sizes = { chars: items.length, bytes: measureBytes(text), values: valuesIn(items) }
   return { text, facts: { previous: before === null ? null : digestOf(before), hasInput, isInside, ...sizes } }
 }
 
-/** Counted as in `parseJsonText`. */
+/** Counts values as `parseJsonText` does. */
 function valuesIn(json: string): number {
   let values = 0
   for (let at = 0; at < json.length; at += 1) {
@@ -194,7 +194,7 @@ function valuesIn(json: string): number {
 type EarlierDeps = {
   readonly memory: ResponseMemory
   readonly by: Sender
-  /** Reserves what reading them takes, before it begins. Faults end the request. */
+  /** Reserves the memory for reading them, before reading begins. Faults end the request. */
   readonly reserve: (survey: EarlierSurvey) => void | Promise<void>
 }
 
@@ -203,8 +203,8 @@ type EarlierItems = { readonly earlier: Earlier; readonly isInside: boolean }
 const inTurns = createCooperativeQueue()
 
 /**
- * Everything that a request builds on, without items that are not stored. Faults: not_found for a response of the
- * chain that is not stored, body_too_large, and those of `reserve`.
+ * Returns everything that a request builds on, without items that are not stored. Faults: not_found for a response of
+ * the chain that is not stored, body_too_large, and those of `reserve`.
  */
 export async function earlierOf({ memory, by, reserve }: EarlierDeps, ids: EarlierIds): Promise<EarlierItems> {
   const first = ids.previous === null ? null : responseIn(ids.previous)
@@ -219,7 +219,7 @@ export async function earlierOf({ memory, by, reserve }: EarlierDeps, ids: Earli
   const excess = excessOf(survey)
   if (excess !== null) throw tooMuchEarlier(fieldOf(ids), excess)
   await reserve(survey)
-  // Another response may be kept by now: its size is not counted.
+  // Another response may be stored by now; its size was not counted.
   const all = new Set(survey.all)
   const reader = new Reader(digest => (all.has(digest) ? memory.find(digest, by) : null))
   const items: JsonObject[][] = []
@@ -238,7 +238,7 @@ export async function earlierOf({ memory, by, reserve }: EarlierDeps, ids: Earli
 
 type ItemPlace = { readonly digest: string; readonly at: number }
 
-/** Null for an id that is not of this gateway. */
+/** Returns the item's place with its response's digest; null for an id that is not of this gateway. */
 function placeWithDigest(id: string): [[id: string, ItemPlace]] | null {
   const place = placeOfItem(id)
   return place === null ? null : [[id, { digest: digestOf(place.response), at: place.at }]]

@@ -15,18 +15,18 @@ import { createSameNamed } from './same-named.ts'
 
 export type ResponseHeaders = Record<string, string>
 
-/** A budget is spent. After a 429 Codex does not show the message, and opencode waits first. */
+/** Status for a spent budget. After a 429 Codex does not show the message, and opencode waits first. */
 export const spentStatus = 402
 
 type PublicError = {
   readonly status: number
   readonly code: GatewayErrorCode
   readonly message: string
-  /** The field that is wrong, where it is one. */
+  /** The field that is wrong; null if the error is not about one. */
   readonly param: string | null
 }
 
-/** The error as a client sees it: no internals, no text of an upstream. */
+/** Returns the error as a client sees it: no internals, no text of an upstream. */
 export function publicErrorOf(error: unknown): PublicError {
   const code = error instanceof Fault ? GATEWAY_PUBLIC_CODES.find(kind => kind === error.code) : undefined
   if (!(error instanceof Fault) || code === undefined) {
@@ -40,14 +40,14 @@ export function publicErrorOf(error: unknown): PublicError {
   return { status, code, message: error.message + soon, param: error.param ?? null }
 }
 
-/** `x-should-retry`: without it OpenAI's client always retries 408, 409, 429 and 5xx. */
+/** Returns the value of `x-should-retry`. Without the header, OpenAI's client always retries 408, 409, 429 and 5xx. */
 function shouldRetry(error: unknown): boolean {
   if (error instanceof UpstreamFault) return error.row.clientShouldRetry
   if (error instanceof BudgetFault) return error.mayFitSoon
   return error instanceof Fault && error.code === 'rate_limited'
 }
 
-/** The contract's form (7.2), with OpenAI's `type` and `param`. */
+/** Returns the error in the contract's form (7.2), with OpenAI's `type` and `param`. */
 export function errorBody(error: unknown): GatewayError {
   const { code, message, param } = publicErrorOf(error)
   return gatewayError(code, message, param)
@@ -58,12 +58,12 @@ export function streamResponse(body: ReadableStream<Uint8Array> | null, headers:
   return new Response(body, { status: 200, headers: all })
 }
 
-/** Errors of an API. Some name the same code differently by the status of the response. */
+/** Builds errors of an API. Some APIs name the same code differently, depending on the response's status. */
 type ErrorDialect = {
   readonly errorDocument: (error: GatewayError, status: number) => ReturnType<Dialect['errorDocument']>
 }
 
-/** `dialect`: of the API that the client speaks; null for OpenAI's completions. */
+/** Builds the error response. `dialect`: the API that the client uses; null for OpenAI's completions. */
 export function errorResponse(error: unknown, headers: ResponseHeaders, dialect: ErrorDialect | null = null): Response {
   const { status, code, message } = publicErrorOf(error)
   const all: ResponseHeaders = { ...headers, ...failureHeaders(status), 'x-should-retry': String(shouldRetry(error)) }
@@ -106,5 +106,5 @@ export function commonHeaders(requestId: string, dialect: Pick<Dialect, 'idHeade
   return name === null ? headers : { ...headers, [name]: requestId }
 }
 
-/** Whether the gateway or an upstream has failed, not the client; such failures are logged. */
+/** Whether the gateway or an upstream failed, not the client. Such failures are logged. */
 export const isServerFailure = isInternal

@@ -81,13 +81,13 @@ function queryOf(url: string): URLSearchParams {
   return new URLSearchParams(query)
 }
 
-/** Fault invalid_request: the response has ended, and its events are not kept. */
+/** Throws Fault invalid_request if a stream is requested: the response has ended, and its events are not kept. */
 export function refuseStream({ url }: Pick<Request, 'url'>): void {
   if ((queryOf(url).get('stream') ?? 'false') === 'false') return
   throw invalidField('stream', 'must be false: the gateway stores the response, not its events.')
 }
 
-/** Fault not_found: the same for a response of another key. */
+/** Returns Fault not_found, also for a response of another key. */
 export function noKeptResponse(): Fault {
   return new Fault(
     'not_found',

@@ -38,14 +38,14 @@ export type Received = {
   readonly address: () => string
   /** Null for a plain request. */
   readonly exchange: EncryptedExchange | null
-  /** The part of the path at `{id}`, as it was sent; empty for a route without it. */
+  /** The part of the path at `{id}`, as sent; empty for a route without it. */
   readonly item: string
 }
 
 export type Route = {
   readonly methods: readonly string[]
   readonly isPublic: boolean
-  /** Form of its errors; null for OpenAI's. */
+  /** API that defines the form of errors; null for OpenAI's. */
   readonly dialect: Dialect | null
   readonly respond: (request: Request, received: Received) => Response | Promise<Response>
 }
@@ -56,7 +56,7 @@ export type Handler = Pick<Route, 'dialect' | 'respond'>
 /** Functions that make the handlers of operations from their dependencies. */
 export type HandlerTable<Made> = Readonly<Partial<Record<GatewayOperation, (made: Made) => Handler>>>
 
-/** The routes of a table by path. The routes of GET serve HEAD, too: Bun leaves out the body. */
+/** Returns the routes of a table by path. Routes of GET also serve HEAD, because Bun omits the body. */
 export function routesOf<Made>(table: HandlerTable<Made>, made: Made): readonly (readonly [string, Route])[] {
   return (Object.keys(table) as GatewayOperation[]).map(id => {
     const { method, path, isPublic } = GATEWAY_OPERATIONS[id]
@@ -73,8 +73,8 @@ export class RouteTable {
   readonly #ofItems: ItemRoute[] = []
 
   /**
-   * A template with `{id}` matches every path with a text in its place, slashes included. If several templates
-   * match, the first counts.
+   * Builds the table. A template with `{id}` matches every path with a text in its place, slashes included. If several
+   * templates match, the first counts.
    */
   constructor(routes: readonly (readonly [template: string, Route])[]) {
     for (const [template, route] of routes) {
@@ -95,7 +95,9 @@ export class RouteTable {
     return { template, route, item: path.slice(before.length, path.length - after.length) }
   }
 
-  /** Fault not_found that names the routes this client may see: all with a good key, else the public ones. */
+  /**
+   * Returns Fault not_found that names the routes this client may see: all with a valid key, otherwise the public ones.
+   */
   notFound(path: string, hasKey: boolean): Fault {
     const meant = this.find(withoutSlips(path))
     const hint = meant !== null && (hasKey || meant.route.isPublic) ? ` Did you mean ${meant.template}?` : ''
@@ -107,7 +109,7 @@ export class RouteTable {
   }
 }
 
-/** Removes doubled and trailing slashes and a doubled /v1, which base addresses often add. */
+/** Removes repeated and trailing slashes and a repeated /v1, which base addresses often add. */
 function withoutSlips(path: string): string {
   const single = path.replaceAll(/\/{2,}/g, '/').replace(/\/$/, '')
   return single.replace(/^(?:\/v1)+(?=\/v1\/)/, '')

@@ -1,7 +1,7 @@
-// Response headers with the same names from response to response: setting only the values that differ takes half the
-// time of making them from a record. Keeps the headers of the last response, otherwise pure.
+// Response headers with the same names from response to response. Setting only the values that differ takes half as
+// long as building the headers from a record. Keeps the headers of the last response, otherwise pure.
 
-/** Headers to be copied at once, as `new Response` does: the next call changes them. */
+/** Returns headers that must be copied at once, as `new Response` does, because the next call changes them. */
 export type SameNamed = (headers: Readonly<Record<string, string>>) => Headers
 
 export function createSameNamed(): SameNamed {

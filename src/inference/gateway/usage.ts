@@ -22,7 +22,7 @@ export type UsageDeps = {
   readonly clock: Pick<Clock, 'nowMs'>
 }
 
-/** May throw Faults: unauthenticated, invalid_request, metering_unavailable. */
+/** Handles GET /v1/usage. May throw Faults: unauthenticated, invalid_request, metering_unavailable. */
 export function createUsageHandler(deps: UsageDeps): (request: Request, of: { id: string }) => Promise<Response> {
   return async (request, { id }) => {
     const caller = deps.authenticate(request.headers)
@@ -51,7 +51,7 @@ export function createUsageHandler(deps: UsageDeps): (request: Request, of: { id
  */
 const rowsMax = 2_000
 
-/** Rows of this key alone. The operator reports the organization's other keys. */
+/** Returns the rows of this key only. The operator reports the organization's other keys. */
 async function rowsResponse(
   spent: SpentSource,
   { organizationId, keyPrefix }: Caller,
@@ -67,7 +67,7 @@ async function rowsResponse(
   return new Response(usageCsv(view), { headers: { ...headers, 'content-type': 'text/csv; charset=utf-8' } })
 }
 
-/** An instance's key sees its own usage only, because others work with the organization's other keys. */
+/** Returns the usage. An instance's key sees only its own, because others work with the organization's other keys. */
 function usageView(caller: Caller, month: string, { key, organization }: MonthSpent): GatewayUsage {
   return {
     object: 'usage',

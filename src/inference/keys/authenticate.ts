@@ -18,7 +18,7 @@ export type KeyDefaults = {
   readonly concurrencyMax: number
 }
 
-/** The defaults that a gateway's settings give. */
+/** Returns the defaults from a gateway's settings. */
 export function keyDefaults(
   settings: Pick<GatewaySettings, 'keyRequestsPerMinute' | 'keyTokensPerMinute' | 'keyConcurrencyMax'>,
 ): KeyDefaults {
@@ -37,11 +37,11 @@ export type KeyAuthDeps = {
 }
 
 /**
- * The same 401 for a malformed, unknown, revoked or expired key, a suspended organization and a deleted instance. No
- * caller changes an object that `find` has returned.
+ * Throws the same 401 for a malformed, unknown, revoked or expired key, a suspended organization and a deleted
+ * instance. Callers never change an object that `find` has returned.
  */
 export function createKeyAuthenticate({ find, onUse, clock, defaults }: KeyAuthDeps): Authenticate {
-  /** Made once for each row that was read, because most requests come from a few keys. */
+  /** Built once per row read, because most requests use a few keys. */
   const callers = new WeakMap<KnownGatewayKey, Caller>()
   const callerOf = (found: KnownGatewayKey): Caller => {
     const known = callers.get(found)

@@ -1,4 +1,4 @@
-// Gateway keys of instances. Each guest draws its own key, so this host has the digest alone. Effects: the store.
+// Gateway keys of instances. Each guest draws its own key, so this host has only the digest. Effects: the store.
 
 import { present } from '../../base/assert.ts'
 import { fromHex } from '../../base/bytes.ts'
@@ -22,9 +22,9 @@ export type InstanceKeysDeps = {
 
 export type InstanceKeys = {
   /**
-   * Registers the key that an instance's guest drew; call it once evidence attests the digest. Registering the same
-   * key again has no effect. Faults: not_found (no such instance), conflict (another key has the prefix, or the
-   * instance is being deleted).
+   * Registers the key that an instance's guest drew. Call it once evidence attests the digest. Registering the same key
+   * again has no effect. Faults: not_found (no such instance), conflict (another key has the prefix, or the instance is
+   * being deleted).
    */
   readonly registerKey: (instanceId: string, key: DrawnKey) => void
   /** Revokes the keys of all deleted instances, which authentication refuses already. Never throws. */
@@ -58,7 +58,7 @@ export function createInstanceKeys({ store, clock, log }: InstanceKeysDeps): Ins
   }
 }
 
-/** Null for the configured default, and for no end. */
+/** Null means the configured default, or no end. */
 const DEFAULT_LIMITS = {
   requestsPerMinute: null,
   tokensPerMinute: null,

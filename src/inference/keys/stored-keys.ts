@@ -20,17 +20,16 @@ export type GatewayAuthDeps = {
   readonly log: Logger
   /** Default limits for keys that have none. */
   readonly defaults: KeyDefaults
-  /** Changes by other connections, as another thread sees them. Default: none, and this thread looks itself. */
+  /** Changes by other connections, as another thread sees them. By default this thread checks itself. */
   readonly others?: PushedChanges | null
 }
 
 /**
- * The change mark of another connection, which its thread reads again and again. `beat` grows with each reading of
- * `mark`.
+ * The change mark of another connection, which its thread reads repeatedly. `beat` grows with each reading of `mark`.
  */
 export type PushedChanges = { readonly beat: () => number; readonly mark: () => number }
 
-/** `createKeyAuthenticate` over the keys of a store. */
+/** Returns `createKeyAuthenticate` over the keys of a store. */
 export function createGatewayAuthenticate(deps: GatewayAuthDeps): Authenticate {
   return createKeyAuthenticate({
     ...deps,
@@ -48,14 +47,14 @@ export function createGatewayAuthenticate(deps: GatewayAuthDeps): Authenticate {
 const rememberedMax = 4096
 
 /**
- * How long a change by another connection may go unseen. Keys are changed by the connection of `db` alone, whose
- * changes the very next request sees; any other is a person who writes by hand while the daemon runs.
+ * How long a change by another connection may go unseen. The daemon changes keys only through the connection of `db`,
+ * whose changes the very next request sees; any other change is made by hand while the daemon runs.
  */
 export const othersSeenMs = 1_000
 
 /**
  * Keeps rows, and their absence, in memory until this or another connection changes the database. Commits of the
- * connection that pushes are no changes: it writes usage alone.
+ * connection that pushes do not count as changes, because it writes only usage.
  */
 function createLookup({
   db,
@@ -70,7 +69,7 @@ function createLookup({
   let pushedMark = -1
   let beat = -1
   let checkedMs = Number.NEGATIVE_INFINITY
-  /** Commits of others before this time are seen. */
+  /** Commits of others before this time have been seen. */
   let seenMs = Number.NEGATIVE_INFINITY
   const isChanged = (): boolean => {
     const before = { own, others, pushedMark }
@@ -80,7 +79,7 @@ function createLookup({
     if (newBeat !== beat) {
       beat = newBeat
       pushedMark = pushed?.mark() ?? -1
-      // The mark was read after the check before this one; nothing here shows when.
+      // The mark was read after the previous check; nothing here shows when.
       seenMs = Math.max(seenMs, checkedMs)
     }
     checkedMs = nowMs

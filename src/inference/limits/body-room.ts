@@ -4,21 +4,21 @@
 import { FairSlots, type SlotOwner } from '../../base/work/fair-slots.ts'
 import { BusyFault } from '../failure.ts'
 
-/** Enough for four bodies of the default limit. */
+/** Room for four bodies of the default limit. */
 const roomBytesMin = 134_217_728
-/** An organization may hold 1 / `parts` of it. */
+/** An organization may hold 1 / `parts` of the room. */
 const parts = 2
 const retryAfterSeconds = 5
 
 export class BodyRoom {
   readonly #places: FairSlots
 
-  /** `bodyBytesMax`: one body of that size has room for each of two organizations, as sent and decoded. */
+  /** `bodyBytesMax`: each of two organizations has room for one body of that size, as sent and decoded. */
   constructor(bodyBytesMax: number) {
     this.#places = new FairSlots(Math.max(roomBytesMin, 2 * parts * bodyBytesMax))
   }
 
-  /** The function gives the room back, once. BusyFault: there is none at present. */
+  /** Takes room. The returned function releases it, once. Throws BusyFault if there is none at present. */
   take(bytes: number, organizationId: string): () => void {
     const owners: readonly SlotOwner[] = [{ name: organizationId, parts }]
     const leave = this.#places.take(owners, bytes)

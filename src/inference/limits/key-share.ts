@@ -21,32 +21,32 @@ export type Demand = { readonly caller: Caller; readonly tokens: number; readonl
 /** How long the need of a refused client is kept after its Retry-After. */
 const retrySlackMs = 5_000
 
-/** An idle host keeps so little above its use. */
+/** An idle host keeps its use plus a fraction of 1 / `headroomParts` above it. */
 const headroomParts = 16
 const growth = 1.5
 
-/** The one that was refused last, until it should have come again. */
+/** The request that was refused last, until it should have been retried. */
 type Need = { tokens: number; readonly sinceMs: number; untilMs: number }
 
 export class KeyShare {
   readonly prefix: string
   readonly use: KeyUse
-  /** Gives its place back. */
+  /** Frees the share's place. */
   readonly leave: () => void
   limits: Amounts
-  /** In force as long as the lease is. */
+  /** In force while the lease is. */
   amounts: Amounts = [...NO_AMOUNTS]
-  /** When more may come, monotonic; null means not yet answered. */
+  /** When more may be granted, in monotonic time; null if not yet answered. */
   moreAtMs: Amounts | null = null
-  /** Requests that wait for it. */
+  /** Number of requests that wait for the share. */
   waiters = 0
   /** Whether renewals have stopped. */
   isDropped = false
   changed = Promise.withResolvers<void>()
-  /** Requests refused for want of a share in the last minute. */
+  /** Requests refused for lack of a share in the last minute. */
   readonly #refusedRequests = createWindow()
   readonly #refusedTokens = createWindow()
-  /** Requests at once lately, refused ones included. */
+  /** Highest number of concurrent requests lately, refused ones included. */
   #peak = 0
   #need: Need | null = null
 
@@ -63,7 +63,7 @@ export class KeyShare {
     this.#peak = Math.max(this.#peak, this.use.running)
   }
 
-  /** Records a refusal for want of a share; the client is expected to retry after `retryMs`. */
+  /** Records a refusal for lack of a share. The client is expected to retry after `retryMs`. */
   noteRefused({ caller, tokens, nowMs }: Demand, retryMs: number): void {
     this.limits = limitsOf(caller)
     this.#refusedRequests.take(nowMs, 1)
@@ -79,7 +79,7 @@ export class KeyShare {
     this.#need.untilMs = Math.max(this.#need.untilMs, untilMs)
   }
 
-  /** Reports whether nothing ran in the last minute, runs now, or waits. */
+  /** Reports whether nothing ran in the last minute, and nothing runs or waits now. */
   isIdle(nowMs: number): boolean {
     const { use } = this
     if (use.running > 0 || this.waiters > 0 || this.#need !== null || nowMs - use.usedAtMs < windowMs) return false
@@ -87,8 +87,8 @@ export class KeyShare {
   }
 
   /**
-   * The question to the fleet. An idle key's share is given back where it may be: it is over here before the fleet
-   * hears of it.
+   * Builds the request to the fleet. Gives up an idle key's share if allowed; the share ends here before the fleet
+   * learns of that.
    */
   ask(nowMs: number, mayGiveBack: boolean): ShareAsk {
     const { use, limits } = this
@@ -122,7 +122,7 @@ export function limitsOf({ requestsPerMinute, tokensPerMinute, concurrencyMax }:
   return [requestsPerMinute, tokensPerMinute, concurrencyMax]
 }
 
-/** Milliseconds until part of the held amount leaves the window. */
+/** Returns the milliseconds until part of the held amount leaves the window. */
 function freesInMs(window: Window, held: number, nowMs: number): number {
   return held === 0 ? 0 : Math.ceil(window.waitMs(nowMs, 1, held))
 }

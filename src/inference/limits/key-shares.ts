@@ -17,23 +17,23 @@ export type KeySharesDeps = {
   readonly renew: RenewShares
   /** False if this gateway has all of each key's limits. */
   readonly isShared: () => boolean
-  /** Keys of one question. */
+  /** Maximum number of keys per request to the fleet. */
   readonly keysPerAskMax: number
   readonly clock: Pick<Clock, 'monotonicMs' | 'sleep'>
   readonly log: Logger
 }
 
 const renewMs = 2_000
-/** Between two questions, however many keys come into use. */
+/** Least time between two requests, however many keys come into use. */
 const gapMs = 100
-/** While requests wait for the first share. */
+/** Interval while requests wait for their first share. */
 const waitingRenewMs = 500
 const failedRenewMs = 1_000
 /** Longest sleep between renewals. */
 const longestPauseMs = 60_000
 /** How long a request waits for a share that may arrive; then it is refused with Retry-After. */
 export const shareWaitMs = 3_000
-/** More that comes later than this is not waited for. */
+/** A request does not wait for more that would arrive later than this. */
 const soonMs = 4_000
 /**
  * Keys with shares at a time.
@@ -49,12 +49,12 @@ const waitersMax = 2_048
 const waitersParts = 8
 
 export type SharedLimitsView = {
-  /** Keys of which this gateway has a part. */
+  /** Number of keys of whose limits this gateway has a share. */
   readonly keys: number
-  /** Requests of such keys since the start. */
+  /** Number of requests of such keys since the start. */
   readonly admitted: number
   readonly refused: number
-  /** Milliseconds for which the parts are good without another answer of the fleet. */
+  /** Milliseconds for which the shares remain valid without another response of the fleet. */
   readonly goodMs: number
 }
 
@@ -82,7 +82,7 @@ export class KeyShares {
     this.#deps = deps
   }
 
-  /** Keys with shares. */
+  /** Number of keys with shares. */
   get size(): number {
     return this.#shares.size
   }
@@ -91,20 +91,20 @@ export class KeyShares {
     return this.#deps.isShared()
   }
 
-  /** View for metrics; null if the limits are not shared. */
+  /** Returns the view for metrics; null if the limits are not shared. */
   view(): SharedLimitsView | null {
     if (!this.isShared) return null
     const goodMs = Math.max(0, this.#untilMs - this.#deps.clock.monotonicMs())
     return { keys: this.#shares.size, admitted: this.#admitted, refused: this.#refused, goodMs }
   }
 
-  /** A request of a key whose limits are shared: within the part here, or refused for lack of that part alone. */
+  /** Counts a request of a key whose limits are shared: admitted within the share, or refused only for lack of it. */
   note(outcome: 'admitted' | 'refused'): void {
     if (outcome === 'admitted') this.#admitted += 1
     else this.#refused += 1
   }
 
-  /** Adds the share of a key that comes into use and requests it at once. Null if there is no room for more keys. */
+  /** Adds the share of a key that comes into use, and requests it at once. Null if there is no room for more keys. */
   follow(caller: Caller, use: KeyUse): KeyShare | null {
     const known = this.#shares.get(caller.keyPrefix)
     if (known !== undefined) return known
@@ -116,7 +116,7 @@ export class KeyShares {
     return share
   }
 
-  /** Whether the request fits into the share now. */
+  /** Reports whether the request fits into the share now. */
   fits(share: KeyShare, { tokens, nowMs }: Pick<Demand, 'tokens' | 'nowMs'>): boolean {
     const [requestsMax, tokensMax, runningMax] = this.#inForce(share, nowMs)
     const { use } = share
@@ -124,7 +124,7 @@ export class KeyShares {
     return use.requests.total(nowMs) + 1 <= requestsMax && use.tokens.total(nowMs) + tokens <= tokensMax
   }
 
-  /** Estimated milliseconds until the request fits into the share; 0 if it fits now. */
+  /** Returns the estimated milliseconds until the request fits into the share; 0 if it fits now. */
   waitMs(share: KeyShare, demand: Pick<Demand, 'tokens' | 'nowMs'>): number {
     if (this.fits(share, demand)) return 0
     let longestMs = 0
@@ -139,20 +139,20 @@ export class KeyShares {
     return longestMs
   }
 
-  /** Like `waitMs`, for the tokens alone. */
+  /** Like `waitMs`, but only for the tokens. */
   tokensWaitMs(share: KeyShare, demand: Pick<Demand, 'tokens' | 'nowMs'>): number {
     const ownMs = this.#ownWaitMs(share, 1, demand)
     if (ownMs === 0) return 0
     return Math.min(ownMs ?? Number.POSITIVE_INFINITY, moreInMs(share, 1, demand.nowMs))
   }
 
-  /** Requests and tokens that this gateway would still admit. */
+  /** Returns the requests and tokens that this gateway would still admit. */
   left(share: KeyShare, nowMs: number): { readonly requests: number; readonly tokens: number } {
     const [requests, tokens] = this.#inForce(share, nowMs)
     return { requests: requests - share.use.requests.total(nowMs), tokens: tokens - share.use.tokens.total(nowMs) }
   }
 
-  /** Null to decide now. Otherwise a promise to wait for, because a share may arrive soon; never rejects. */
+  /** Returns null to decide now; otherwise a promise to await, because a share may arrive soon. It never rejects. */
   prepare(share: KeyShare, demand: Demand): Promise<void> | null {
     if (!this.#isHopeful(share, demand)) return null
     const leave = this.#waiters.take([{ name: share.prefix, parts: waitersParts }])
@@ -190,14 +190,14 @@ export class KeyShares {
     }
   }
 
-  /** Reports whether a request that does not fit now may fit after the next answers. */
+  /** Reports whether a request that does not fit now may fit after the next responses. */
   #isHopeful(share: KeyShare, { caller, tokens, nowMs }: Demand): boolean {
     if (this.#isAway || share.isDropped || tokens > caller.tokensPerMinute) return false
     const lacking = DIMENSIONS.filter(dimension => this.#ownWaitMs(share, dimension, { tokens, nowMs }) !== 0)
     return lacking.length > 0 && lacking.every(dimension => moreInMs(share, dimension, nowMs) <= soonMs)
   }
 
-  /** Milliseconds until this share alone admits the request; 0 for now, null for never. */
+  /** Returns the milliseconds until this share alone admits the request; 0 for now, null for never. */
   #ownWaitMs(
     share: KeyShare,
     dimension: Dimension,
@@ -267,7 +267,7 @@ export class KeyShares {
   async #askOnce(shares: readonly KeyShare[]): Promise<boolean> {
     const { renew, clock, log } = this.#deps
     const askedMs = clock.monotonicMs()
-    // Others may have these parts by now.
+    // Other hosts may have these shares by now.
     if (askedMs >= this.#untilMs) for (const share of this.#shares.values()) share.amounts = [...NO_AMOUNTS]
     const asks = shares.map(share => share.ask(askedMs, !this.#isAway))
     this.#turn += 1
@@ -314,7 +314,7 @@ export class KeyShares {
   }
 }
 
-/** Estimated milliseconds until the fleet may grant more. */
+/** Returns the estimated milliseconds until the fleet may grant more. */
 function moreInMs(share: KeyShare, dimension: Dimension, nowMs: number): number {
   return share.moreAtMs === null ? renewMs : Math.max(1, share.moreAtMs[dimension] - nowMs)
 }

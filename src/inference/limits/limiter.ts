@@ -16,9 +16,9 @@ import type { KeyShares } from './key-shares.ts'
 export type Limiter = {
   readonly admit: Admit
   readonly prepare: Prepare
-  /** Keys with state. */
+  /** Number of keys with state. */
   readonly size: () => number
-  /** Admitted requests that have not ended, all keys together. */
+  /** Number of admitted requests that have not ended, for all keys together. */
   readonly running: () => number
 }
 
@@ -28,16 +28,16 @@ type State = KeyUse & {
   share: KeyShare | null
 }
 
-/** Assumed until a request has ended. */
+/** Assumed until the first request has ended. */
 const durationMsInitial = 1_000
 const slotWaitMaxMs = 60_000
 /** Weight of the newest duration in the average. */
 const newestShare = 0.2
 
-/** `shares`: where hosts of a fleet share the limits. */
+/** `shares` is set if hosts of a fleet share the limits. */
 export function createLimiter(clock: Pick<Clock, 'monotonicMs'>, shares: KeyShares | null = null): Limiter {
   const states = new IdleMap<State>(windowMs, clock.monotonicMs())
-  /** Such a state counts although its windows are empty. */
+  /** Such a state is kept although its windows are empty. */
   const isHeld = ({ share, running }: State) => running > 0 || (share !== null && !share.isDropped)
   const stateOf = (caller: Caller, nowMs: number): State => {
     const known = states.get(caller.keyPrefix)
@@ -105,7 +105,7 @@ function ticketOf(state: State, taken: AdmittedAmounts): Ticket {
       const { caller, shares, clock } = taken
       const nowMs = clock.monotonicMs()
       const wanted = { caller, tokens: Math.min(tokens + amountOf(more), caller.tokensPerMinute), nowMs }
-      // The tokens that it has reserved already count for it, not against it.
+      // The tokens that the request has already reserved count for it, not against it.
       state.tokens.giveBack(nowMs, at, tokens)
       const refusal = tokensRefusalOf(state, wanted, shares)
       if (refusal === null) tokens = wanted.tokens
@@ -130,14 +130,14 @@ function realTokens({ prompt, completion }: Tokens): number {
   return amountOf(prompt) + amountOf(completion)
 }
 
-/** 0 for a count that makes no sense. */
+/** Returns 0 for a count that makes no sense. */
 function amountOf(count: number): number {
   return Number.isFinite(count) && count > 0 ? Math.ceil(count) : 0
 }
 
 type ReachedLimit = { readonly waitMs: number; readonly limit: string }
 
-/** The limit that the request would exceed, and for how long; null for none. */
+/** Returns the limit that the request would exceed, and the wait; null if there is none. */
 function limitOf(state: State, { caller, tokens, nowMs }: Demand): ReachedLimit | null {
   const requestsMs = state.requests.waitMs(nowMs, 1, caller.requestsPerMinute)
   const tokensMs = state.tokens.waitMs(nowMs, tokens, caller.tokensPerMinute)
@@ -179,21 +179,21 @@ function tokensRefusalOf(state: State, wanted: Demand, shares: KeyShares | null)
   return { retryAfterSeconds, headers: headersOf(state, { caller, nowMs, shares }), message }
 }
 
-/** There are so many active keys that this one got no share. */
+/** Wait if so many keys are active that this one got no share. */
 const crowdedMs = 10_000
 
 function shareWaitMs({ share }: State, demand: Demand, shares: KeyShares): number {
   return share === null ? crowdedMs : shares.waitMs(share, demand)
 }
 
-/** An estimate: requests take as long as they lately did, and end evenly spread over that time. */
+/** Returns an estimate: requests take as long as they lately did, and end evenly spread over that time. */
 function slotWaitMs(state: State): number {
   return Math.min(slotWaitMaxMs, Math.max(1, state.durationMs / state.running))
 }
 
 /**
- * OpenAI's names and formats. A reset is the time at which the window is empty. In a fleet the limit is the key's,
- * and the remaining amount is what this gateway would still admit.
+ * Returns headers with OpenAI's names and formats. A reset is the time at which the window is empty. In a fleet the
+ * limit is the key's, and the remaining amount is what this gateway would still admit.
  */
 function headersOf(
   state: State,
@@ -216,7 +216,7 @@ function headersOf(
   }
 }
 
-/** `250ms`, `12s`, `1m1s`: rounded up. */
+/** Formats a duration as `250ms`, `12s` or `1m1s`, rounded up. */
 export function resetText(ms: number): string {
   if (ms < 1_000) return `${Math.ceil(ms)}ms`
   const total = wholeSeconds(ms)

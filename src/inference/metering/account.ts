@@ -49,10 +49,10 @@ export type RequestAccount = {
   readonly countsEndUser: boolean
   /** Reserves the maximum cost before an upstream is called. Faults: budget_exceeded, metering_unavailable. */
   readonly reserve: (worst: Tokens) => Promise<void>
-  /** Adds to the tokens that the request has reserved of its key's limit. BusyFault. */
+  /** Adds to the tokens that the request has reserved of its key's limit. Throws BusyFault. */
   readonly reserveTokens: (tokens: number) => void | Promise<void>
   readonly noteFirstChunk: () => void
-  /** Returns or resolves once the row is kept; the response ends only then. Further calls have no effect. */
+  /** Returns or resolves once the row is stored; the response ends only then. Further calls have no effect. */
   readonly close: (end: RequestEnd) => void | Promise<void>
 }
 
@@ -97,7 +97,7 @@ export function openAccount(
     hasBudget: hasBudget(caller),
     countsEndUser: caller.budgets.endUser !== undefined,
     reserve: async worst => {
-      // A second model answers instead of the first; only one of them is paid.
+      // A second model answers instead of the first; only one of them is charged.
       reserved?.release()
       reserved = null
       const release = await budgets.reserve(caller, account.model, { worst, endUser: account.endUser?.name ?? null })
@@ -124,7 +124,7 @@ export function openAccount(
         upstream === null
           ? undefined
           : recordUsage({ id, atMs: clock.nowMs(), caller, model, upstream, tokens, tokensSource, outcome, labels })
-      // In the same turn: the sums hold the real cost by now.
+      // In the same turn, because the sums now hold the real cost.
       reserved?.release(upstream === null ? 0 : Number(budgets.costOf(model, tokens)))
       const durationMs = clock.monotonicMs() - startedMs
       observe({ operation, model, upstream, status, errorCode, tokens, durationMs, firstChunkMs, queueMs })
@@ -135,7 +135,7 @@ export function openAccount(
   return account
 }
 
-/** An estimate may be more than the request allows. */
+/** Caps an estimate, which may exceed what the request allows. */
 export function atMost(tokens: Tokens, worst: Tokens): Tokens {
   const prompt = Math.min(tokens.prompt, worst.prompt)
   const completion = Math.min(tokens.completion, worst.completion)
@@ -147,7 +147,7 @@ export function atMost(tokens: Tokens, worst: Tokens): Tokens {
 /** Estimated tokens of a picture or a document, whatever its size. */
 export const partTokens = 1_600
 
-/** Estimated tokens of a text: one per four characters, or bytes of JSON. */
+/** Returns the estimated tokens of a text: one per four characters, or bytes of JSON. */
 export function estimateTokens(length: number): number {
   return Math.ceil(length / 4)
 }

@@ -4,7 +4,7 @@ import { messageOf, systemErrorCode } from '../../base/fault.ts'
 import type { DirectoryStore } from '../../store/db.ts'
 import type { Usage } from '../../store/directory/usage/usage.table.ts'
 
-/** Gives the number of rows that were not there before. */
+/** Returns the number of rows that were not stored before. */
 export type Append = (rows: readonly Usage[]) => number
 
 export type Ledger = { readonly store: Pick<DirectoryStore, 'transact'>; readonly append: Append }
@@ -13,7 +13,7 @@ export type Ledger = { readonly store: Pick<DirectoryStore, 'transact'>; readonl
 export type Outcome = {
   /** False if nothing was written and the batch must be retried. */
   readonly isWritten: boolean
-  /** Rows that were not there before. */
+  /** Number of rows that were not stored before. */
   readonly added: number
   /** Ids of rows that the store will never take. */
   readonly refused: readonly string[]
@@ -21,7 +21,7 @@ export type Outcome = {
   readonly error: string | null
 }
 
-/** A bad row costs only itself; for any other failure nothing is written. Never throws. */
+/** Writes the batch. A bad row affects only itself; after any other failure nothing is written. Never throws. */
 export function writeBatch({ store, append }: Ledger, batch: readonly Usage[]): Outcome {
   try {
     return { isWritten: true, added: store.transact(() => append(batch)), refused: [], error: null }
@@ -61,7 +61,7 @@ function writeOneByOne({ store, append }: Ledger, batch: readonly Usage[]): Outc
   }
 }
 
-/** The row itself is at fault (an organization that does not exist), not the disk. */
+/** Reports whether the row itself is at fault (an organization that does not exist), not the disk. */
 function isConstraint(error: unknown): boolean {
   const errors = [error, error instanceof Error ? error.cause : null]
   return errors.some(error => systemErrorCode(error)?.startsWith('SQLITE_CONSTRAINT'))

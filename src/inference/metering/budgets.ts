@@ -21,7 +21,7 @@ import type { Amounts, BudgetShares, Share, ShareDemand, Spender, SpentSource } 
 
 export type BudgetsDeps = {
   readonly spent: SpentSource
-  /** Current prices. */
+  /** Returns the function that computes a cost at the current prices. */
   readonly cost: () => (model: string, tokens: Tokens) => bigint
   readonly clock: Pick<Clock, 'nowMs'>
 }
@@ -33,15 +33,15 @@ export const NO_BUDGETS: Caller['budgets'] = {
 
 /**
  * Releases the reservation, once the cost is in the sums of keys and organizations. The cost of the request counts for
- * its end user; left out if no upstream had it. Further calls have no effect.
+ * its end user; omit it if no upstream was called. Further calls have no effect.
  */
 export type Release = (costNanoUsd?: number) => void
 
 export type Reserved = Amounts & Spender
 
-/** A request that a budget has no room for. Fault budget_exceeded. */
+/** A request that does not fit into a budget. Fault budget_exceeded. */
 export class BudgetFault extends Fault {
-  /** Requests that run may cost less than is reserved for them: then there is room soon. */
+  /** Whether there may soon be room, because running requests may cost less than is reserved for them. */
   readonly mayFitSoon: boolean
 
   constructor(message: string, { mayFitSoon }: { readonly mayFitSoon: boolean }) {
@@ -50,7 +50,7 @@ export class BudgetFault extends Fault {
   }
 }
 
-/** Seconds after which a request that may fit soon is to be retried. */
+/** Seconds after which to retry a request that may fit soon. */
 export const soonSeconds = 5
 /**
  * Rounds of requesting a share after others have used it up. No share: limits one request, one statement in each
@@ -62,7 +62,7 @@ export class Budgets {
   readonly #deps: BudgetsDeps
   /** Reservations by key, and by organization under an empty key. */
   readonly #reserved = new Map<string, Amounts>()
-  /** Amounts that requests which wait for a share would reserve, likewise. */
+  /** Amounts that requests waiting for a share would reserve, with the same keys. */
   readonly #waiting = new Map<string, Amounts>()
   readonly #endUsers: EndUsers
 
@@ -72,14 +72,14 @@ export class Budgets {
     deps.spent.shares?.follow(spender => amountsFor(this.#reserved, nameOf(spender)))
   }
 
-  /** Nano-dollars at the current prices. */
+  /** Returns the cost in nano-dollars at the current prices. */
   costOf(model: string, tokens: Tokens): bigint {
     return this.#deps.cost()(model, tokens)
   }
 
   /**
-   * Null if the request has no budget. `endUser`: null if it names none. Faults: budget_exceeded,
-   * metering_unavailable, invalid_request (the key requires an end user).
+   * Reserves a request's maximum cost. Null if the request has no budget. `endUser`: null if the request names none.
+   * Faults: budget_exceeded, metering_unavailable, invalid_request (the key requires an end user).
    */
   async reserve(
     caller: Caller,
@@ -102,7 +102,7 @@ export class Budgets {
     }
   }
 
-  /** Within the budgets of the key and the organization. */
+  /** Reserves within the budgets of the key and the organization. */
   async #reserveOwn(caller: Caller, amounts: Amounts): Promise<() => void> {
     const { budgets, organizationId, keyPrefix } = caller
     const { spent: source } = this.#deps
@@ -115,7 +115,7 @@ export class Budgets {
     const asked = { caller, places: { key, organization }, amounts }
     if (source.shares !== null) return await this.#reserveOfShares(source.shares, asked)
     const release = await withSpent(source, this.#periodsOf(caller), spent => {
-      // A gateway in a VM finds out that its host is in a fleet with the sums.
+      // A gateway in a VM learns from the sums whether its host is in a fleet.
       if (source.shares !== null) return null
       this.#checkAll(asked, spent)
       return this.#take([key, organization], amounts)
@@ -125,7 +125,7 @@ export class Budgets {
     )
   }
 
-  /** Check and reservation are one turn here, too, after each turn of asking for more. */
+  /** Checks and reserves in one turn here too, after each round of requesting more. */
   async #reserveOfShares(shares: BudgetShares, asked: ReservationRequest): Promise<() => void> {
     const { caller, places, amounts } = asked
     const both = [places.key, places.organization]
@@ -164,7 +164,7 @@ export class Budgets {
     }
   }
 
-  /** Budgets of the month and of the caller's short periods, in the order of `budgetsOf`. */
+  /** Returns the month and the caller's short periods, in the order of `budgetsOf`. */
   #periodsOf(caller: Caller): { readonly spender: Spender; readonly periods: () => readonly string[] } {
     const nowMs = () => this.#deps.clock.nowMs()
     const short = caller.budgets.short ?? []
@@ -174,7 +174,10 @@ export class Budgets {
     }
   }
 
-  /** Uses the sums over all hosts: a request may fit soon, when others return unused shares. */
+  /**
+   * Throws the fault for a request that does not fit. Uses the sums over all hosts, because the request may fit soon,
+   * when others return unused shares.
+   */
   async #refuse(asked: ReservationRequest): Promise<never> {
     const { caller, places } = asked
     return await withSpent(this.#deps.spent, this.#periodsOf(caller), (spent): never => {
@@ -188,7 +191,10 @@ export class Budgets {
     })
   }
 
-  /** For a host in a fleet. Returns a period whose sums are not known yet; null if the request fits into all. */
+  /**
+   * Checks the short periods on a host in a fleet. Returns a period whose sums are not loaded yet; null if the request
+   * fits into all.
+   */
   #checkShort(asked: ReservationRequest): string | null {
     const faults: BudgetFault[] = []
     for (const pair of asked.caller.budgets.short ?? []) {
@@ -201,7 +207,7 @@ export class Budgets {
     return null
   }
 
-  /** `spent`: as `#periodsOf` has the periods. Fault budget_exceeded. */
+  /** Checks all periods. `spent`: in the order of `#periodsOf`. Throws Fault budget_exceeded. */
   #checkAll(asked: ReservationRequest, spent: readonly PeriodSpent[]): void {
     const pairs = budgetsOf(asked.caller)
     throwLasting(spent.flatMap((item, at) => this.#faultsOf(asked, present(pairs[at], 'one period each'), item)))
@@ -228,7 +234,7 @@ export class Budgets {
     }
   }
 
-  /** Reservations by key. */
+  /** Returns the reservations by key. */
   open(): Reserved[] {
     return [...this.#reserved].flatMap(([name, amounts]) => {
       const [organizationId = '', keyPrefix = ''] = name.split('\n')
@@ -269,12 +275,12 @@ type BudgetPair = Pick<Caller['budgets'], 'key' | 'organization'>
 
 type BudgetRefusal = { readonly kind: keyof Amounts; readonly period: string; readonly mayFitSoon: boolean }
 
-/** The month's budgets, and those of each short period. */
+/** Returns the month's budgets, and those of each short period. */
 function budgetsOf({ budgets }: Caller): readonly BudgetPair[] {
   return [budgets, ...(budgets.short ?? [])]
 }
 
-/** Throws the first fault that a retry does not end, otherwise the first fault. */
+/** Throws the first fault that a retry cannot resolve, otherwise the first fault. */
 function throwLasting(faults: readonly BudgetFault[]): void {
   const fault = faults.find(({ mayFitSoon }) => !mayFitSoon) ?? faults[0]
   if (fault !== undefined) throw fault
@@ -295,7 +301,10 @@ function isUnbounded({ nanoUsd, tokens }: Budget): boolean {
 
 const boundless: Amounts = { nanoUsd: Number.POSITIVE_INFINITY, tokens: Number.POSITIVE_INFINITY }
 
-/** `used`: the reserved amount, including this request. A lowered budget counts at once. */
+/**
+ * Reports whether the amount fits into the share. `used`: the reserved amount, including this request. A lowered budget
+ * applies at once.
+ */
 function fitsShare({ nanoUsd, tokens }: Budget, { spent, allowed }: Share, used: Amounts): boolean {
   const whole = plus(amountsOf(spent), used)
   const fits = (most: number | null, allowed: number, whole: number) =>

@@ -16,13 +16,13 @@ import type { HostQueries } from './types.ts'
 export type DayReaderDeps = {
   readonly hostRequests: HostQueries
   readonly recent: RecentRows
-  /** The row with its cost. */
+  /** Returns the row with its cost. */
   readonly counted: (row: UsageRow) => DatedRow
   readonly clock: Pick<Clock, 'monotonicMs'>
 }
 
 const askTimeoutMs = 5_000
-/** Bound of one reading, from its begin to the request of its last page. */
+/** Time limit of one reading, from its start to the request of its last page. */
 const readTimeoutMs = 10_000
 
 export class DayReader {
@@ -33,7 +33,10 @@ export class DayReader {
     this.#deps = deps
   }
 
-  /** Faults: invalid_request (more rows than are read), metering_unavailable. */
+  /**
+   * Reads the usage of a key by day and model. Faults: invalid_request (more rows than may be read),
+   * metering_unavailable.
+   */
   read(scope: DayScope): AsyncIterable<readonly DaySum[]> {
     const untilMs = this.#deps.clock.monotonicMs() + readTimeoutMs
     return this.#readings.read(scope, after => this.#ask(scope, after, untilMs))

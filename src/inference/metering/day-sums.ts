@@ -1,6 +1,6 @@
 // Usage of a key by day (UTC) and model: pages of the ledger plus the rows that they lack. No I/O.
 //
-// A page with its rows is exact as of one moment, so the reader takes both at once.
+// A page and the rows it lacks are exact as of one moment, so the reader takes both at once.
 
 import { Fault } from '../../base/fault.ts'
 import { FairSerial } from '../../base/work/fair-serial.ts'
@@ -10,7 +10,7 @@ import type { DayPlace, DayScope, DaySum, DaysPage } from '../../store/directory
 import { tooMuchAsked } from './faults.ts'
 import { addSums, type CountedRow, sumOfRow } from './month-sums.ts'
 
-/** A row of usage as far as sums of days go. */
+/** The fields of a usage row that sums of days need. */
 export type DatedRow = CountedRow & { readonly model: string }
 
 /** Rows of one reading: a year of 27 models. No share: limits one response. */
@@ -43,7 +43,7 @@ export class DayReadings {
   /** Queue by organization. */
   readonly #pages = new FairSerial()
 
-  /** Faults: those of `readDays`; metering_unavailable (too many pages wait). */
+  /** Reads the pages in turn. Faults: those of `readDays`; metering_unavailable (too many pages wait). */
   read(
     { organizationId }: DayScope,
     readPage: (after: DayPlace | null) => Promise<DaysPage>,
@@ -75,7 +75,7 @@ export function withUnbooked(
   return { rows: [...sums.values()].sort(comparePlaces), isLast }
 }
 
-/** The day of a row; the last day for a time outside the calendar, as in the store. */
+/** Returns the day of a row; as in the store, the last day for a time outside the calendar. */
 export function dayOfRow({ atMs }: Pick<CountedRow, 'atMs'>): string {
   return atMs >= 0 && atMs < endOfDaysMs ? dayOf(atMs) : '9999-12-31'
 }
@@ -86,7 +86,7 @@ function placeName({ day, model }: DayPlace): string {
   return `${day}\n${model}`
 }
 
-/** Compares like the store: strings by their UTF-8 bytes. */
+/** Compares as the store does: strings by their UTF-8 bytes. */
 function comparePlaces(place: DayPlace, other: DayPlace): number {
   if (place.day !== other.day) return place.day < other.day ? -1 : 1
   return Buffer.compare(Buffer.from(place.model), Buffer.from(other.model))

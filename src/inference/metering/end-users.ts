@@ -11,7 +11,7 @@ import type { EndUserBudget } from '../../contract/key-rules.ts'
 import { monthOf, shortPeriodOf } from '../../store/directory/usage/periods.ts'
 import type { Caller } from '../types.ts'
 
-/** Amounts in nano-dollars. `leave` gives the place of a name back; null for a shared entry. */
+/** Amounts in nano-dollars. `leave` frees the place of a name; null for a shared entry. */
 type Entry = { readonly name: string; spent: number; reserved: number; readonly leave: (() => void) | null }
 
 type KeyUsers = { readonly budget: EndUserBudget; period: string; readonly entries: Map<string, Entry> }
@@ -47,7 +47,7 @@ export class EndUsers {
     return this.#places.count
   }
 
-  /** Fault invalid_request: the key needs the name of an end user. */
+  /** Reserves an amount for the end user. Throws Fault invalid_request if the key needs the name of an end user. */
   reserve(caller: Caller, endUser: string | null, nanoUsd: number): UserReservation {
     const budget = caller.budgets.endUser
     if (budget === undefined) return { ok: true, release: () => {} }
@@ -74,7 +74,7 @@ export class EndUsers {
   #usersOf({ organizationId, keyPrefix }: Caller, budget: EndUserBudget) {
     const nowMs = this.#clock.nowMs()
     const day = shortPeriodOf('day', nowMs)
-    // Every period ends with a day.
+    // Every period ends at the end of a day.
     if (day !== this.#day) {
       for (const [name, users] of this.#byKey) {
         beginPeriod(users, periodOf(users.budget, nowMs))
@@ -110,7 +110,7 @@ export class EndUsers {
   }
 }
 
-/** Requests that still run are charged in the new period. */
+/** Begins a new period, in which requests that still run are charged. */
 function beginPeriod(users: KeyUsers, period: string): void {
   if (users.period === period) return
   users.period = period
@@ -122,7 +122,7 @@ function beginPeriod(users: KeyUsers, period: string): void {
   }
 }
 
-/** Names without cost hold no entry; otherwise a client could use up the entries of others. */
+/** Removes a name without cost; otherwise a client could use up the entries of others. */
 function leaveUnused({ entries }: KeyUsers, entry: Entry): void {
   if (entry.leave === null || entry.spent > 0 || entry.reserved > 0) return
   entry.leave()

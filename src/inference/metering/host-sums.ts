@@ -18,7 +18,7 @@ import { findGatewayVm, listGatewayVms } from '../../store/ledger/gateway-vm.que
 import { NO_AMOUNTS, plus } from './shares/amounts.ts'
 import type { Amounts, BudgetShares, HostRequestOf, ShareDemand, ShareDemands } from './types.ts'
 
-/** Each answer is as of one moment. */
+/** Sums for gateway VMs. Each answer is as of one moment. */
 export type HostSums = {
   /** Fault channel.refused: another VM has not yet reported its reservations. */
   readonly spent: (vmId: string, want: HostRequestOf<'spent'>) => MonthSums | Promise<MonthSums>
@@ -37,13 +37,13 @@ export function createHostSums({ directory, ledger, hostId, statusOf, shares }: 
   const daysPage = prepareDaysPage(directory.db)
   const bookedOf = (vmId: string) => findGatewayVm(ledger.db, vmId)?.booked ?? 0
   /**
-   * Other VMs that may still record usage. Fault channel.refused if one has not reported the cost of its running
-   * requests.
+   * Returns the other VMs that may still record usage. Throws Fault channel.refused if one has not reported the cost of
+   * its running requests.
    */
   const neighboursOf = (vmId: string, want: HostRequestOf<'spent'>) => {
     const self = findGatewayVm(ledger.db, vmId)
     const others = listGatewayVms(ledger.db, hostId).filter(row => row.vmId !== vmId && row.state !== 'starting')
-    // A VM that drains refuses keys with budgets.
+    // A draining VM refuses keys with budgets.
     const reservations = (self?.state === 'draining' ? [] : others).flatMap(other => {
       const status = statusOf(other.vmId)
       if (status?.state !== 'draining' || status.reserved === null) {
@@ -65,7 +65,7 @@ export function createHostSums({ directory, ledger, hostId, statusOf, shares }: 
       isShared: others.count > 0 || shares !== null,
     }
   }
-  /** The share is read in the turn in which the sums are. */
+  /** Reads the share in the same turn as the sums. */
   const withShares = async (
     known: NonNullable<typeof shares>,
     vmId: string,

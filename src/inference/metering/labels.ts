@@ -1,6 +1,6 @@
 // A request's `user` and `metadata` in the form of the usage ledger, if the operator enables them. Pure.
 //
-// A label that is too long, or has characters that a ledger should not have, is left out: no request fails by it.
+// A label that is too long, or has characters that a ledger should not have, is left out; the request does not fail.
 
 import { canonicalJson } from '../../base/canonical-json.ts'
 import { usageLabelCharsMax } from '../../contract/vm/enclave.ts'
@@ -17,7 +17,7 @@ const tagsField = 'metadata'
 const otherField = 'safety_identifier'
 const endUserChars = usageLabelCharsMax.endUser
 
-/** `body`: the client's own. The Messages API has its user in `metadata`. */
+/** Returns the labels of a request. `body`: the client's own. The Messages API has its user in `metadata`. */
 export function usageLabels(operation: Operation, body: JsonObject): UsageLabels {
   if (operation === 'messages') return { endUser: labelOf(messagesUserOf(body), endUserChars), tags: null }
   return { endUser: labelOf(body.user, endUserChars), tags: tagsOf(body[tagsField]) }
@@ -26,7 +26,7 @@ export function usageLabels(operation: Operation, body: JsonObject): UsageLabels
 /** `field`: the field that the value came from. */
 export type EndUser = { readonly name: string; readonly field: string }
 
-/** The request's end user, for budgets: the first name that can be used; null if there is none. */
+/** Returns the request's end user, for budgets: the first name that can be used; null if there is none. */
 export function endUserOf(operation: Operation, body: JsonObject): EndUser | null {
   if (operation === 'messages')
     return nameIn(tagsField, withoutSession(labelOf(messagesUserOf(body), endUserChars) ?? ''))
@@ -41,23 +41,26 @@ function messagesUserOf({ [tagsField]: metadata }: JsonObject): unknown {
   return isObject(metadata) ? metadata.user_id : null
 }
 
-/** Claude Code has its session in the name of its user: as a member of JSON, and in older releases at the end. */
+/**
+ * Removes the session, which Claude Code adds to the name of its user: as a member of JSON, in older releases at the
+ * end.
+ */
 function withoutSession(name: string): string {
   try {
     const { session_id: session, ...user } = JSON.parse(name)
     if (session !== undefined) return Object.keys(user).length === 0 ? '' : canonicalJson(user)
   } catch {
-    // The name is a text of another kind.
+    // The name has another form.
   }
   return name.replace(/_session_[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/, '')
 }
 
-/** Names of fields without effect. `label`: what the ledger stores of `metadata`. */
+/** Returns the names of fields that have no effect. `label`: what the ledger stores of `metadata`. */
 export function withoutLabelFields(ignored: readonly string[], label: string | null): readonly string[] {
   return label === null ? ignored : ignored.filter(name => name !== tagsField)
 }
 
-/** Neither control characters nor halves of surrogate pairs. */
+/** Text without control characters and halves of surrogate pairs. */
 const PLAIN = /^[^\p{Cc}\p{Cs}]+$/u
 
 function labelOf(value: unknown, charsMax: number): string | null {

@@ -12,11 +12,14 @@ import type { Usage } from '../../store/directory/usage/usage.table.ts'
 import { notWritten, type Outcome, writeBatch } from './batch.ts'
 import { type JournalRange, JournalReader } from './journal/journal.ts'
 
-/** Memory that the threads share: how often this one has read the change mark of its connection, and that mark. */
+/**
+ * Indices in the memory that the threads share: how often this one has read the change mark of its connection, and that
+ * mark.
+ */
 export const CHANGES = { beat: 0, mark: 1, length: 2 } as const
-/** Several times in the time within which changes by others are seen (`othersSeenMs` in stored-keys.ts). */
+/** Several times within the time in which changes by others must be seen (`othersSeenMs` in stored-keys.ts). */
 const lookMs = 250
-/** How long the disk may lack a row of the journal. */
+/** How long a row of the journal may be missing on the disk. */
 const syncMs = 100
 
 /** One batch at a time: the next is sent after the reply. */
@@ -49,7 +52,7 @@ function open(path: string, journal: string | null): OpenedLedger {
   }
 }
 
-/** Commits of this connection do not move the mark. */
+/** Publishes the change mark. Commits of this connection do not move it. */
 function pushChanges({ directory }: OpenedLedger, changes: Int32Array): void {
   const mark = prepareChangeMark(directory.db)
   setInterval(() => {
@@ -57,12 +60,15 @@ function pushChanges({ directory }: OpenedLedger, changes: Int32Array): void {
       Atomics.store(changes, CHANGES.mark, mark.others())
       Atomics.add(changes, CHANGES.beat, 1)
     } catch {
-      // Without a beat the serving thread looks itself.
+      // Without a beat, the serving thread checks itself.
     }
   }, lookMs).unref()
 }
 
-/** A disk that fails ends this thread. The serving thread then writes rows to the database itself. */
+/**
+ * Writes the journal to the disk. A disk that fails ends this thread; the serving thread then writes rows to the
+ * database itself.
+ */
 function syncJournal({ journal }: OpenedLedger): void {
   if (journal !== null) setInterval(() => journal.sync(), syncMs).unref()
 }

@@ -10,7 +10,7 @@ import { CHANGES, type FromThread, type ToThread } from './ledger-thread.ts'
 
 export type LedgerWriter = {
   /**
-   * Writes one batch at a time; the thread reads it from the journal if `range` is not null. Never rejects. A thread
+   * Writes one batch at a time; if `range` is not null, the thread reads it from the journal. Never rejects. A thread
    * that ends or is late may still have written the batch.
    */
   readonly write: (rows: readonly Usage[], range: JournalRange | null) => Promise<Outcome>
@@ -18,7 +18,7 @@ export type LedgerWriter = {
   readonly changes: { readonly beat: () => number; readonly mark: () => number }
   /** Whether the thread's database is open. A thread that ends is replaced. */
   readonly isAlive: () => boolean
-  /** After the batch that is being written. Resolves once its connection is closed, or it is late. */
+  /** Closes the thread after the batch being written. Resolves once its connection is closed, or it is late. */
   readonly close: () => Promise<void>
 }
 
@@ -36,7 +36,7 @@ export const restartPauseMs = 10_000
 const closeTimeoutMs = 5_000
 
 /**
- * Starts a thread for the open database at `path`. Callers do not wait for it: until it is ready they write
+ * Starts a thread for the open database at `path`. Callers do not wait for it; until it is ready, they write
  * themselves.
  */
 export function startLedgerWriter({ path, journal, clock, log }: WriterDeps): LedgerWriter {
@@ -72,7 +72,7 @@ export function startLedgerWriter({ path, journal, clock, log }: WriterDeps): Le
     },
     write: async (rows, range) => {
       const asked = thread
-      // JSON: a third of the time of this thread that a copy of the objects takes.
+      // JSON takes a third of this thread's time for copying the objects.
       const message: ToThread =
         range === null ? { kind: 'write', rows: JSON.stringify(rows) } : { kind: 'import', range, count: rows.length }
       const replied = asked.askInTime(message, replyTimeoutMs)

@@ -1,6 +1,6 @@
 // The usage ledger on the request path: records enter a short queue and move from there into the store, many per
-// transaction. Effects: the store, and the journal if there is one. With a journal a kill loses no record. Without
-// one a kill loses those of the last `flushIntervalMs`. A power cut loses those either way, an orderly stop none.
+// transaction. Effects: the store, and the journal if there is one. With a journal, a kill loses no record; without
+// one, those of the last `flushIntervalMs`. A power cut loses those in either case. An orderly stop loses none.
 //
 // A thread, if there is one, writes the batches, because a commit waits for the disk. A row in a batch of hundreds
 // costs a fifth of a row in a batch of twenty. So rows in a journal are written once a second, and others every
@@ -43,7 +43,7 @@ export type MeteringDeps = {
   readonly cost: Cost
   /** The thread that writes. Default: this one. */
   readonly writer?: LedgerWriter
-  /** Keeps rows until the store has them. Left out if rows wait in memory alone. */
+  /** Keeps rows until the store has them. Default: rows wait only in memory. */
   readonly journal?: UsageJournal
 }
 
@@ -51,15 +51,15 @@ export type MeteringDeps = {
 type Period = { readonly startMs: number; readonly endMs: number }
 
 export const flushIntervalMs = 100
-/** After a write that failed. */
+/** Pause after a failed write. */
 export const retryIntervalMs = 5_000
 /** No share: writes of this process. */
 const batchRowsMax = 250
 /** The thread reads them from the journal, so they cost this thread nothing. No share: writes of this process. */
 const importRowsMax = 2_000
-/** Rows of the journal that are written at the next flush. Fewer wait for `importFlushes`. */
+/** Number of journal rows that are written at the next flush. Fewer wait for `importFlushes`. */
 export const importRowsMin = 500
-/** A second. */
+/** Number of flushes in a second. */
 export const importFlushes = 10
 const batchGapMs = 5
 /** No share: fills only while the disk accepts no row; half full, every request is refused. */
@@ -73,9 +73,9 @@ export class Metering implements SpentSource {
   readonly #isInStore: (id: string) => boolean
   readonly #stopping = new AbortController()
   readonly #waiting: Usage[] = []
-  /** Positions in the journal of the rows in `#waiting`; -1 for a row that is not there. */
+  /** Positions in the journal of the rows in `#waiting`; -1 for a row that is not in it. */
   readonly #places: number[] = []
-  /** Kept from the first query on: without budgets there is none. */
+  /** Sums of the waiting rows, kept from the first query on; without budgets there are no queries. */
   #waitingSums: MonthSums | null = null
   readonly #monthSum: ReturnType<typeof prepareMonthSum>
   readonly #daysPage: ReadDaysPage
@@ -133,9 +133,9 @@ export class Metering implements SpentSource {
     if (this.#waiting.length >= waitingMax / 2 || this.#deps.journal?.isHalfFull() === true) throw cannotRecord()
   }
 
-  /** Writes the queue now. Never throws: what could not be written stays queued. */
+  /** Writes the queue now. Never throws; rows that could not be written stay queued. */
   flush(): void {
-    // Rows that the thread has are written again, which changes nothing.
+    // Writes rows that the thread has received again, which changes nothing.
     while (this.#waiting.length > 0 && this.#writeHere());
   }
 
@@ -147,7 +147,7 @@ export class Metering implements SpentSource {
     if (!outcome.isWritten) throw new Error(outcome.error ?? 'usage could not be written')
   }
 
-  /** This host's alone, exact: the queue is written first. */
+  /** Returns the exact usage on this host only, because the queue is written first. */
   usage(organizationId: string, { startMs, endMs }: Period): UsageSum {
     this.flush()
     return sumUsage(this.#deps.store.db, { organizationId, startMs, endMs })
@@ -158,17 +158,17 @@ export class Metering implements SpentSource {
     return this.#deps.writer?.changes ?? null
   }
 
-  /** Current prices. */
+  /** Returns the current prices. */
   get cost(): Cost {
     return this.#deps.cost
   }
 
-  /** The sums of the store plus waiting rows: over all hosts, as far as others have reported. */
+  /** Returns the sums of the store plus waiting rows, over all hosts as far as others have reported. */
   spent(spender: Spender, month: string): MonthSpent {
     return this.#spent(spender, month, this.#monthSum)
   }
 
-  /** This host's alone. */
+  /** Returns the sums of this host only. */
   ownSpent(spender: Spender, month: string): MonthSpent {
     return this.#spent(spender, month, this.#ownMonthSum)
   }
@@ -190,7 +190,7 @@ export class Metering implements SpentSource {
   /** No-op: the host's own sums are always available. */
   async load(): Promise<void> {}
 
-  /** Each page is as of its reading; requests run in between. */
+  /** Reads the usage by day. Each page is as of its reading; requests run in between. */
   days(scope: DayScope): AsyncIterable<readonly DaySum[]> {
     return this.#dayReadings.read(scope, async after => {
       await this.#deps.clock.sleep(daysPageGapMs)
@@ -201,8 +201,8 @@ export class Metering implements SpentSource {
   }
 
   /**
-   * Sum for service A's usage summary: exact over all hosts, rounded up once to whole micro-dollars. `period`: a
-   * billing period of the organization.
+   * Returns the sum for service A's usage summary: exact over all hosts, rounded up once to whole micro-dollars.
+   * `period`: a billing period of the organization.
    */
   inferenceCostMicroUsd(organizationId: string, period: Period): bigint {
     const own = this.usage(organizationId, period).costNanoUsd
@@ -219,7 +219,7 @@ export class Metering implements SpentSource {
    */
   async stop(): Promise<void> {
     this.#stopping.abort()
-    // While the thread writes a batch it has the database's lock.
+    // While the thread writes a batch, it holds the database's lock.
     if (this.#inFlight === null) this.flush()
     await this.#deps.writer?.close()
     this.flush()
@@ -242,17 +242,17 @@ export class Metering implements SpentSource {
     if (!outcome.isWritten) {
       // A thread may have ended after its commit.
       if (inFlight.isBooked) this.#putBack(inFlight.rows.filter(row => !this.#isInStore(row.id)))
-      // Or the store is not well: this connection is watched for damage.
+      // Otherwise the store may have failed; this connection is monitored for damage.
       return this.#writeHere()
     }
     if (this.#inFlight === inFlight) this.#take(outcome, inFlight.rows.length)
     else if (inFlight.isBooked) this.#note(outcome)
-    // This thread has written them as well, and has recorded the refused ones.
+    // This thread has also written the rows, and has recorded the refused ones.
     else this.#written += outcome.added
     return true
   }
 
-  /** The first of the queue; those with neighbouring places in the journal if the first has one. */
+  /** Returns the first rows of the queue. If the first is in the journal, only those with adjacent positions. */
   #nextBatch(): { readonly rows: readonly Usage[]; readonly range: JournalRange | null } {
     const [from = -1] = this.#places
     const others = this.#places.slice(0, importRowsMax + 1).findIndex((place, at, all) => {
@@ -265,21 +265,21 @@ export class Metering implements SpentSource {
     return { rows, range: { from, to: next > from ? next : (this.#deps.journal?.end ?? from) } }
   }
 
-  /** Frees the journal's slots of all rows before the first that waits. Call it while no batch is with the thread. */
+  /** Frees the journal's slots of all rows before the first waiting one. Call it while the thread has no batch. */
   #release(): void {
     const { journal } = this.#deps
-    // A row that was put back has slots that its place does not name.
+    // A row that was put back has slots that its position does not name.
     if (!this.#places.includes(-1)) journal?.release(this.#places[0] ?? journal.end)
   }
 
   #putBack(rows: readonly Usage[]): void {
     this.#waiting.unshift(...rows)
-    // They have no range that the thread could read.
+    // The rows have no range that the thread could read.
     this.#places.unshift(...rows.map(() => -1))
     for (const row of rows) this.#waitingSums?.add(row)
   }
 
-  /** Returns false if nothing was written and all of it stays queued. */
+  /** Returns false if nothing was written and the batch stays queued. */
   #take(outcome: Outcome, rowCount: number): boolean {
     this.#note(outcome)
     if (outcome.isWritten) {
@@ -299,8 +299,8 @@ export class Metering implements SpentSource {
   }
 
   /**
-   * Reads store and queue together, by `read`. The thread may have written rows that are queued still: that is seen
-   * after the reading, and then they leave the queue and it is read again.
+   * Reads store and queue together with `read`. If the thread has meanwhile written queued rows, removes them from the
+   * queue and reads again.
    */
   #consistent<T>(read: () => T): T {
     const value = read()
@@ -312,7 +312,8 @@ export class Metering implements SpentSource {
   }
 
   /**
-   * A batch is written completely or not at all. If its first or last row was refused, waits for the thread's reply.
+   * Reports whether the batch is in the store. A batch is written completely or not at all. If its first or last row
+   * was refused, waits for the thread's reply.
    */
   #isBooked(rows: readonly Usage[]): boolean {
     const [first, last] = [rows.at(0), rows.at(-1)]
@@ -343,7 +344,7 @@ export class Metering implements SpentSource {
     if (mayWait && this.#flushesSkipped < importFlushes) return true
     this.#flushesSkipped = 0
     const writer = this.#liveWriter()
-    // Without its thread the ledger writes here.
+    // Without its thread, the ledger writes here.
     return writer === null ? this.#writeHere() : this.#writeThere(writer)
   }
 
@@ -352,7 +353,7 @@ export class Metering implements SpentSource {
     return writer?.isAlive() === true && !this.#stopping.signal.aborted ? writer : null
   }
 
-  /** Reports whether all rows that wait are safe from a kill, and from a power cut after `flushIntervalMs`. */
+  /** Reports whether all waiting rows survive a kill, and a power cut after `flushIntervalMs`. */
   #isJournalSynced(): boolean {
     return this.#deps.journal !== undefined && this.#liveWriter() !== null && !this.#places.includes(-1)
   }
@@ -370,12 +371,12 @@ export class Metering implements SpentSource {
 }
 
 /**
- * A batch that the thread has written, or may yet write, while its rows are in the queue. `isBooked`: they were seen
- * in the store and have left the queue, before the thread has replied.
+ * A batch that the thread has written, or may yet write, while its rows are in the queue. `isBooked`: whether the rows
+ * were found in the store and left the queue before the thread replied.
  */
 type InFlight = { readonly rows: readonly Usage[]; isBooked: boolean }
 
-/** Rows are never refused for their amounts: a value that a column cannot hold is stored as its maximum. */
+/** Builds a row. Amounts never cause a refusal: a value that a column cannot hold is stored as its maximum. */
 function rowOf(record: UsageRecord, cost: Cost): Usage {
   const { id, atMs, caller, model, upstream, tokensSource, outcome, labels, tokens: given } = record
   const prompt = amountOf(given.prompt)

@@ -6,14 +6,14 @@ import type { MonthScope, MonthSum } from '../../store/directory/usage/usage-mon
 import { unknownUse } from './faults.ts'
 import type { MonthSpent, Spender, SpentSource } from './types.ts'
 
-/** A row of usage as far as sums go. */
+/** The fields of a usage row that sums need. */
 export type CountedRow = Omit<MonthSum, 'requests'> & {
   readonly atMs: number
   readonly organizationId: string
   readonly keyPrefix: string
 }
 
-/** The two sums that a row, or a key's request, is part of. */
+/** Returns the two sums that a row, or a key's request, is part of. */
 export function scopesOf(
   { organizationId, keyPrefix }: Spender,
   month: string,
@@ -21,7 +21,7 @@ export function scopesOf(
   return { key: { organizationId, keyPrefix, month }, organization: { organizationId, keyPrefix: '', month } }
 }
 
-/** One string for each pair. Ids contain no line break. */
+/** Returns a unique name of the scope. Ids contain no line break. */
 export function scopeName({ organizationId, keyPrefix, month }: MonthScope): string {
   return `${month}\n${organizationId}\n${keyPrefix}`
 }
@@ -39,14 +39,14 @@ export function sumOfRow({ promptTokens, completionTokens, costNanoUsd }: Counte
   return { requests: 1, promptTokens, completionTokens, costNanoUsd }
 }
 
-/** The month of a row; the last month for a time outside the calendar, as in the store. */
+/** Returns the month of a row; as in the store, the last month for a time outside the calendar. */
 export function monthOfRow({ atMs }: Pick<CountedRow, 'atMs'>): string {
   return atMs >= 0 && atMs < lastMonthMs ? monthOf(atMs) : '9999-12'
 }
 
 const lastMonthMs = Date.UTC(9999, 11)
 
-/** The month, the day and the week of a row. */
+/** Returns the month, the day and the week of a row. */
 export function periodsOfRow(row: Pick<CountedRow, 'atMs'>): readonly string[] {
   const atMs = row.atMs >= 0 && row.atMs < lastMonthMs ? row.atMs : lastMonthMs
   return [monthOfRow(row), ...SHORT_PERIODS.map(kind => shortPeriodOf(kind, atMs))]
@@ -54,11 +54,12 @@ export function periodsOfRow(row: Pick<CountedRow, 'atMs'>): readonly string[] {
 
 const attemptsMax = 3
 
-/** Usage in a period, as `MonthScope` has it. */
+/** Usage in a period as in `MonthScope`. */
 export type PeriodSpent = { readonly period: string; readonly spent: MonthSpent }
 
 /**
- * Calls `use` in the turn of the event loop in which the sums are read; loads them first. Fault metering_unavailable.
+ * Loads the sums, then calls `use` in the same turn of the event loop in which they are read. Throws Fault
+ * metering_unavailable.
  */
 export async function withSpent<Result>(
   source: Pick<SpentSource, 'spent' | 'load'>,

@@ -10,11 +10,14 @@ export type Price = {
   readonly model: string
   readonly prompt_usd_per_million: string
   readonly completion_usd_per_million: string
-  /** Left out or empty: as other tokens of the prompt. */
+  /** Absent or empty: the price of other prompt tokens. */
   readonly cached_prompt_usd_per_million?: string
 }
 
-/** Nano-dollars for one request: prompt and completion together, rounded up once. A model without a price is free. */
+/**
+ * Returns the cost of one request in nano-dollars: prompt and completion together, rounded up once. A model without a
+ * price is free.
+ */
 export type Cost = (model: string, tokens: Tokens) => bigint
 
 const picoPerNano = 1_000
@@ -22,7 +25,7 @@ const picoPerNano = 1_000
 type PicoUsd = Readonly<Record<'prompt' | 'cached' | 'completion', bigint>>
 type ModelPrice = PicoUsd & { readonly numbers: Readonly<Record<keyof PicoUsd, number>> }
 
-/** Fault config.invalid: two prices for one model, or a cached token that costs more than another. */
+/** Throws Fault config.invalid for two prices of one model, or if cached tokens cost more than others. */
 export function createCost(prices: readonly Price[]): Cost {
   const byModel = new Map<string, ModelPrice>()
   for (const price of prices) {
@@ -38,7 +41,7 @@ export function createCost(prices: readonly Price[]): Cost {
     if (price === undefined) return 0n
     const cached = Math.min(tokens.cached ?? 0, tokens.prompt)
     const other = tokens.prompt - cached
-    // Plain numbers where they are exact: big integers would take ten times as long.
+    // Uses plain numbers if they are exact, because big integers would take ten times as long.
     const { prompt, cached: ofCache, completion } = price.numbers
     const pico = other * prompt + cached * ofCache + tokens.completion * completion + picoPerNano - 1
     if (pico <= Number.MAX_SAFE_INTEGER) return BigInt((pico - (pico % picoPerNano)) / picoPerNano)
@@ -47,7 +50,7 @@ export function createCost(prices: readonly Price[]): Cost {
   }
 }
 
-/** Budgets reserve for a prompt without a cache, so no cached token may cost more. */
+/** Converts a price. Budgets reserve for a prompt without a cache, so cached tokens must not cost more. */
 function picoUsdOf(price: Price): PicoUsd {
   const prompt = picoUsdPerToken(price.prompt_usd_per_million)
   const text = price.cached_prompt_usd_per_million ?? ''
@@ -62,12 +65,12 @@ function picoUsdOf(price: Price): PicoUsd {
   return { prompt, cached, completion: picoUsdPerToken(price.completion_usd_per_million) }
 }
 
-/** Nano-dollars in micro-dollars, rounded up: spend is never shown as less than it is. */
+/** Converts nano-dollars to micro-dollars, rounded up, so that spend is never shown as less than it is. */
 export function microUsd(nanoUsd: bigint): bigint {
   return divideUp(nanoUsd, 1_000n)
 }
 
-/** Micro-dollars per million tokens are pico-dollars per token. */
+/** Converts the price; micro-dollars per million tokens are pico-dollars per token. */
 function picoUsdPerToken(usdPerMillion: string): bigint {
   assert(/^[0-9]+(\.[0-9]{1,6})?$/.test(usdPerMillion), 'a price is a plain decimal with at most six places')
   const [whole = '', fraction = ''] = usdPerMillion.split('.')

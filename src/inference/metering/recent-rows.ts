@@ -1,4 +1,4 @@
-// The rows of this VM that the host's books may lack when it answers a question on them. State in memory.
+// The rows of this VM that the host's ledger may lack when it answers a query about it. State in memory.
 //
 // The host's answer counts at least as many rows as were acknowledged when the query was sent. A query therefore needs
 // the rows from that number on; rows that no open query needs are dropped.
@@ -7,9 +7,9 @@ import type { UsageRow } from '../../contract/vm/enclave-responses.ts'
 import type { UsageSpool } from './spool.ts'
 
 export type Question = {
-  /** Rows that an answer with this count of booked rows lacks. */
+  /** Returns the rows that are missing in an answer with this count of recorded rows. */
   readonly rowsAfter: (booked: number) => UsageRow[]
-  /** Call it when the question is answered, or never will be. */
+  /** Call it when the query is answered, or never will be. */
   readonly end: () => void
 }
 

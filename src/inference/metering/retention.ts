@@ -24,12 +24,9 @@ export type LedgerRetentionDeps = {
 export const retentionIntervalMs = 60_000
 /** No share: deletes of this process. */
 export const retentionBatchRowsMax = 250
-/** Requests are answered in between. */
+/** Pause in which requests are answered. */
 export const retentionBatchGapMs = 20
-/**
- * Half a million rows a round; the rest is deleted in the next.
- * No share: deletes of this process.
- */
+/** Half a million rows per round; the rest is deleted in the next round. No share: deletes of this process. */
 const batchesPerRoundMax = 2_000
 
 /** Deletes expired rows now and at every interval until the signal is aborted. Never rejects. */
@@ -45,7 +42,7 @@ export async function runLedgerRetention(deps: LedgerRetentionDeps, signal: Abor
 }
 
 async function purgeRound({ store, clock, retentionDays }: LedgerRetentionDeps, signal: AbortSignal) {
-  // Read for each batch: when the clock jumps back, less is due.
+  // Read for each batch, because less is due if the clock is set back.
   const beforeMs = () => clock.nowMs() - retentionDays * dayMs
   const limit = retentionBatchRowsMax
   const drain = async (batch: () => number): Promise<number> => {
@@ -59,7 +56,7 @@ async function purgeRound({ store, clock, retentionDays }: LedgerRetentionDeps, 
     return removed
   }
   const usage = await drain(() => purgeUsage(store.db, { beforeMs: beforeMs(), limit }))
-  // A request that was under way when its key ended is recorded later than the key's end.
+  // A request that was running when its key ended is recorded after the key's end.
   const keys = await drain(
     () => purgeGatewayKeys(store.db, { endedBeforeMs: beforeMs() - dayMs, usageBeforeMs: beforeMs(), limit }).length,
   )

@@ -1,11 +1,11 @@
-// Month sums of keys and organizations in a gateway VM: the sums of the host's ledger, fetched once, plus rows of
-// this VM that they lack. Effects: calls the host.
+// Month sums of keys and organizations in a gateway VM: the sums of the host's ledger, fetched once, plus rows of this
+// VM that they lack. Effects: calls the host.
 //
 // The host reports which rows of this VM are in its sums (`booked`, as in `next`), so that no row is missing or counted
 // twice.
 //
-// In a fleet the host's sums are over all hosts, and a budget is held by this host's share of it. A host takes no share
-// back from its VM but by asking it (`lower`), so it is good until then, or until it is used up.
+// In a fleet, the host's sums cover all hosts, and this host's share limits a budget. A host takes a share back from
+// its VM only by asking for it (`lower`), so the share is valid until then, or until it is used up.
 
 import type { Clock } from '../../base/clock.ts'
 import { FairSlots } from '../../base/work/fair-slots.ts'
@@ -39,7 +39,7 @@ import type {
 export type SpendCacheDeps = {
   readonly hostRequests: HostQueries
   readonly spool: Pick<UsageSpool, 'booked' | 'unbooked'>
-  /** Current prices. */
+  /** Provides the current prices. */
   readonly control: { readonly cost: Cost }
   readonly clock: Pick<Clock, 'monotonicMs'>
 }
@@ -53,14 +53,11 @@ const askTimeoutMs = 5_000
  * at a time for each key.
  */
 const asksMax = 8
-/**
- * Questions that wait for one of those to be answered, as when a month begins.
- * Share: a quarter for one organization.
- */
+/** Queries that wait for one of those to be answered, as when a month begins. Share: a quarter for one organization. */
 const waitingMax = 4_096
-/** An organization may hold 1 / `waitingParts` of them. */
+/** An organization may hold 1 / `waitingParts` of the places. */
 const waitingParts = 4
-/** How long sums are good that another VM adds to. */
+/** How long sums to which another VM adds are valid. */
 const sharedMs = 2_000
 /**
  * Keys of a few months.
@@ -72,7 +69,7 @@ export class SpendCache implements SpentSource {
   readonly #deps: SpendCacheDeps
   readonly #cached = new Map<string, CachedSum>()
   readonly #asking = new Map<string, Promise<void>>()
-  /** In the order in which they came. */
+  /** Waiting queries, in order of arrival. */
   readonly #waiting: (() => void)[] = []
   readonly #places = new FairSlots(waitingMax)
   readonly #recent: RecentRows
@@ -82,7 +79,7 @@ export class SpendCache implements SpentSource {
   /** Whether the last answer had shares, so the host supports them. */
   #isShared = false
   #isFleetKnown = true
-  /** Whether the sums of a day or a week are known. */
+  /** Whether the sums of a day or a week have been loaded. */
   #hasShort = false
   /** Prices of the sums in `#cached`. */
   #cost: Cost
@@ -94,7 +91,7 @@ export class SpendCache implements SpentSource {
     this.#cost = deps.control.cost
   }
 
-  /** Adds a row of this VM when it is recorded. */
+  /** Adds a row of this VM. Call it when the row is recorded. */
   add(recorded: UsageRow): void {
     this.#followPrices()
     this.#recent.add(recorded)
@@ -139,7 +136,9 @@ export class SpendCache implements SpentSource {
     return key === null || organization === null ? null : { key, organization }
   }
 
-  /** If another request of the key is already asking, waits for it; the caller then rechecks. */
+  /**
+   * Requests a larger share. If another request of the key is already asking, waits for it; the caller then rechecks.
+   */
   readonly #acquire = async (spender: Spender, month: string, asked: () => ShareDemands): Promise<boolean> => {
     if (this.#asking.has(scopeName(scopesOf(spender, month).key))) {
       await this.#load({ spender, month, asked })
@@ -154,8 +153,8 @@ export class SpendCache implements SpentSource {
   }
 
   /**
-   * Forgets this host's part of a budget: nothing more is admitted within it before the host has answered again.
-   * Returns false, and forgets nothing, while an answer is on its way, which might bring it back.
+   * Drops this host's part of a budget: nothing more is admitted within it until the host has answered again. Returns
+   * false, and drops nothing, while an answer that might restore it is pending.
    */
   lower(scope: MonthScope): boolean {
     if (this.#asking.size > 0) return false
@@ -186,7 +185,7 @@ export class SpendCache implements SpentSource {
       this.#waiting.shift()?.()
       throw tooMuchAsked()
     }
-    // Another request of the key may have asked, and got its answer, in the meantime.
+    // Another request of the key may have asked in the meantime, and received its answer.
     const asking = this.#asking.get(name)
     const isKnown = ask.asked() === NOTHING && this.spent(ask.spender, ask.month) !== null
     if (asking === undefined && !isKnown) return this.#begin(name, ask)
@@ -214,13 +213,13 @@ export class SpendCache implements SpentSource {
     this.#learn(scopes.organization, { sum: sums.organization, rows, untilMs, share: shares?.organization ?? null })
   }
 
-  /** Fault metering_unavailable. */
+  /** Requests the sums from the host. Throws Fault metering_unavailable. */
   async #answerOf({ spender, month, asked }: SumsRequest): Promise<MonthSums> {
     const { organizationId, keyPrefix } = spender
     const want = { kind: 'spent', organizationId, keyPrefix, month } as const
     try {
       const answer = await this.#deps.hostRequests.ask(
-        // Hosts of a fleet share the budgets of months alone.
+        // Hosts of a fleet share only the budgets of months.
         this.#isShared && isMonth(month) ? { ...want, asked: this.#withUnbooked(spender, month, asked()) } : want,
         askTimeoutMs,
       )
@@ -230,7 +229,7 @@ export class SpendCache implements SpentSource {
     }
   }
 
-  /** The host counts only the rows that it has recorded. */
+  /** Adds the rows that the host has not recorded yet, because it counts only recorded ones. */
   #withUnbooked(spender: Spender, month: string, { key, organization }: ShareDemands): ShareDemands {
     if (key === null && organization === null) return { key, organization }
     const rows = this.#deps.spool.unbooked().map(row => this.#counted(row))
@@ -260,7 +259,7 @@ export class SpendCache implements SpentSource {
     return { ...row, costNanoUsd: Number(this.#cost(row.model, tokensOfRow(row))) }
   }
 
-  /** The host's sums use its prices: after a change they are requested again. */
+  /** Drops all sums if the prices changed, because the host's sums use them. They are requested again. */
   #followPrices(): void {
     const { cost } = this.#deps.control
     if (cost === this.#cost) return
@@ -277,7 +276,7 @@ export class SpendCache implements SpentSource {
 type SumsRequest = {
   readonly spender: Spender
   readonly month: string
-  /** Read when it is sent. */
+  /** Read when the request is sent. */
   readonly asked: () => ShareDemands
 }
 

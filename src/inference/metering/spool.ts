@@ -13,9 +13,9 @@ import { usageRowOf } from './row.ts'
 import type { MeteringCounts, UsageRecord } from './types.ts'
 
 export type UsageSpoolDeps = {
-  /** Rows that may wait. */
+  /** Maximum number of waiting rows. */
   readonly rowsMax: number
-  /** Ed25519, by the receipt key. */
+  /** Signs with the receipt key (Ed25519). */
   readonly sign: (message: Uint8Array) => Uint8Array
   /** Called for each row that waits to be reported. */
   readonly onRow: (row: UsageRow) => void
@@ -25,7 +25,7 @@ export type UsageSpoolDeps = {
 /** A row whose booking is awaited. */
 type BookingWaiter = { readonly number: number; readonly resolve: () => void }
 
-/** How long the end of a response waits for the host's books. */
+/** How long the end of a response waits for the host's ledger. */
 const bookedWaitMs = 250
 
 export class UsageSpool {
@@ -33,9 +33,9 @@ export class UsageSpool {
   /** Rows that are not recorded yet; the first has the number `#booked`. */
   readonly #rows: UsageRow[] = []
   #booked = 0
-  /** In the order of their numbers. */
+  /** Waiters in the order of their numbers. */
   readonly #awaited: BookingWaiter[] = []
-  /** The host has missed the deadline; no request waits for it until it books again. */
+  /** Whether the host has missed the deadline. If so, no request waits for it until it records rows again. */
   #isHostLate = false
   #digest = new Uint8Array(32)
   #batch: { readonly batch: UsageBatch; readonly digest: Uint8Array<ArrayBuffer> } | null = null
@@ -45,8 +45,8 @@ export class UsageSpool {
   }
 
   /**
-   * Never refuses: admission keeps room for running requests. Resolves once the row is in the host's books, safe from a
-   * crash of this VM, or once the host is late.
+   * Never refuses, because admission keeps room for running requests. Resolves once the row is in the host's ledger,
+   * safe from a crash of this VM, or once the host is late.
    */
   async record(record: UsageRecord): Promise<void> {
     const number = this.#booked + this.#rows.length
@@ -56,18 +56,21 @@ export class UsageSpool {
     if (!this.#isHostLate) await this.#bookedInTime(number)
   }
 
-  /** Fault metering_unavailable: with one more request beside the running ones, more rows would wait than `rowsMax`. */
+  /**
+   * Throws Fault metering_unavailable if more than `rowsMax` rows would wait with one more request besides the running
+   * ones.
+   */
   checkRoom(running: number): void {
     if (this.#rows.length + running < this.#deps.rowsMax) return
     throw cannotRecord()
   }
 
-  /** How many rows are booked: those before that number. */
+  /** Number of rows that the host has recorded. */
   get booked(): number {
     return this.#booked
   }
 
-  /** Rows from that number on. */
+  /** Returns the rows from number `booked` on. */
   unbooked(): UsageRow[] {
     return [...this.#rows]
   }
@@ -76,12 +79,14 @@ export class UsageSpool {
     return this.#rows.length
   }
 
-  /** Counts in the form of a gateway on the host: written rows are those that the host has recorded. */
+  /** Returns counts in the form of a gateway on the host: written rows are those that the host has recorded. */
   counts(): MeteringCounts {
     return { written: this.#booked, lost: 0, waiting: this.#rows.length }
   }
 
-  /** Takes the host's count of booked rows. False if it is neither the old count nor the end of the batch. */
+  /**
+   * Applies the host's count of recorded rows. Returns false if it is neither the old count nor the end of the batch.
+   */
   book(count: number): boolean {
     if (count === this.#booked) return true
     if (this.#batch === null || count !== this.#booked + this.#batch.batch.rows.length) return false
@@ -94,7 +99,7 @@ export class UsageSpool {
     return true
   }
 
-  /** The batch that is to be booked next; null if all is booked. */
+  /** Returns the next batch to be recorded; null if all rows are. */
   next(): UsageBatch | null {
     if (this.#batch === null && this.#rows.length > 0) this.#batch = this.#cut(firstOf(this.#rows))
     return this.#batch?.batch ?? null
@@ -119,7 +124,7 @@ export class UsageSpool {
   }
 }
 
-/** Maximum number of rows of one batch. */
+/** Returns the rows of one batch: as many as it may contain. */
 function firstOf(rows: readonly UsageRow[]): UsageRow[] {
   let bytes = 0
   const end = rows.slice(0, usageRowsMax).findIndex(row => {

@@ -1,4 +1,4 @@
-// Usage on its way from a request to the sums of the books, as the parts of the gateway hand it on. Types only.
+// Usage on its way from a request to the sums of the ledger, as the parts of the gateway pass it on. Types only.
 
 import type { HostRequest } from '../../contract/vm/enclave-responses.ts'
 import type { TokensSource, UsageOutcome } from '../../store/directory/usage/usage.table.ts'
@@ -8,7 +8,7 @@ import type { Caller, Tokens } from '../types.ts'
 import type { UsageLabels } from './labels.ts'
 
 export type UsageRecord = {
-  /** The gateway's request id: writing it again changes nothing. */
+  /** The gateway's request id. Writing a record again changes nothing. */
   readonly id: string
   readonly atMs: number
   readonly caller: Spender & Pick<Caller, 'instanceId'>
@@ -17,7 +17,7 @@ export type UsageRecord = {
   readonly tokens: Tokens
   readonly tokensSource: TokensSource
   readonly outcome: UsageOutcome
-  /** Left out: none. */
+  /** Default: no labels. */
   readonly labels?: UsageLabels
 }
 
@@ -29,7 +29,7 @@ export type RecordUsage = (record: UsageRecord) => void | Promise<void>
 
 export type MeteringCounts = {
   readonly written: number
-  /** Refused by the store, or the queue was full. Each was logged. */
+  /** Number of records that the store refused or the full queue dropped. Each was logged. */
   readonly lost: number
   readonly waiting: number
 }
@@ -40,17 +40,17 @@ export type Spender = Pick<Caller, 'organizationId' | 'keyPrefix'>
 /** Usage of a key and of its organization in one calendar month (UTC). */
 export type MonthSpent = { readonly key: MonthSum; readonly organization: MonthSum }
 
-/** The sums of the books plus the rows recorded here that the books lack. `month`: as 2026-11. */
+/** The sums of the ledger plus the rows recorded here that the ledger lacks. `month`: such as 2026-11. */
 export type SpentSource = {
   /** Returns the current sums. Null if `load` must be called first. */
   readonly spent: (spender: Spender, month: string) => MonthSpent | null
-  /** Afterwards `spent` has the sums, at least for a while. Fault metering_unavailable. */
+  /** Loads the sums; afterwards `spent` has them, at least for a while. Throws Fault metering_unavailable. */
   readonly load: (spender: Spender, month: string) => Promise<void>
   /**
    * Returns usage by day (UTC), then model, in pages. Faults: invalid_request (too many rows), metering_unavailable.
    */
   readonly days: (scope: DayScope) => AsyncIterable<readonly DaySum[]>
-  /** Null if budgets belong to this host alone; then only the sums count. */
+  /** Null if budgets belong only to this host; then only the sums count. */
   readonly shares: BudgetShares | null
 }
 
@@ -93,13 +93,14 @@ export type SpenderShares = { readonly key: Share; readonly organization: Share 
  * requests (`want`).
  */
 export type ShareDemand = { readonly need: Amounts; readonly want: Amounts }
-/** Null if there is no such budget. */
+/** Null means that there is no such budget. */
 export type ShareDemands = { readonly key: ShareDemand | null; readonly organization: ShareDemand | null }
 
 export type HostRequestOf<Kind extends HostRequest['kind']> = Extract<HostRequest, { kind: Kind }>
 
 /**
- * Queries of a gateway VM to its host; answers are unchecked. Fault attest.unavailable: no answer, or too many open.
+ * Queries of a gateway VM to its host. Answers are unchecked. Throws Fault attest.unavailable if there is no answer, or
+ * too many queries are open.
  */
 export type HostQueries = {
   readonly ask: (

@@ -5,7 +5,7 @@ import { USAGE_GROUPS } from '../../contract/http/usage-groups.ts'
 import { type UsageDays, usageDaysOf, usageGroupsOf } from '../../contract/http/usage-rows.ts'
 
 export const USAGE_FORMATS = ['json', 'csv'] as const
-/** The key is one. */
+/** The rows are those of one key. */
 export const usageByDefault = 'model,day'
 const PARAMETERS = ['from', 'to', 'by', 'format'] as const
 /** Longest part of a client's own text that an error message repeats. */
@@ -19,8 +19,8 @@ export type UsageRowsRequest = {
 }
 
 /**
- * Null for the sums of the month. Defaults: the current month (UTC), by day and model, as JSON. Fault
- * invalid_request.
+ * Reads the query. Null if it requests the sums of the month. Defaults: the current month (UTC), by day and model, as
+ * JSON. Throws Fault invalid_request.
  */
 export function readUsageRequest({ url }: Pick<Request, 'url'>, today: string): UsageRowsRequest | null {
   // Not `new URL`: it throws for the URL of a request without a Host header.

@@ -1,8 +1,8 @@
 // Records usage that gateway VMs have signed, each row once. Effects: the store.
 //
-// A batch counts if it continues the last booked batch and is signed by the VM's verified receipt key. The rows are
-// written first, by id, then the VM's position: after a crash in between the same rows are written again, which changes
-// nothing.
+// A batch counts if it continues the last recorded batch and is signed by the VM's verified receipt key. The rows are
+// written first, by id, then the VM's position. After a crash in between, the same rows are written again, which
+// changes nothing.
 
 import { createPublicKey, verify } from 'node:crypto'
 import { fromBase64Url, fromHex, toHex } from '../../base/bytes.ts'
@@ -31,12 +31,14 @@ export class VmUsageLedger {
     this.#deps = deps
   }
 
-  /** How many rows of a VM's usage are booked. */
+  /** Returns the number of rows of a VM's usage that are recorded. */
   booked(vmId: string): number {
     return findGatewayVm(this.#deps.ledger, vmId)?.booked ?? 0
   }
 
-  /** Books a batch, once. Fault channel.refused: not the next batch, or not signed by the verified key. */
+  /**
+   * Records a batch, once. Throws Fault channel.refused if it is not the next batch, or not signed by the verified key.
+   */
   take(vmId: string, batch: UsageBatch): void {
     const { ledger, write } = this.#deps
     const gateway = findGatewayVm(ledger, vmId)
@@ -61,7 +63,7 @@ function refused(vmId: string, what: string): Fault {
   return new Fault('channel.refused', `usage of VM ${vmId}: ${what}`)
 }
 
-/** The record of one request's usage from the row of a gateway VM. */
+/** Returns the record of one request's usage from the row of a gateway VM. */
 export function usageRecordOf(row: UsageRow): UsageRecord {
   const {
     promptTokens: _,

@@ -3,13 +3,13 @@
 import type { AttestedUpstream } from '../upstream/attested/keeper.ts'
 import { FAMILIES } from './attested.ts'
 
-/** Entries that are read of one text, which may come from a hostile VM. */
+/** Maximum number of entries read from one text, which may come from a hostile VM. */
 const upstreamsRead = 64
 const failuresRead = 64
 const linePattern =
   /^(strongroom_upstream_att[a-z_]+)\{upstream="([^"\\]{1,64})"(?:,(kind|check)="([a-z0-9/-]{1,64})")?\} ([0-9]{1,15})$/
 
-/** Reads the text that `attestedFamilies` makes; ignores lines of any other form. */
+/** Reads the text that `attestedFamilies` writes; ignores lines in any other form. */
 export function readAttested(text: string): AttestedUpstream[] {
   type MutableUpstream = { -readonly [Name in keyof AttestedUpstream]: AttestedUpstream[Name] }
   const found = new Map<string, MutableUpstream>()

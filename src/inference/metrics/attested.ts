@@ -1,4 +1,4 @@
-// Writes attested upstreams as metrics, and reads them back: the text is all that the gateway's VM reports of them.
+// Writes attested upstreams as metrics, and reads them back, because the gateway's VM reports them only in this text.
 // Pure.
 
 import type { Family } from '../../base/prometheus.ts'

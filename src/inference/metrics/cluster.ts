@@ -52,7 +52,7 @@ function roomFamilies({ store, capacity }: ClusterMetricsDeps): Family[] {
   ]
 }
 
-/** One series for all VMs: a label per VM would create a series with each instance, without bound. */
+/** Returns one series for all VMs, because a label per VM would create a series with each instance, without bound. */
 function egressFamilies({ store }: ClusterMetricsDeps): Family[] {
   const living = new Set(listVms(store.ledger.db, store.hostId).map(vm => vm.id))
   const samples = listEgress(store.ledger.db).filter(sample => living.has(sample.vmId))

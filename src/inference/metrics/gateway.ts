@@ -10,12 +10,12 @@ import { attestedFamilies } from './attested.ts'
 
 export type GatewayGauges = {
   readonly metering: MeteringCounts
-  /** Requests under way. */
+  /** Number of running requests. */
   readonly running: number
-  /** Requests that wait for an upstream. */
+  /** Number of requests that wait for an upstream. */
   readonly waiting: number
   readonly targets: readonly RouterTargetView[]
-  /** Upstreams that have to show evidence. */
+  /** Upstreams that must show evidence. */
   readonly attested: readonly AttestedUpstream[]
   readonly encryption: EncryptionCounts
   /** Null if one process serves all clients. */

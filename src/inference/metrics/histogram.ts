@@ -12,7 +12,7 @@ export const seriesMax = 2_000
 
 export type Histogram = {
   readonly observe: (labels: Labels, value: number) => void
-  /** For repeated `observe` calls with the same labels: looks up their series once. */
+  /** Returns a function for repeated `observe` calls with the same labels, which looks up their series once. */
   readonly observer: (labels: Labels) => (value: number) => void
   readonly family: () => Family
 }
@@ -25,7 +25,7 @@ export type Counter = {
 type Named = { readonly name: string; readonly help: string }
 type Counted = { readonly labels: Labels; readonly counts: Float64Array; sum: number; count: number }
 
-/** `bounds` ascending, +Inf not among them. */
+/** Creates a histogram. `bounds` are ascending and do not include +Inf. */
 export function createHistogram(named: Named, bounds: readonly number[]): Histogram {
   assert(
     bounds.every((bound, i) => bound > (bounds[i - 1] ?? Number.NEGATIVE_INFINITY)),
@@ -35,7 +35,7 @@ export function createHistogram(named: Named, bounds: readonly number[]): Histog
     return { labels, counts: new Float64Array(bounds.length), sum: 0, count: 0 }
   })
   const observer = (labels: Labels) => {
-    // Made by the first value: a series without one is not shown.
+    // Created with the first value, because a series without one is not shown.
     let counted: Counted | null = null
     return (value: number) => {
       if (!Number.isFinite(value) || value < 0) return
@@ -80,7 +80,7 @@ export function createCounter(named: Named): Counter {
 function createSeries<T>(make: (labels: Labels) => T) {
   const series = new Map<string, T>()
   return {
-    /** Null when there are too many series. */
+    /** Returns the series of the labels; null if there are too many series. */
     of: (labels: Labels): T | null => {
       const key = Object.values(labels).join('\u0000')
       const known = series.get(key)
@@ -94,7 +94,7 @@ function createSeries<T>(make: (labels: Labels) => T) {
   }
 }
 
-/** Buckets are cumulative in Prometheus' format. */
+/** Returns the samples. Buckets are cumulative in Prometheus' format. */
 function histogramSamples({ labels, counts, sum, count }: Counted, bounds: readonly number[]): Sample[] {
   let below = 0
   const buckets = bounds.map((bound, i) => {

@@ -8,9 +8,9 @@ import type { Observe, RequestObservation } from '../types.ts'
 import { createCounter, createHistogram, seriesMax } from './histogram.ts'
 
 export type MetricsDeps = {
-  /** The catalog: any other model is `other`. */
+  /** Names in the catalog; any other model is `other`. */
   readonly models: readonly string[]
-  /** Configured names: any other upstream is `other`. */
+  /** Configured names; any other upstream is `other`. */
   readonly upstreams: readonly string[]
   /** Families of router, limits and ledger, called for each scrape. Must not throw. */
   readonly otherFamilies: () => readonly Family[]
@@ -87,7 +87,7 @@ export function createMetrics(deps: MetricsDeps): Metrics {
   }
 }
 
-/** Empty for a success: an absent label and an empty one are the same to Prometheus. */
+/** Returns the error's type; empty for a success, because Prometheus treats an absent label and an empty one alike. */
 function errorType({ errorCode, status }: RequestObservation): string {
   if (errorCode !== null) return ERROR_CODES.has(errorCode) ? errorCode : 'other'
   return status < 400 ? '' : 'other'
@@ -95,7 +95,7 @@ function errorType({ errorCode, status }: RequestObservation): string {
 
 type LabelSets = { readonly base: Labels; readonly error: string; readonly request: Labels }
 
-/** The result of `make` for a request's labels. Most requests are alike, the next one and the last above all. */
+/** Caches the result of `make` for a request's labels. Most requests are alike, especially consecutive ones. */
 function createSeriesOf<Series>(
   models: ReadonlySet<string>,
   upstreams: ReadonlySet<string>,
@@ -128,7 +128,7 @@ function createSeriesOf<Series>(
   }
 }
 
-/** In all that labels are made of. */
+/** Reports whether the requests have the same labels. */
 function isAlike(a: RequestObservation, b: RequestObservation): boolean {
   return (
     a.operation === b.operation &&

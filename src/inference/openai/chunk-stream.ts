@@ -9,12 +9,12 @@ import { EventReader } from './event-reader.ts'
 import { COMMENT_PING, sseEvent } from './sse.ts'
 import type { Usage } from './usage.ts'
 
-/** Events for the client. `isEnd`: the end follows. `eventCount`: complete events of the upstream. */
+/** Events for the client. `isEnd`: whether the end follows. `eventCount`: number of complete events of the upstream. */
 export type Batch = { readonly text: string; readonly isEnd: boolean; readonly eventCount: number }
 
 export type ChunkStreamLimits = {
   readonly eventBytesMax: number
-  /** Bound of content kept for the check of response_format. */
+  /** Bound of content that is kept for the check of response_format. */
   readonly responseBytesMax: number
 }
 
@@ -41,17 +41,19 @@ export class ChunkStream {
     return this.#converter.usage
   }
 
-  /** An estimate of the tokens. */
+  /** Estimated number of tokens. */
   get deliveredCount(): number {
     return this.#converter.deliveredCount
   }
 
-  /** Finish reasons of the choices that have ended, in order. */
+  /** Returns the finish reasons of the choices that have ended, in order. */
   finishReasons(): string[] {
     return this.#converter.finishReasons()
   }
 
-  /** The events that the bytes from `start` to `end` complete: all of them, or UpstreamFault. */
+  /**
+   * Returns the events that the bytes from `start` to `end` complete. Throws UpstreamFault if any of them is invalid.
+   */
   push(bytes: Uint8Array, start = 0, end = bytes.length): Batch {
     const { texts, data } = this.#events.push(bytes, start, end)
     const eventCount = texts.length + data.length
@@ -66,34 +68,37 @@ export class ChunkStream {
     return { text, isEnd: false, eventCount }
   }
 
-  /** Whether no event is incomplete. */
+  /** Reports whether no event is incomplete. */
   isClean(): boolean {
     return this.#events.isClean()
   }
 
-  /** Contents of the choices that ended since the last call, to check against a strict response_format. */
+  /** Returns the contents of the choices that ended since the last call, to check against a strict response_format. */
   takeContents(): readonly string[] {
     return this.#converter.takeContents()
   }
 
-  /** Events between the last chunk and `end` of a whole stream, e.g. the usage chunk for clients that asked for it. */
+  /**
+   * Returns the events between the last chunk and `end` of a complete stream, such as the usage chunk for clients that
+   * requested it.
+   */
   finish(usage: Usage): string {
     if (this.#dialect !== null) return this.#dialect.finish(usage)
     return this.#includesUsage ? sseEvent(this.#converter.usageChunk(usage)) : ''
   }
 
-  /** Returns a keep-alive. `place`: in a queue, as a comment. Equal call sequences return equal text. */
+  /** Returns a keep-alive. `place`: position in a queue, sent as a comment. Equal call sequences return equal text. */
   ping(place: string | null = null): string {
     const ping = this.#dialect?.ping() ?? COMMENT_PING
     return place === null ? ping : `: queue ${place}\n\n${ping}`
   }
 
-  /** The last event of a stream that is whole. */
+  /** The last event of a complete stream. */
   get end(): string {
     return this.#dialect?.end ?? DONE
   }
 
-  /** The events that end a stream that broke. */
+  /** Returns the events that end a broken stream. */
   fail(error: GatewayError): string {
     return this.#dialect?.fail(error) ?? sseEvent(JSON.stringify(error))
   }

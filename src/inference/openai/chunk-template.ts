@@ -1,7 +1,7 @@
-// Chunks of one stream that differ in one text only: once one is parsed and converted, the text around it identifies
+// Chunks of one stream that differ only in one text: once one is parsed and converted, the text around it identifies
 // the next. Pure.
 //
-// Why this is right: JSON is read from left to right, and a string ends at its first unescaped quote. If the JSON
+// Why this is correct: JSON is read from left to right, and a string ends at its first unescaped quote. If the JSON
 // before and after a string is the same, everything but the string has the same meaning. A mark proves that the place
 // is the text's own; the event reader accepts only strings that JSON.stringify would write identically.
 
@@ -13,23 +13,23 @@ export type ChunkTemplate = {
   /** Bytes of the upstream's JSON around the text, quotes included. */
   readonly dataBefore: string
   readonly dataAfter: string
-  /** The same for the client's chunk. */
+  /** The same, for the client's chunk. */
   readonly chunkBefore: string
   readonly chunkAfter: string
 }
 
-/** Stands in for the text while a template is made. */
+/** Replaces the text while a template is made. */
 const mark = 'strongroom text'
-/** Places that are tried: a name may stand more than once in a chunk. */
+/** Maximum number of places tried, because a name may occur more than once in a chunk. */
 const placesMax = 4
 
-/** The fields of a chat's chunk that may hold the one string. */
+/** The fields of a chat's chunk that may contain its single text. */
 const CHAT_FIELDS = ['content', 'reasoning_content', 'reasoning'] as const
 
 /**
- * Template of a chunk: valid JSON with one choice, and that choice converted for the client. `lead` and `trail`
- * surround the choices in the client's JSON. Null for a chunk with an end, without text, with more than one member, or
- * whose text cannot be located.
+ * Returns the template of a chunk: valid JSON with one choice, and that choice converted for the client. `lead` and
+ * `trail` surround the choices in the client's JSON. Null for a chunk with an end, without text, with more than one
+ * member, or whose text cannot be located.
  */
 export function templateOf(
   data: string,
@@ -57,7 +57,7 @@ export function templateOf(
 
 type Halves = { readonly before: string; readonly after: string }
 
-/** The JSON around the text of that name; `text` is the parsed value. */
+/** Returns the JSON around the text of that name; `text` is the parsed value. */
 function splitAtText(data: string, name: string, text: unknown): Halves | null {
   // Otherwise an occurrence of the mark could be the text's own.
   if (typeof text !== 'string' || text === '' || text === mark) return null
@@ -80,7 +80,7 @@ function splitAtMark(json: string): Halves | null {
   return parts.length === 2 && before !== undefined && after !== undefined ? { before, after } : null
 }
 
-/** Position at which the converter reads it. */
+/** Returns the value at the place that the converter reads. */
 function textAt(data: string, name: string): unknown {
   const value = parseOrNull(data)
   const choice = isObject(value) && Array.isArray(value.choices) ? value.choices[0] : null
@@ -89,14 +89,14 @@ function textAt(data: string, name: string): unknown {
   return isObject(choice.delta) ? choice.delta[name] : null
 }
 
-/** After a name: where its value begins. */
+/** Returns where the value after a name begins. */
 function valueStart(data: string, nameEnd: number): number {
   let at = skipBlanks(data, nameEnd)
   if (data[at] === ':') at = skipBlanks(data, at + 1)
   return at
 }
 
-/** RFC 8259 section 2. */
+/** Skips blanks as defined by RFC 8259, section 2. */
 function skipBlanks(data: string, from: number): number {
   let at = from
   while (data[at] === ' ' || data[at] === '\t' || data[at] === '\n' || data[at] === '\r') at += 1

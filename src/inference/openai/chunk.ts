@@ -18,7 +18,7 @@ type ChoiceState = {
   /** The reason as sent to the client; null while the choice continues. */
   finishReason: string | null
   isRefused: boolean
-  /** Kept only where response_format demands something of it. */
+  /** Kept only if response_format makes a requirement on it. */
   content: string
   readonly calls: ChoiceCalls
 }
@@ -28,21 +28,21 @@ type ChunkHead = { readonly id: string; readonly object: string; readonly create
 /** A template and the number of events that matched it. */
 type Form = {
   readonly template: ChunkTemplate
-  /** Events that matched it. */
+  /** Number of events that matched it. */
   uses: number
 }
 
 const NONE: readonly string[] = []
-/** Longer data is no [DONE] with white space around it. */
+/** Data that is longer than this is not [DONE] with white space around it. */
 const doneCharsMax = 16
-/** Chunks that are converted in full between two templates, at the most, where templates turn out to be of no use. */
+/** Maximum number of chunks converted in full between two templates, if templates turn out to be useless. */
 const templateGapMax = 64
 
 export class ChunkConverter {
   readonly #plan: CompletionPlan
   readonly #contentCharsMax: number
   readonly #head: ChunkHead
-  /** Every chunk is this, its choices and the tail: only the choices are serialized each time. */
+  /** Every chunk consists of this, its choices and the tail; only the choices are serialized each time. */
   readonly #leadingText: string
   readonly #trailingText: string
   /** Bytes of every chunk's constant part. */
@@ -53,10 +53,10 @@ export class ChunkConverter {
   #contentChars = 0
   #contents: readonly string[] = NONE
   #form: Form | null = null
-  /** Chunks to be converted in full before the next template is made, and how many that were last time. */
+  /** Number of chunks to convert in full before the next template is made, and that number last time. */
   #templateGap = { left: 0, length: 0 }
 
-  /** `contentCharsMax`: how much content may be kept for a check of response_format. */
+  /** `contentCharsMax`: how much content is kept for a check of response_format. */
   constructor(plan: CompletionPlan, contentCharsMax: number) {
     const { request } = plan
     this.#plan = plan
@@ -77,12 +77,12 @@ export class ChunkConverter {
     return this.#usage
   }
 
-  /** Choices with content, refusal or calls in them that were converted: an estimate of the tokens. */
+  /** Number of converted choices with content, refusal or calls: an estimate of the tokens. */
   get deliveredCount(): number {
     return this.#deliveredCount
   }
 
-  /** Finish reasons of the choices that have ended, in order. */
+  /** Returns the finish reasons of the choices that have ended, in order. */
   finishReasons(): string[] {
     const ended = [...this.#choices].filter(([, choice]) => choice.isFinished).toSorted(([a], [b]) => a - b)
     return ended.map(([, { finishReason }]) => finishReason ?? '')
@@ -93,7 +93,7 @@ export class ChunkConverter {
     return this.#form?.template ?? null
   }
 
-  /** The same as `convert` for the data that this text in the template stands for. */
+  /** Like `convert`, for the data that this text in the template represents. */
   convertTemplated(text: string): string {
     const form = present(this.#form, 'a text has a template')
     form.uses += 1
@@ -102,8 +102,8 @@ export class ChunkConverter {
   }
 
   /**
-   * The chunk's JSON for the client, `end` for the upstream's [DONE], null if there is nothing to send. UpstreamFault;
-   * Faults of `reportedFault`.
+   * Returns the chunk's JSON for the client, `end` for the upstream's [DONE], or null if there is nothing to send.
+   * Throws UpstreamFault, and Faults of `reportedFault`.
    */
   convert(data: string): string | 'end' | null {
     const only = data.length > doneCharsMax ? data : data.trim()
@@ -131,24 +131,24 @@ export class ChunkConverter {
     return this.#padded(this.#leadingText + JSON.stringify(choices) + this.#trailingText)
   }
 
-  /** Contents of the choices that ended since the last call, to check against a strict response_format. */
+  /** Returns the contents of the choices that ended since the last call, to check against a strict response_format. */
   takeContents(): readonly string[] {
     const taken = this.#contents
     this.#contents = NONE
     return taken
   }
 
-  /** The last chunk with the usage, for clients that asked for it. */
+  /** Returns the last chunk with the usage, for clients that requested it. */
   usageChunk(usage: Usage): string {
     return this.#padded(JSON.stringify({ ...this.#head, choices: [], usage }))
   }
 
-  /** Whether the only choice has begun: its first chunk is different from all others. */
+  /** Reports whether the only choice has begun; its first chunk differs from all others. */
   #isStarted(): boolean {
     return this.#plan.request.choiceCount === 1 && this.#choices.get(0)?.isStarted === true
   }
 
-  /** Makes a template of a chunk that was converted, if it has one text and nothing else that others will not have. */
+  /** Makes a template of a converted chunk if it has one text and nothing that the following chunks lack. */
   #noteForm(data: string, choices: readonly JsonObject[]): void {
     const [choice] = choices
     // Content that is checked at the end must be kept as it arrives.
@@ -243,14 +243,14 @@ export class ChunkConverter {
     if (this.#contentChars > this.#contentCharsMax) throw new UpstreamFault('too_large')
   }
 
-  /** Null while the choice continues. */
+  /** Returns the finish reason for the client; null while the choice continues. */
   #finish(reason: unknown, state: ChoiceState): string | null {
     if (isNone(reason) || reason === '') return null
     const callCount = state.calls.count
     const finishReason = parseFinishReason(reason, this.#plan.request.operation, callCount)
     const ending = { callCount, finishReason, content: state.content, isRefused: state.isRefused }
     if (state.isFinished) {
-      // Some engines repeat it; another one would give the choice two ends.
+      // Some engines repeat the reason; a different one would give the choice two ends.
       if (publicFinishReason(ending) === state.finishReason) return null
       throw malformed()
     }

@@ -29,9 +29,9 @@ export type Completion = {
   /** The upstream's counts; an estimate if they are missing or implausible. */
   readonly tokens: Tokens
   readonly tokensSource: TokensSource
-  /** Finish reason of each choice as the client sees it. */
+  /** Finish reason of each choice as sent to the client. */
   readonly finishReasons: readonly string[]
-  /** Contents that the strict schema of response_format is still to be checked against. */
+  /** Contents that remain to be checked against the strict schema of response_format. */
   readonly contents: readonly string[]
 }
 
@@ -43,7 +43,7 @@ export type TokenCounts = {
   readonly showsCached: boolean
 }
 
-/** UpstreamFault; a charged fault holds its cost. */
+/** Parses and converts a completion. Throws UpstreamFault; a charged fault contains its cost. */
 export function parseCompletion(text: string, plan: CompletionPlan, counts: TokenCounts): Completion {
   const { request } = plan
   const value = parseUpstreamJson(text)
@@ -75,7 +75,7 @@ export function parseCompletion(text: string, plan: CompletionPlan, counts: Toke
   return { body, usage: usage ?? usageOf(tokens), tokens, tokensSource, finishReasons, contents }
 }
 
-/** A failure of `work` that is charged has cost these tokens. */
+/** Runs `work`. If it fails with a charged failure, adds these tokens as its cost. */
 function chargeable<T>(tokens: Tokens, work: () => T): T {
   try {
     return work()
@@ -84,7 +84,7 @@ function chargeable<T>(tokens: Tokens, work: () => T): T {
   }
 }
 
-/** Four characters of the choices' JSON make a token. */
+/** Estimates one token per four characters of the choices' JSON. */
 function estimateOf(choices: readonly unknown[], prompt: number): Tokens {
   return { prompt, completion: Math.ceil(JSON.stringify(choices.map(takeChoiceText)).length / 4) }
 }
@@ -166,7 +166,7 @@ function parseMessage(message: unknown, plan: CompletionPlan): Message {
   return parsed
 }
 
-/** `ids`: of the calls before it. */
+/** Converts one call. `ids`: ids of the calls before it. */
 function parseToolCall(
   { id, function: called }: JsonObject,
   at: number,

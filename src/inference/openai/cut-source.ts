@@ -1,5 +1,5 @@
-// A checked source whose long values are cut out, so that a thread that only passes them on need not hold their text. A
-// mark that no client can guess stands in their places. Pure.
+// A checked source with its long values cut out, so that a thread that only passes them on need not hold their text.
+// Each is replaced by a mark that no client can guess. Pure.
 
 import { utf8 } from '../../base/bytes.ts'
 import { isObject, type JsonObject, membersOf, partsOf } from '../json-text.ts'
@@ -7,7 +7,7 @@ import { messagesWithReasoning, reasoningMembers, reasoningName } from './engine
 import { type LongTexts, markIndexChars } from './long-texts.ts'
 import type { RequestSource } from './request.ts'
 
-/** Data alone, because it goes from one thread to another. */
+/** Only data, because it moves between threads. */
 export type CutSource = {
   /** `text` has marks for the long values; `body` has only those that upstream-body.ts reads. */
   readonly source: RequestSource
@@ -17,9 +17,9 @@ export type CutSource = {
 }
 
 export type CutOptions = {
-  /** Random, of hexadecimal digits. */
+  /** Random hexadecimal digits. */
   readonly mark: string
-  /** Base64 that was cut out of the text before; null for none. */
+  /** Base64 that was cut out of the text before; null if there was none. */
   readonly longTexts: LongTexts | null
   /** Whether an upstream may get the member. */
   readonly isSent: (name: string) => boolean
@@ -29,15 +29,18 @@ export type CutOptions = {
 
 /** Longer values are cut out. */
 const shortCharsMax = 1_024
-/** Among messages with reasoning, longer values are cut out. A mark has 40 characters. */
+/** Among messages with reasoning, values longer than this are cut out. A mark has 40 characters. */
 const shortInMessageMax = 128
-/** Text of messages that the serving thread converts for each upstream, which takes some milliseconds. */
+/** Maximum text of messages that the serving thread converts for each upstream, which takes a few milliseconds. */
 const splitCharsMax = 524_288
-/** Members that no upstream gets are shown by name: as many as a header has room for, and more. */
+/** Members that no upstream receives are shown by name: more than a header has room for. */
 const unsentMax = 64
 const unsentCharsMax = 256
 
-/** Fault invalid_request if a long text stands in a field that the upstream does not get. */
+/**
+ * Cuts the long values out of a source. Throws Fault invalid_request if a long text is in a field that the upstream
+ * does not receive.
+ */
 export function cutSource(source: RequestSource, { mark, longTexts, isSent, hasReasoning }: CutOptions): CutSource {
   const values: string[] = []
   const cut = (value: string) => `${mark}${(values.push(value) - 1).toString(16).padStart(markIndexChars, '0')}`
@@ -60,7 +63,7 @@ export function cutSource(source: RequestSource, { mark, longTexts, isSent, hasR
     } else {
       const tools = name === 'tools' ? source.body[name] : null
       body[name] = Array.isArray(tools) ? tools.map(nameAlone) : true
-      // Each document of a ranking may stand in its response.
+      // Each document of a ranking may occur in its response.
       const isList = Array.isArray(tools) || (name === 'documents' && Array.isArray(source.body[name]))
       let shown: string
       if (hasReasoning && name === 'messages') {
@@ -79,8 +82,8 @@ export function cutSource(source: RequestSource, { mark, longTexts, isSent, hasR
 type Cutter = { readonly cut: (value: string) => string; readonly isLong: (value: string, charsMax: number) => boolean }
 
 /**
- * Cuts runs of messages without reasoning whole, and the long values of the others. Removes the oldest reasoning beyond
- * `splitCharsMax`, which chat templates leave out anyway; `isWhole` is false then.
+ * Cuts out runs of messages without reasoning as a whole, and the long values of the others. Removes the oldest
+ * reasoning beyond `splitCharsMax`, which chat templates leave out anyway; `isWhole` is then false.
  */
 function splitMessages(messages: string, { cut, isLong }: Cutter): { readonly text: string; isWhole: boolean } {
   const pieces: string[] = []
@@ -88,7 +91,7 @@ function splitMessages(messages: string, { cut, isLong }: Cutter): { readonly te
   let chars = 0
   let isWhole = true
   const cutLong = (text: string) => (isLong(text, shortInMessageMax) ? cut(text) : text)
-  // The mark of a text stands within its quotes.
+  // The mark of a text is within its quotes.
   const shortValue = (value: string) => (value.startsWith('"') ? `"${cutLong(value.slice(1, -1))}"` : cutLong(value))
   const endRun = () => {
     const text = run.reverse().join(',')
@@ -114,12 +117,12 @@ function splitMessages(messages: string, { cut, isLong }: Cutter): { readonly te
   return { text: `[${pieces.reverse().join(',')}]`, isWhole }
 }
 
-/** The names that a header shows of a list, each within bounds. */
+/** Returns the names of a list that a header shows, each within bounds. */
 export function shownNames(names: readonly string[]): readonly string[] {
   return names.slice(0, unsentMax).map(name => name.slice(0, unsentCharsMax))
 }
 
-/** The field that chooses a tool. */
+/** Returns only the field that chooses a tool. */
 function nameAlone(tool: unknown): JsonObject {
   const named = isObject(tool) && isObject(tool.function) ? tool.function.name : null
   return { function: { name: named } }
@@ -135,7 +138,7 @@ export class CutValues {
     this.#values = values
   }
 
-  /** The upstream's request in pieces, with the values in the places of their marks. */
+  /** Returns the upstream's request in pieces, with the values in place of their marks. */
   putBack(text: string): Uint8Array[] {
     const [head = '', ...rest] = text.split(this.#mark)
     const pieces: Uint8Array[] = [Buffer.from(head)]
@@ -147,7 +150,7 @@ export class CutValues {
     return pieces
   }
 
-  /** Frees the memory, though this object may still be referenced. */
+  /** Frees the memory, even if this object is still referenced. */
   drop(): void {
     this.#values = []
   }

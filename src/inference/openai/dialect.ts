@@ -18,30 +18,33 @@ export type Earlier = {
 }
 
 export type Dialect = {
-  /** Fault invalid_request, with the client's field. `names`: filled where it is given; only errors need it. */
+  /**
+   * Translates a request. Throws Fault invalid_request with the client's field. `names` is filled unless null; only
+   * errors need it.
+   */
   readonly translate: (body: JsonObject, names: FieldNames | null, earlier?: Earlier) => DialectRequest
-  /** How the response to a translated request is written. */
+  /** Returns how to write the response to a translated request. */
   readonly respond: (traits: ResponseTraits | null, head: ResponseHead) => DialectResponse
   /** Names that do not depend on the request. */
   readonly names: Readonly<Record<string, string>>
-  /** An error as clients of this API read it; the gateway's own fields are among it. */
+  /** Builds an error as clients of this API read it, including the gateway's own fields. */
   readonly errorDocument: (error: GatewayError) => JsonObject
-  /** Another header than Authorization that may carry the key; null for none. */
+  /** Header other than Authorization that may carry the key; null if there is none. */
   readonly keyHeader: string | null
-  /** Another header than X-Request-ID that carries the request's id; null for none. */
+  /** Header other than X-Request-ID that carries the request's id; null if there is none. */
   readonly idHeader: string | null
 }
 
 export type DialectRequest = {
   /** Input of the parser of chat requests, which validates it. */
   readonly chat: JsonObject
-  /** Fields of the client's that have no effect. */
+  /** Fields of the client that have no effect. */
   readonly ignored: readonly string[]
   /** Null for an API whose responses repeat nothing of their request. */
   readonly traits: ResponseTraits | null
 }
 
-/** How a call of a function is given to the client: as the tool that the function stands for. */
+/** Form in which the client gets a call of a function: as a call of the tool that the function represents. */
 export type CallForm =
   | { readonly kind: 'call' | 'custom'; readonly namespace: string | null; readonly name: string }
   | { readonly kind: ClientCallKind }
@@ -57,7 +60,7 @@ export type ClientCallKind =
 /** Call forms by the engine's name of the function. Plain functions have none. */
 export type ToolForms = ReadonlyMap<string, CallForm>
 
-/** The traits of a request that its response needs. Data alone, because another thread may have read the request. */
+/** The traits of a request that its response needs. Only data, because another thread may have read the request. */
 export type ResponseTraits = {
   readonly echo: RequestEcho
   readonly tools: ToolForms
@@ -67,7 +70,7 @@ export type ResponseTraits = {
   readonly includesReasoning: boolean
   /** Id of the response before it. */
   readonly previous: string | null
-  /** The request's own items, or the JSON of them; null for text that is too long to be kept. */
+  /** The request's own items, or their JSON; null for text that is too long to be kept. */
   readonly input: { readonly items: unknown } | { readonly text: string | null }
 }
 
@@ -89,7 +92,7 @@ export type RequestEcho = {
 }
 
 export type ResponseHead = {
-  /** Hexadecimal, of this request alone. */
+  /** Hexadecimal, unique to this request. */
   readonly id: string
   readonly createdS: number
   readonly model: string
@@ -109,28 +112,31 @@ export type KeptItems = {
 export type KeptResponse = JsonObject & { readonly output: readonly JsonObject[] }
 
 export type DialectResponse = {
-  /** JSON. `completion`: a checked one, as a client of chat completions gets it. UpstreamFault. */
+  /**
+   * Returns the response as JSON. `completion`: a checked one, as a client of chat completions gets it. Throws
+   * UpstreamFault.
+   */
   readonly whole: (completion: JsonObject, usage: Usage) => string
   readonly openStream: (options: DialectStreamOptions) => DialectStream
 }
 
 export type DialectStreamOptions = {
-  /** Bound of text that is kept because the end of the stream repeats it. */
+  /** Bound of the text that is kept because the end of the stream repeats it. */
   readonly keptCharsMax: number
-  /** Pads the pieces of text; null for none. */
+  /** Pads the pieces of text; null if they are not padded. */
   readonly obfuscate: Obfuscate | null
 }
 
 /** Converts one stream for the client. Its output is text of an event stream. */
 export type DialectStream = {
-  /** The events of one checked chunk, given as its JSON. UpstreamFault too_large. */
+  /** Returns the events of one checked chunk, given as JSON. Throws UpstreamFault too_large. */
   readonly push: (chunk: string) => string
-  /** The events after the last chunk, but for `end`. */
+  /** Returns the events after the last chunk, except `end`. */
   readonly finish: (usage: Usage) => string
   /** Returns a keep-alive; the first call may return the first events. */
   readonly ping: () => string
-  /** The last event of a stream that is whole. */
+  /** The last event of a complete stream. */
   readonly end: string
-  /** The events that end a stream that broke. */
+  /** Returns the events that end a broken stream. */
   readonly fail: (error: GatewayError) => string
 }

@@ -7,15 +7,15 @@
 import type { ChunkTemplate } from './chunk-template.ts'
 import { createSseParser, type SseParser } from './sse.ts'
 
-/** In this order. */
+/** Events of one push; the texts come before the data. */
 export type StreamEvents = {
-  /** Texts of events with the form, as between the quotes; JSON.stringify would write the same. Not empty. */
+  /** Texts of events with the form, as between the quotes; JSON.stringify would write the same. Never empty. */
   readonly texts: readonly string[]
   /** Data of the other events. */
   readonly data: readonly string[]
 }
 
-/** How an upstream writes an event around its data. Others than these are parsed in full. */
+/** How an upstream writes an event around its data. Events in other forms are parsed in full. */
 type Framing = { readonly lead: string; readonly end: string }
 
 /** A template as bytes of an event. */
@@ -23,7 +23,7 @@ type EventForm = {
   readonly template: ChunkTemplate
   readonly before: Buffer
   readonly after: Buffer
-  /** With more the event is over the limit, which counts it without its line ends. */
+  /** An event with more bytes exceeds the limit, which counts it without its line ends. */
   readonly textBytesMax: number
 }
 
@@ -33,7 +33,7 @@ export class EventReader {
   readonly #parser: SseParser
   readonly #eventBytesMax: number
   #form: EventForm | null = null
-  /** Equals the result of the parser. */
+  /** Same as the parser's result. */
   #isBetweenEvents = false
   #framing: Framing = { lead: 'data: ', end: '\n\n' }
 
@@ -42,7 +42,7 @@ export class EventReader {
     this.#eventBytesMax = eventBytesMax
   }
 
-  /** The events that the bytes from `start` to `end` complete. UpstreamFault malformed or too_large. */
+  /** Returns the events that the bytes from `start` to `end` complete. Throws UpstreamFault malformed or too_large. */
   push(bytes: Uint8Array, start: number, end: number): StreamEvents {
     const form = this.#isBetweenEvents ? this.#form : null
     if (form === null) return { texts: NONE, data: this.#parse(bytes.subarray(start, end)) }
@@ -59,16 +59,16 @@ export class EventReader {
     return { texts, data: NONE }
   }
 
-  /** Whether no event is incomplete, so that the stream may end here. */
+  /** Reports whether no event is incomplete, so that the stream may end here. */
   isClean(): boolean {
     return this.#parser.isClean()
   }
 
-  /** The form that events have from the next push on; null for none. */
+  /** Sets the form that events have from the next push on; null for none. */
   expect(template: ChunkTemplate | null): void {
     if (this.#form !== null && this.#form.template === template) return
     this.#form = null
-    // Data of several lines: in one line it would not be the same event.
+    // Data of several lines would not be the same event in one line.
     if (template === null || LINE_END.test(template.dataBefore) || LINE_END.test(template.dataAfter)) return
     const { lead, end } = this.#framing
     const before = Buffer.from(lead + template.dataBefore)
@@ -91,7 +91,9 @@ function asBuffer(bytes: Uint8Array): Buffer {
   return bytes instanceof Buffer ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
 }
 
-/** End of the text of the event at `at`; -1 if its form differs, or it is too large, empty or incomplete. */
+/**
+ * Returns the end of the text of the event at `at`; -1 if its form differs, or it is too large, empty or incomplete.
+ */
 function formedTextEnd({ before, after, textBytesMax }: EventForm, bytes: Buffer, at: number, bound: number): number {
   const start = at + before.length
   if (start >= bound || bytes.compare(before, 0, before.length, at, start) !== 0) return -1
@@ -104,7 +106,10 @@ function formedTextEnd({ before, after, textBytesMax }: EventForm, bytes: Buffer
 /** JSON's escapes (RFC 8259 section 7) that JSON.stringify writes: `"\\bfnrt`. It rewrites all others. */
 const KEPT_ESCAPES = new Set([0x22, 0x5c, 0x62, 0x66, 0x6e, 0x72, 0x74])
 
-/** Index of the closing quote; -1 if there is none before `bound`, or if JSON.stringify would rewrite the text. */
+/**
+ * Returns the index of the closing quote; -1 if there is none before `bound`, or if JSON.stringify would rewrite the
+ * text.
+ */
 function textEnd(bytes: Buffer, start: number, bound: number): number {
   for (let at = start; at < bound; at += 1) {
     const byte = bytes[at] ?? 0
@@ -117,13 +122,15 @@ function textEnd(bytes: Buffer, start: number, bound: number): number {
   return -1
 }
 
-/** Null for bytes that are not UTF-8, and for a text in which such would show as the same character. */
+/**
+ * Decodes the text; null for bytes that are not UTF-8, or if the text contains the character that replaces such bytes.
+ */
 function decodeText(bytes: Buffer, start: number, end: number): string | null {
   const text = bytes.toString('utf8', start, end)
   return text.includes('\uFFFD') ? null : text
 }
 
-/** A guess from what arrived: a wrong one makes a form that no event has. */
+/** Guesses the framing from the bytes that arrived. A wrong guess makes a form that no event has. */
 function framingOf(bytes: Uint8Array): Framing {
   return {
     lead: bytes[5] === 0x20 ? 'data: ' : 'data:',

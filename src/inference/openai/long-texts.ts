@@ -1,30 +1,32 @@
-// Base64 of pictures and documents in a large body: cut out of its bytes before they are parsed, and put into the
-// upstream's request again. A mark that no client can guess stands in its place meanwhile. Pure.
+// Base64 of pictures and documents in a large body: cut out of its bytes before they are parsed, and put back into the
+// upstream's request. Meanwhile a mark that no client can guess replaces it. Pure.
 
 import { concat } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
 import { invalidRequest } from '../json-text.ts'
 
-/** Longest body without its long texts. Shorter bodies are parsed as they are. */
+/** Longest body without its long texts. Shorter bodies are parsed unchanged. */
 export const textBytesMax = 4_194_304
-/** Shorter texts stay where they are. */
+/** Shorter texts are not cut out. */
 const longBytesMin = 8_192
 /** Fields of content parts whose value is base64, or a data: URL with it. */
 const NAMES: ReadonlySet<string> = new Set(['url', 'image_url', 'file_data', 'data'])
 const nameBytesMax = Math.max(...Array.from(NAMES, name => name.length))
-/** White space and the colon between a name and its value. */
+/** Maximum white space and colon between a name and its value. */
 const gapBytesMax = 16
-/** In front of the base64 of a data: URL. */
+/** Maximum length of what precedes the base64 of a data: URL. */
 const urlHeadBytesMax = 128
-/** Quotes within texts and around them; a body of `textBytesMax` within the bounds of JSON has fewer. */
+/**
+ * Maximum number of quotes within texts and around them; a body of `textBytesMax` within the bounds of JSON has fewer.
+ */
 const quotesMax = 1_500_000
-/** Checked with one text of the runtime. */
+/** Bytes that are checked with one text of the runtime. */
 const checkedBytes = 262_144
 const [quote, backslash] = [0x22, 0x5c]
 export const markIndexChars = 8
 
 export class LongTexts {
-  /** The body with marks in their places. */
+  /** The body with marks in place of the long texts. */
   readonly bytes: Uint8Array
   readonly #mark: string
   readonly #texts: readonly Uint8Array[]
@@ -40,8 +42,8 @@ export class LongTexts {
   }
 
   /**
-   * Bytes of the parts of the upstream's request, with each long text in its place. Fault invalid_request if one of
-   * them stands in a field that the upstream does not get.
+   * Returns the bytes of the parts of the upstream's request, with each long text in its place. Throws Fault
+   * invalid_request if one of them is in a field that the upstream does not receive.
    */
   putBack(parts: readonly string[]): Uint8Array[] {
     const left = new Set(this.#texts)
@@ -64,7 +66,10 @@ function misplaced(): Fault {
   return invalidRequest('A long base64 text stands in a field that has no effect here; leave it out.')
 }
 
-/** `mark`: random, of base64's characters. Fault body_too_large: more than `textBytesMax` is left. */
+/**
+ * Cuts out the long texts. `mark`: random characters of base64. Throws Fault body_too_large if more than `textBytesMax`
+ * remains.
+ */
 export function cutLongTexts(body: Uint8Array, mark: string): LongTexts {
   const whole = Buffer.from(body.buffer, body.byteOffset, body.length)
   const kept: Uint8Array[] = []
@@ -85,7 +90,7 @@ export function cutLongTexts(body: Uint8Array, mark: string): LongTexts {
       if (quotes > quotesMax) throw tooLong()
     }
     quotes += 1
-    // Then it is not JSON, which the parser reports.
+    // Not JSON in this case, which the parser reports.
     if (close < 0) break
     if (close - open > longBytesMin && isContent(whole, before, open)) {
       const start = base64Start(whole, open + 1)
@@ -110,7 +115,7 @@ function tooLong(): Fault {
   )
 }
 
-/** Whether an odd number of backslashes stands before the quote. */
+/** Reports whether an odd number of backslashes precedes the quote. */
 function isEscaped(whole: Buffer, open: number, at: number): boolean {
   let backslashes = 0
   while (at - backslashes - 1 > open && whole[at - backslashes - 1] === backslash) {
@@ -126,20 +131,20 @@ function latin1(whole: Buffer, start: number, end: number): string {
 
 type TextRange = { readonly start: number; readonly end: number }
 
-/** Whether the text before this one is the name of its field, and one that holds content. */
+/** Reports whether the text before this one is the name of its field, and one that holds content. */
 function isContent(whole: Buffer, { start, end }: TextRange, open: number): boolean {
   if (end < start || end - start > nameBytesMax || open - end > gapBytesMax) return false
   if (!NAMES.has(latin1(whole, start, end))) return false
   return /^[\t\n\r ]*:[\t\n\r ]*$/.test(latin1(whole, end + 1, open))
 }
 
-/** Behind the head of a data: URL, where there is one. */
+/** Returns where the base64 begins: after the head of a data: URL, if there is one. */
 function base64Start(whole: Buffer, start: number): number {
   const head = /^data:[^,"\\]*;base64,/i.exec(latin1(whole, start, start + urlHeadBytesMax))
   return start + (head?.[0].length ?? 0)
 }
 
-/** Both alphabets. Nothing of them needs an escape, and each is one byte in every encoding. */
+/** Accepts both alphabets. None of their characters needs an escape, and each is one byte in every encoding. */
 function isBase64(whole: Buffer, start: number, end: number): boolean {
   for (let at = start; at < end; at += checkedBytes) {
     const to = Math.min(at + checkedBytes, end)

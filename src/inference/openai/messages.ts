@@ -10,7 +10,7 @@ import type { Repairs } from './repairs.ts'
 /** Abilities that an upstream must be configured for. */
 export type ContentNeeds = {
   readonly kinds: ReadonlySet<ContentKind>
-  /** A part names a URL that the upstream would fetch. */
+  /** Whether a part names a URL that the upstream would fetch. */
   readonly remoteUrls: boolean
 }
 
@@ -18,7 +18,7 @@ export const TEXT_ONLY: ContentNeeds = { kinds: new Set(), remoteUrls: false }
 
 const ROLES = ['developer', 'system', 'user', 'assistant', 'tool']
 
-/** `custom`: names of the functions that stand for custom tools. */
+/** Checks the messages. `custom`: names of the functions that represent custom tools. */
 export function parseMessages(messages: unknown, custom: ReadonlySet<string>, repairs: Repairs): ContentNeeds {
   if (!Array.isArray(messages) || messages.length === 0) {
     throw invalidField('messages', 'must be a list with at least one message.')
@@ -44,7 +44,7 @@ export function parseMessages(messages: unknown, custom: ReadonlySet<string>, re
         remoteUrls ||= need.isRemote
       }
     } else if (typeof content !== 'string') {
-      // An answer that was cut off, or all reasoning, has no content.
+      // An answer that was cut off, or consists only of reasoning, has no content.
       if (role !== 'assistant' || (content !== undefined && content !== null)) {
         throw invalidField(`${path}.content`, 'must be a string or a list of parts.')
       }
@@ -58,7 +58,7 @@ export function parseMessages(messages: unknown, custom: ReadonlySet<string>, re
   return kinds === null || (kinds.size === 0 && !remoteUrls) ? TEXT_ONLY : { kinds, remoteUrls }
 }
 
-/** Makes the refusals of an earlier answer plain text: llama-server and SGLang refuse such parts. */
+/** Converts the refusals of an earlier answer to plain text, because llama-server and SGLang refuse such parts. */
 function takeRefusal(message: JsonObject, repairs: Repairs): void {
   const { content, refusal } = message
   if (Array.isArray(content)) {
@@ -135,7 +135,7 @@ function checkToolCalls(calls: unknown, path: string, { custom, repairs }: CallN
   }
 }
 
-/** Returns the call of the function that stands for a custom tool; any other call as it is. */
+/** Returns the call of the function that represents a custom tool; any other call unchanged. */
 function functionCall(call: unknown): unknown {
   const called = isObject(call) && call.type === 'custom' ? call.custom : null
   if (!isObject(call) || !isObject(called) || typeof called.input !== 'string') return call
@@ -146,7 +146,7 @@ function isNonEmpty(value: unknown): boolean {
   return typeof value === 'string' && value !== ''
 }
 
-/** Kinds of parts that an engine does not take in the form of OpenAI. SGLang has another form of audio. */
+/** Kinds of parts that an engine does not accept in OpenAI's form. SGLang has another form of audio. */
 const FOREIGN_CONTENT = {
   openai: null,
   vllm: ['file'],
@@ -155,7 +155,7 @@ const FOREIGN_CONTENT = {
   'text-embeddings-inference': null,
 } as const satisfies Record<Engine, readonly ContentKind[] | null>
 
-/** Why an upstream that takes these kinds of content cannot take the messages; null when it can. */
+/** Returns why an upstream that accepts these kinds of content cannot accept the messages; null if it can. */
 export function unmetNeed(
   { kinds, remoteUrls }: ContentNeeds,
   taken: { readonly engine: Engine; readonly content: readonly ContentKind[]; readonly remoteUrls: boolean },

@@ -2,8 +2,8 @@
 // randomness.
 //
 // The field is OpenAI's `obfuscation`: random characters in a chunk, controlled by
-// `stream_options.include_obfuscation`; clients ignore it. Chunks up to 32 bytes above an empty one, which is nearly
-// every token, all get the same size; longer ones grow in steps of 32.
+// `stream_options.include_obfuscation`; clients ignore it. Chunks up to 32 bytes above an empty one, which covers
+// nearly every token, all get the same size; longer ones grow in steps of 32.
 
 export type Obfuscate = (chunk: string, headBytes: number) => string
 
@@ -11,7 +11,10 @@ const stepBytes = 32
 /** Size of the choices of a chunk without content. */
 export const emptyChoicesBytes = '[{"index":0,"delta":{"content":""},"logprobs":null,"finish_reason":null}]'.length
 
-/** `headBytes`: how much of the chunk, a JSON object, is the same in every chunk of its stream. */
+/**
+ * Returns a function that pads a chunk, which is a JSON object. `headBytes`: number of its bytes that are the same in
+ * every chunk of its stream.
+ */
 export function createObfuscate(random: (lengthBytes: number) => Uint8Array): Obfuscate {
   return (chunk, headBytes) => {
     const overBytes = Buffer.byteLength(chunk) - headBytes - emptyChoicesBytes
@@ -21,7 +24,7 @@ export function createObfuscate(random: (lengthBytes: number) => Uint8Array): Ob
   }
 }
 
-/** Random, because the same characters would vanish where something on the way compresses. */
+/** Returns random characters, because repeated ones would vanish if a proxy compresses the stream. */
 function randomText(lengthChars: number, random: (lengthBytes: number) => Uint8Array): string {
   return random(Math.ceil((lengthChars * 3) / 4))
     .toBase64({ alphabet: 'base64url', omitPadding: true })

@@ -11,7 +11,7 @@ export class Repairs {
   #valuesLeft = checkedValuesMax
   /** Whether messages of the assistant have reasoning. */
   hasReasoning = false
-  /** Whether arguments of a call had half a surrogate pair. */
+  /** Whether arguments of a call contained half a surrogate pair. */
   hasHalfPairs = false
 
   /** Members whose text differs from the client's. */
@@ -25,8 +25,8 @@ export class Repairs {
   }
 
   /**
-   * Arguments of a call in a form that engines parse: some answer 500 to invalid JSON, which another engine may have
-   * generated before it was cut off. Null if they need no change, or are too long to be checked.
+   * Returns the arguments of a call in a form that engines parse. Some answer 500 to invalid JSON, which another engine
+   * may have generated before it was cut off. Null if they need no change, or are too long to be checked.
    */
   argumentsOf(args: string): string | null {
     if (args.trim() === '') return '{}'
@@ -43,7 +43,7 @@ export class Repairs {
     }
   }
 
-  /** `ignored`: the name of the dropped part, for the client. */
+  /** Records a change. `ignored`: the name of the dropped part, for the client. */
   note(member: string, ignored: string | null = null): void {
     this.#changed ??= new Set()
     this.#changed.add(member)
@@ -55,10 +55,13 @@ export class Repairs {
 
 const NONE: readonly string[] = []
 
-/** The most values that arguments of all calls may have to be checked: JSON.parse takes 0.2 s for two million lists. */
+/**
+ * Maximum number of values that are checked in the arguments of all calls. JSON.parse takes 0.2 s for two million
+ * lists.
+ */
 const checkedValuesMax = 65_536
 
-/** Values in a text, at most; counting ends beyond the bound. The text need not be JSON. */
+/** Returns an upper bound of the number of values in a text; counting ends beyond `max`. The text need not be JSON. */
 function valuesIn(text: string, max: number): number {
   let values = 1
   for (let at = 0; at < text.length && values <= max; at += 1) {

@@ -1,14 +1,14 @@
 // Request fields that an upstream gets: OpenAI's and a few per engine, all bounded. Pure. Fault invalid_request.
 //
-// Only the fields named here are sent: engines have others that read another caller's prompt cache, pick its slot,
-// fetch URLs, or keep the engine busy for minutes.
+// Only the fields named here are sent, because engines have others that read another caller's prompt cache, pick its
+// slot, fetch URLs, or keep the engine busy for minutes.
 
 import type { Engine } from '../../config/upstream/kinds.ts'
 import { invalidField, isObject, type JsonObject } from '../json-text.ts'
 import type { CompletionOperation } from '../types.ts'
 import { CONSTRAINT_FIELDS } from './engines/constraints.ts'
 
-/** Requirement on a value, in words, if the value breaks it. */
+/** Returns the requirement that the value breaks, in words; null if it breaks none. */
 type Check = (value: unknown) => string | null
 
 type FieldRule = {
@@ -38,10 +38,10 @@ const openAi = (operations: readonly CompletionOperation[], check: Check | null)
 })
 const extra = (engines: readonly Engine[], check: Check): FieldRule => ({ operations: BOTH, engines, check })
 
-/** Field with the client's own salt of its prompt cache, as vLLM names it. */
+/** Field with the client's own salt of its prompt cache, with vLLM's name. */
 export const cacheSaltField = 'cache_salt'
 
-/** Whether the engine keeps prompts of different salts apart, or caches none. */
+/** Reports whether the engine separates prompts of different salts, or caches none. */
 export function isCacheKeptApart(engine: Engine): boolean {
   return engine !== 'openai'
 }
@@ -90,9 +90,11 @@ const FIELDS: ReadonlyMap<string, FieldRule> = new Map(
   } satisfies Record<string, FieldRule>),
 )
 
-/** Fault invalid_request, with the field, if a known field is out of bounds. As at OpenAI, null counts as absent. */
+/**
+ * Throws Fault invalid_request with the field if a known field is out of bounds. As at OpenAI, null counts as absent.
+ */
 export function checkFields(operation: CompletionOperation, body: JsonObject): void {
-  // A body of JSON.parse inherits no names.
+  // An object made by JSON.parse inherits no names.
   for (const name in body) {
     const value = body[name]
     const rule = FIELDS.get(name)
@@ -102,17 +104,17 @@ export function checkFields(operation: CompletionOperation, body: JsonObject): v
   }
 }
 
-/** Whether chat requests have the field. */
+/** Reports whether chat requests have the field. */
 export function isChatField(name: string): boolean {
   return isEverSent(name, 'chat')
 }
 
-/** Whether an upstream of any engine gets the field. */
+/** Reports whether an upstream of any engine gets the field. */
 export function isEverSent(name: string, operation: CompletionOperation): boolean {
   return FIELDS.get(name)?.operations.includes(operation) === true
 }
 
-/** Whether an upstream of this engine gets the field. */
+/** Reports whether an upstream of this engine gets the field. */
 export function isSent(name: string, operation: CompletionOperation, engine: Engine): boolean {
   const rule = FIELDS.get(name)
   if (rule === undefined || !rule.operations.includes(operation)) return false
@@ -160,7 +162,7 @@ function logitBias(value: unknown): string | null {
   return entries.length <= biasesMax && entries.every(isGood) ? null : problem
 }
 
-/** A flag for chats, a count for texts. */
+/** Accepts a flag for chats, a count for text completions. */
 function logprobs(value: unknown): string | null {
   const isCount = typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= 5
   return typeof value === 'boolean' || isCount ? null : 'must be true or false, or a whole number from 0 to 5.'

@@ -34,13 +34,13 @@ export type GatewayRequest = {
   readonly customTools: ReadonlySet<string>
   readonly toolChoice: ToolChoice
   readonly format: ResponseFormat
-  /** Constraint that no `response_format` has; null for none. */
+  /** Constraint that cannot be expressed as a `response_format`; null if there is none. */
   readonly constraint: Constraint | null
   /** Origin of the reasoning in messages; null if they have none. */
   readonly reasoning: ReasoningOrigin | null
-  /** Choices that the completion must have. */
+  /** Number of choices that the completion must have. */
   readonly choiceCount: number
-  /** Most tokens that each choice may have; null when the client sets no bound. */
+  /** Maximum number of tokens of each choice; null if the client sets no bound. */
   readonly completionTokensMax: number | null
   readonly needs: ContentNeeds
   /** The client's own salt of its prompt cache; null if it has none. */
@@ -49,7 +49,7 @@ export type GatewayRequest = {
   readonly ignored: readonly string[]
 }
 
-/** A body: its checked text, the text's value, and how many bytes it has. */
+/** A body: its checked text, the parsed value, and its size in bytes. */
 export type RequestSource = {
   readonly text: string
   readonly body: JsonObject
@@ -60,17 +60,19 @@ export type RequestSource = {
 
 export type ParsedRequest = { readonly request: GatewayRequest; readonly source: RequestSource }
 
-/** Room for 4 MiB written wholly in escapes of six characters; source code has one in twenty to thirty characters. */
+/**
+ * Enough for 4 MiB written entirely in escapes of six characters; source code has one in twenty to thirty characters.
+ */
 const escapesMax = Math.ceil(4_194_304 / 6)
 export const bodyLimits = { depthMax: 128, namesMax: 32_768, valuesMax: 262_144, escapesMax }
 const choicesMax = 128
 
-/** Fault invalid_request. The caller bounds the length. */
+/** Parses a request. Throws Fault invalid_request. The caller bounds the length. */
 export function parseRequest(operation: CompletionOperation, bytes: Uint8Array): ParsedRequest {
   return parseSource(operation, readSource(bytes))
 }
 
-/** Fault invalid_request. */
+/** Checks a request. Throws Fault invalid_request. */
 export function parseSource(operation: CompletionOperation, source: RequestSource): ParsedRequest {
   const repairs = new Repairs()
   const request = checkRequest(operation, source.body, repairs)
@@ -80,7 +82,7 @@ export function parseSource(operation: CompletionOperation, source: RequestSourc
   return { request, source: { ...source, text: repairedText(source.text, source.body, changed), changes } }
 }
 
-/** Any JSON object within bounds. Fault invalid_request. */
+/** Reads any JSON object within bounds. Throws Fault invalid_request. */
 export function readSource(bytes: Uint8Array): RequestSource {
   const given = decode(bytes)
   const { text, value: body } = readJsonText(given, bodyLimits)
@@ -89,7 +91,7 @@ export function readSource(bytes: Uint8Array): RequestSource {
 }
 
 const NONE: readonly string[] = []
-/** Name in `x-strongroom-ignored` of a request in which U+FFFD stands for half a surrogate pair. */
+/** Name in `x-strongroom-ignored` of a request in which U+FFFD replaces half a surrogate pair. */
 const HALF_PAIRS: readonly string[] = ['text.surrogates']
 
 /** Returns the changes of the source and of the check. */
@@ -97,7 +99,7 @@ export function changesWith({ changes }: RequestSource, { hasHalfPairs }: Repair
   return hasHalfPairs ? HALF_PAIRS : changes
 }
 
-/** Fault invalid_request. Changes the body as described in repairs.ts. */
+/** Checks a request and changes the body as described in repairs.ts. Throws Fault invalid_request. */
 export function checkRequest(
   operation: CompletionOperation,
   body: JsonObject,
@@ -134,7 +136,7 @@ export function checkRequest(
   }
 }
 
-/** The smaller of the two names that the bound has. Both have been checked. */
+/** Returns the smaller value of the two names of the bound. Both have been checked. */
 function tokensMaxOf({ max_tokens: older, max_completion_tokens: newer }: JsonObject): number | null {
   if (typeof older !== 'number') return typeof newer === 'number' ? newer : null
   return typeof newer === 'number' ? Math.min(older, newer) : older
@@ -165,7 +167,7 @@ function parseText(body: JsonObject): OperationFields {
   }
 }
 
-/** Fields that would change the answer, and that nothing here does. */
+/** Unsupported fields that would change the answer. */
 const REFUSED = {
   // The predecessors of `tools`: an engine that supports them could call unchecked functions.
   functions: 'is not supported; use tools and tool_choice.',
@@ -209,7 +211,7 @@ function parseStreamOptions(body: JsonObject, stream: boolean): JsonObject {
   return options
 }
 
-/** Null where it is absent. */
+/** Returns the option; null if it is absent. */
 function parseOption(options: JsonObject, name: string): boolean | null {
   const value = options[name]
   if (value === undefined || value === null) return null
@@ -244,7 +246,7 @@ function parseFormat(format: unknown, repairs: Repairs): ResponseFormat {
   return { kind: 'json_schema', schema: named.schema }
 }
 
-/** A text, a list of tokens, or a list of those. */
+/** Counts the prompts: a text, a list of tokens, or a list of such lists. */
 function countPrompts(prompt: unknown): number {
   if (typeof prompt === 'string') return 1
   if (!Array.isArray(prompt) || prompt.length === 0) throw invalidField('prompt', 'must be a string or a list.')

@@ -5,9 +5,11 @@ import { UpstreamFault } from '../failure.ts'
 import { PING_EVENTS } from './engines/deviations.ts'
 
 export type SseParser = {
-  /** The data of every event that these bytes complete, in order. UpstreamFault malformed or too_large. */
+  /**
+   * Returns the data of every event that these bytes complete, in order. Throws UpstreamFault malformed or too_large.
+   */
   readonly push: (bytes: Uint8Array) => string[]
-  /** Whether no event is incomplete, so that the stream may end here. */
+  /** Reports whether no event is incomplete, so that the stream may end here. */
   readonly isClean: () => boolean
   /** True if an event has ended and no byte of the next has arrived. */
   readonly isBetweenEvents: () => boolean
@@ -22,7 +24,7 @@ export function createSseParser(eventBytesMax: number): SseParser {
   let pendingBytes = 0
   let isFirst = true
   let skipLineFeed = false
-  /** The decoder may hold the beginning of a character. */
+  /** Whether the decoder may hold the beginning of a character. */
   let isWithinCharacter = false
 
   const endLine = (last: string, events: string[]) => {
@@ -88,7 +90,7 @@ export function createSseParser(eventBytesMax: number): SseParser {
 /** Keep-alive comment for APIs without a ping event; clients ignore it. */
 export const COMMENT_PING = ': ping\n\n'
 
-/** One event that carries a text without line breaks. */
+/** Writes one event that carries a text without line breaks. */
 export function sseEvent(data: string): string {
   return `data: ${data}\n\n`
 }

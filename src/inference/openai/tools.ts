@@ -11,20 +11,20 @@ export type ToolChoice =
   | { readonly kind: 'none' }
   | { readonly kind: 'required' }
   | { readonly kind: 'named'; readonly name: string }
-  /** Some of the tools: `isRequired` where one of them must be called. */
+  /** Some of the tools. `isRequired`: whether one of them must be called. */
   | { readonly kind: 'allowed'; readonly names: ReadonlySet<string>; readonly isRequired: boolean }
 
-/** With the tools of all namespaces: an MCP server may have a hundred. */
+/** Includes the tools of all namespaces; an MCP server may have a hundred. */
 export const toolsMax = 1_024
 export const toolNameCharsMax = 128
 const toolName = new RegExp(`^[a-zA-Z0-9_-]{1,${toolNameCharsMax}}$`)
 
-/** Names of functions. `custom`: those that stand for custom tools. */
+/** Names of functions. `custom`: those that represent custom tools. */
 type ToolNames = { readonly names: ReadonlySet<string>; readonly custom: ReadonlySet<string> }
 
 const NO_NAMES: ReadonlySet<string> = new Set()
 
-/** Returns the names. Tools that run on servers are dropped and named: engines here do not have them. */
+/** Returns the names. Tools that run on servers are dropped and named, because engines here do not have them. */
 export function parseTools(body: JsonObject, repairs: Repairs): ToolNames {
   const { tools } = body
   if (tools === undefined || tools === null) return { names: NO_NAMES, custom: NO_NAMES }
@@ -67,21 +67,21 @@ export function parseTools(body: JsonObject, repairs: Repairs): ToolNames {
 }
 
 /**
- * Returns the function that stands for a custom tool, for a tool which the client runs, or for one
- * in the flat form of the Responses API; any other tool as it is.
+ * Returns the function that represents a custom tool, a tool that the client runs, or one in the flat form of the
+ * Responses API; any other tool unchanged.
  */
 function ownTool(tool: unknown): unknown {
   const called = isObject(tool) ? toFunction(tool) : null
   return called === null ? tool : { type: 'function', function: called }
 }
 
-/** Path of the fields of a tool as the client has it. */
+/** Returns the path of the fields of a tool as the client wrote it. */
 function fieldsPath(tool: unknown): string {
   if (!isObject(tool) || (tool.type !== 'function' && tool.type !== 'custom')) return ''
   return isObject(tool[tool.type]) ? `.${tool.type}` : ''
 }
 
-/** Reports whether it is a custom tool with a grammar, which binds no engine here. */
+/** Reports whether it is a custom tool with a grammar, which no engine here enforces. */
 function hasFormat(tool: unknown): boolean {
   if (!isObject(tool) || tool.type !== 'custom') return false
   const { format } = isObject(tool.custom) ? tool.custom : tool
@@ -97,7 +97,7 @@ function toFunction(tool: JsonObject): JsonObject | null {
   return { name, description, parameters, strict }
 }
 
-/** The names of the checked functions that are strict. */
+/** Returns the names of the checked functions that are strict. */
 export function strictToolsOf({ tools }: JsonObject): ReadonlySet<string> {
   if (!Array.isArray(tools)) return NO_NAMES
   const names = new Set<string>()
@@ -108,7 +108,7 @@ export function strictToolsOf({ tools }: JsonObject): ReadonlySet<string> {
   return names
 }
 
-/** In place: the list is the request's own. */
+/** Removes them in place, because the list belongs to the request. */
 function removeOthers(tools: unknown[]): void {
   const kept = tools.filter(tool => isObject(tool) && tool.type === 'function')
   tools.splice(0, tools.length, ...kept)
@@ -148,7 +148,7 @@ function allowedTools(allowed: unknown, tools: ReadonlySet<string>): ToolChoice 
   return { kind: 'allowed', names, isRequired: mode === 'required' }
 }
 
-/** Takes the forms of chats and of the Responses API. */
+/** Returns the tool's name in the form of chats or of the Responses API. */
 function toolNameIn(value: unknown): string | null {
   if (!isObject(value) || (value.type !== 'function' && value.type !== 'custom')) return null
   const nested = value[value.type]
@@ -156,7 +156,7 @@ function toolNameIn(value: unknown): string | null {
   return typeof name === 'string' ? name : null
 }
 
-/** The names that a completion may call. */
+/** Returns the names that a completion may call. */
 export function callableTools(tools: ReadonlySet<string>, choice: ToolChoice): ReadonlySet<string> {
   if (choice.kind === 'none') return NO_NAMES
   if (choice.kind === 'allowed') return choice.names

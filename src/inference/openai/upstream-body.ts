@@ -14,7 +14,7 @@ export const TOOL_FIELDS = ['tools', 'tool_choice', 'parallel_tool_calls']
 export type UpstreamBody = {
   /** JSON. */
   readonly text: string
-  /** Fields of the client's that are not in it. */
+  /** Fields of the client that are not in it. */
   readonly ignored: readonly string[]
   /** Names of changes for this engine, as in `RequestSource`. */
   readonly changes: readonly string[]
@@ -22,7 +22,7 @@ export type UpstreamBody = {
 
 export type UpstreamKind = {
   readonly engine: Engine
-  /** Keeps the prompt caches of keys apart. Called only for an engine that has a field for it. */
+  /** Separates the prompt caches of keys. Called only for an engine that has a field for it. */
   readonly cacheSalt: () => string
 }
 
@@ -35,14 +35,14 @@ const ENGINE_MEMBERS: Readonly<Record<Engine, (cacheSalt: () => string) => reado
   'text-embeddings-inference': () => [],
 }
 
-/** Whether each key has a separate prompt cache there, so that counts reveal no other prompts. */
+/** Reports whether the engine has a separate prompt cache for each key, so that counts reveal no other prompts. */
 export function hasCacheOfItsOwn(engine: Engine): boolean {
   return engine === 'vllm' || engine === 'sglang'
 }
 
 /**
- * The checked text as the client wrote it, except for members that must change: JSON.parse and JSON.stringify would
- * alter an integer beyond 2^53, such as a seed.
+ * Returns the checked text as the client wrote it, except for members that must change, because JSON.parse and
+ * JSON.stringify would alter an integer beyond 2^53, such as a seed.
  */
 export function upstreamBody({ request, source }: ParsedRequest, { engine, cacheSalt }: UpstreamKind): UpstreamBody {
   const { operation, stream, toolChoice, constraint } = request
@@ -75,12 +75,12 @@ export function upstreamBody({ request, source }: ParsedRequest, { engine, cache
   if (offered !== null) drop(dropped, body, ['tools', 'tool_choice'])
   if (dropped.size === 0) {
     if (added.length === 0) return { text, ignored, changes }
-    // The body has its model at least, so there is something after the comma.
+    // The body contains at least its model, so something follows the comma.
     return { text: `{${added.join(',')},${text.slice(text.indexOf('{') + 1)}`, ignored, changes }
   }
   const members = membersOf(text)
   if (offered !== null) {
-    // Sends only these tools, and "required" instead of a name, so that engines that ignore names call it too.
+    // Sends only these tools, and "required" instead of a name, so that engines that ignore names also call it.
     const choice = mustCall(toolChoice) ? 'required' : 'auto'
     added.push(`"tools":[${toolsNamed(offered, body.tools, members)}]`, `"tool_choice":"${choice}"`)
   }
@@ -90,7 +90,7 @@ export function upstreamBody({ request, source }: ParsedRequest, { engine, cache
 
 const NONE: readonly string[] = []
 
-/** Returns the JSON of a member; empty for none. */
+/** Returns the JSON of a member; empty if there is none. */
 function valueIn(text: string, name: string): string {
   return membersOf(text).find(member => member.name === name)?.value ?? ''
 }
@@ -99,12 +99,12 @@ function drop(dropped: Set<string>, body: object, names: readonly string[]): voi
   for (const name of names) if (Object.hasOwn(body, name)) dropped.add(name)
 }
 
-/** True if the client's option equals the gateway's. */
+/** Reports whether the client's option equals the gateway's. */
 function asksUsageAlone(options: unknown): boolean {
   return isObject(options) && options.include_usage === true && Object.keys(options).length === 1
 }
 
-/** Names of the tools that the engine is offered; null for all. */
+/** Returns the names of the tools that the engine is offered; null for all. */
 function offeredTools(choice: ToolChoice): ReadonlySet<string> | null {
   if (choice.kind === 'allowed') return choice.names
   return choice.kind === 'named' ? new Set([choice.name]) : null

@@ -12,7 +12,7 @@ export function parseUpstreamJson(text: string): unknown {
   }
 }
 
-/** Null for a field that is absent or null. */
+/** Returns the string; null for a field that is absent or null. */
 export function stringOrNull(value: unknown): string | null {
   if (isNone(value)) return null
   if (typeof value !== 'string') throw malformed()
@@ -21,7 +21,9 @@ export function stringOrNull(value: unknown): string | null {
 
 const REASONING_FIELDS = ['reasoning_content', 'reasoning'] as const
 
-/** The model's reasoning before its content, under the names that engines use. It is billed, so it is forwarded. */
+/**
+ * Returns the model's reasoning before its content, under the names that engines use. It is billed, so it is forwarded.
+ */
 export function reasoningOf(part: JsonObject): { reasoning_content?: string; reasoning?: string } {
   const given: { reasoning_content?: string; reasoning?: string } = {}
   for (const name of REASONING_FIELDS) {
@@ -33,7 +35,7 @@ export function reasoningOf(part: JsonObject): { reasoning_content?: string; rea
   return text === '' ? given : { reasoning_content: text }
 }
 
-/** Engines leave out a field or send null: the same here. */
+/** Reports whether the value is absent. Engines omit a field or send null; both mean the same here. */
 export function isNone(value: unknown): value is null | undefined {
   return value === undefined || value === null
 }

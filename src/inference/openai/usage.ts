@@ -7,7 +7,7 @@ import { isCount, isNone, malformed } from './upstream-json.ts'
 
 export type Usage = { prompt_tokens: number; completion_tokens: number; total_tokens: number } & JsonObject
 
-/** Null if there is none, or only details of it. UpstreamFault malformed. */
+/** Parses the usage; null if there is none, or only details of it. Throws UpstreamFault malformed. */
 export function parseUsage(usage: unknown): Usage | null {
   if (isNone(usage)) return null
   if (!isObject(usage)) throw malformed()
@@ -32,8 +32,8 @@ export function parseUsage(usage: unknown): Usage | null {
 }
 
 /**
- * Usage of a request that generates nothing. Some engines report the total alone. Null if the
- * engine does not count: older versions of llama-server report 0. UpstreamFault malformed.
+ * Returns the usage of a request that generates nothing. Some engines report only the total. Null if the engine does
+ * not count; older versions of llama-server report 0. Throws UpstreamFault malformed.
  */
 export function pooledUsage(usage: unknown): Usage | null {
   const given = parseUsage(isObject(usage) ? { completion_tokens: 0, ...usage } : usage)
@@ -61,12 +61,12 @@ export function tokensOf(usage: Usage): Tokens {
   return cached === 0 ? tokens : { ...tokens, cached }
 }
 
-/** Prompt tokens from the engine's cache; 0 if the engine does not report them. */
+/** Returns the prompt tokens from the engine's cache; 0 if the engine does not report them. */
 export function cachedTokensOf({ prompt_tokens_details: details }: Usage): number {
   return isObject(details) && isCount(details.cached_tokens) ? details.cached_tokens : 0
 }
 
-/** Without the count of cached tokens, which would reveal other clients' prompts. */
+/** Returns the usage without the count of cached tokens, which would reveal other clients' prompts. */
 export function withoutCached(given: Usage): Usage {
   if (given.prompt_tokens_details === undefined) return given
   const { prompt_tokens_details: _, ...usage } = given
@@ -78,12 +78,12 @@ export type UsageBounds = { readonly promptTokensMax: number; readonly completio
 
 /** Tokens that a chat template may add to the text. */
 const templateTokensMax = 4_096
-/** A content part that is no text may be more tokens than it has bytes. */
+/** A content part that is not text may be more tokens than it has bytes. */
 const partTokensMax = 1_048_576
 /** Default if neither client nor configuration sets a bound: more than any engine's context. */
 const contextTokensMax = 16_777_216
 
-/** `bodyBytes`: of the request. A token of text is a byte at least. */
+/** Computes the bounds. `bodyBytes`: size of the request. A token of text has at least one byte. */
 export function usageBounds(
   { choiceCount, completionTokensMax, needs }: GatewayRequest,
   { bodyBytes, contextTokens }: { readonly bodyBytes: number; readonly contextTokens: number | null },
@@ -96,12 +96,15 @@ export function usageBounds(
   }
 }
 
-/** Bytes of a response for one token at the least; reasoning that an engine keeps to itself has none. */
+/** Minimum number of response bytes per token. Reasoning that an engine does not send has none. */
 const bytesOfTokenMin = 1
-/** Tokens that end a choice, and what an engine holds back of a cut one. */
+/** Tokens that end a choice, and those that an engine holds back of a choice that was cut off. */
 const silentTokensMax = 64
 
-/** True if within the bounds, with no more tokens than `responseBytes`, the upstream's bytes; reasoning excepted. */
+/**
+ * Reports whether the usage is within the bounds, with no more tokens than `responseBytes`, the upstream's bytes;
+ * reasoning excepted.
+ */
 export function isPlausible(usage: Usage, bounds: UsageBounds, responseBytes: number): boolean {
   const { prompt, completion } = tokensOf(usage)
   if (prompt > bounds.promptTokensMax || completion > bounds.completionTokensMax) return false
@@ -110,7 +113,7 @@ export function isPlausible(usage: Usage, bounds: UsageBounds, responseBytes: nu
   return (completion - reasoning) * bytesOfTokenMin <= responseBytes + silentTokensMax
 }
 
-/** Null if there is none. */
+/** Returns the count; null if there is none. */
 function countOf(value: unknown): number | null {
   if (isNone(value)) return null
   if (!isCount(value)) throw malformed()

@@ -8,15 +8,15 @@ import { adoptSocket } from '../../linux/libc/sockets.ts'
 import { encodeFrame, FrameReader } from './frames.codec.ts'
 
 export type ChannelUser<Heard> = {
-  /** May throw: then the channel is closed. */
+  /** May throw, which closes the channel. */
   readonly onMessage: (message: Heard) => void
-  /** The other end has gone, or has broken the rules. Called once. */
+  /** Called once, when the other end is gone or has broken the protocol. */
   readonly onClose: (reason: string) => void
 }
 
-/** Bytes that may wait to be sent. A peer that leaves more unread counts as dead. */
+/** Maximum bytes waiting to be sent. A peer that leaves more unread counts as dead. */
 const waitingBytesMax = 256 * 1_048_576
-/** Messages of a turn that are longer together go as several frames. */
+/** Messages of one turn that are longer together are sent as several frames. */
 const frameCharsMax = 8 * 1_048_576
 
 export class Channel<Said, Heard> {
@@ -34,7 +34,7 @@ export class Channel<Said, Heard> {
     this.#user = user
   }
 
-  /** Takes the descriptor over. */
+  /** Opens a channel and takes ownership of the descriptor. */
   static async open<Said, Heard>(fd: number, user: ChannelUser<Heard>): Promise<Channel<Said, Heard>> {
     const channel = new Channel<Said, Heard>(user)
     const end = () => channel.#end('the other end has closed the channel')
@@ -49,7 +49,7 @@ export class Channel<Said, Heard> {
     return channel
   }
 
-  /** No effect on a closed channel. */
+  /** Sends a message. No effect on a closed channel. */
   send(message: Said): void {
     if (this.#isClosed) return
     const text = JSON.stringify(message)
@@ -64,7 +64,7 @@ export class Channel<Said, Heard> {
     })
   }
 
-  /** Sends the pending messages as far as the peer takes them, and closes. */
+  /** Sends the pending messages as far as the peer accepts them, and closes. */
   close(): void {
     if (this.#isClosed) return
     this.#flush()

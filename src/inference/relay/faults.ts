@@ -1,4 +1,4 @@
-// Faults on the wire between owner and relay, with all that their responses need. No effects.
+// Faults between owner and relay, with everything that their responses need. No effects.
 
 import { FAULTS, Fault, type FaultCode, messageOf } from '../../base/fault.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'

@@ -13,7 +13,7 @@ const responseBytesMax = 8 * 1_048_576
 /** Not used by any route; the Host that a client sends need not be valid. */
 const origin = 'http://gateway.invalid'
 
-/** In the owner: the request as it came, but for its body, which no route that is forwarded reads. */
+/** Used by the owner: answers the request as received, but without its body, which no forwarded route reads. */
 export async function forward(
   { fetch }: Pick<Gateway, 'fetch'>,
   { method, target, headers, address }: Asks['forward']['asked'],
@@ -30,7 +30,7 @@ export async function forward(
   return { status: response.status, headers: [...response.headers], body: body.toBase64() }
 }
 
-/** In the relay. */
+/** Used by the relay: returns the request to forward. */
 export function forwardedRequest(request: Request, address: string): Asks['forward']['asked'] {
   return { method: request.method, target: targetOf(request.url), headers: [...request.headers], address }
 }

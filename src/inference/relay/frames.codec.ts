@@ -1,10 +1,10 @@
-// Messages as bytes: a frame is its length, u32 little-endian, then a JSON array of messages, those of one turn of the
+// Messages as bytes. A frame is its length, u32 little-endian, then a JSON array of the messages of one turn of the
 // event loop. Pure.
 
 /** Longest frame. The largest hold a setup with certificates of 64 upstreams, or a forwarded response. */
 export const frameBytesMax = 64 * 1_048_576
 
-/** `messages`: each as JSON. */
+/** Encodes a frame. `messages`: each as JSON. */
 export function encodeFrame(messages: readonly string[]): Buffer {
   const text = `[${messages.join(',')}]`
   const length = Buffer.byteLength(text)
@@ -15,14 +15,14 @@ export function encodeFrame(messages: readonly string[]): Buffer {
   return bytes
 }
 
-/** Takes bytes as they come and gives the messages of the frames that are whole. */
+/** Takes bytes as they arrive and returns the messages of the complete frames. */
 export class FrameReader {
   #pieces: Uint8Array[] = []
   #bytes = 0
-  /** How many bytes there have to be before there is anything to read. */
+  /** Number of bytes that must be present before anything can be read. */
   #wanted = 4
 
-  /** Copies the bytes that it keeps. Throws on an invalid frame. */
+  /** Adds bytes, copying those that it keeps. Throws on an invalid frame. */
   push(chunk: Uint8Array): unknown[] {
     if (this.#bytes === 0 && chunk.length >= 4)
       return this.#read(Buffer.from(chunk.buffer, chunk.byteOffset, chunk.length))

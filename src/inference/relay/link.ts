@@ -1,4 +1,4 @@
-// A relay's interface to the owner: each decision is an ask to another process. Effects: the channel.
+// A relay's interface to the owner: each decision is a request to another process. Effects: the channel.
 
 import { type Clock, onAbort } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
@@ -35,7 +35,7 @@ const progressMax = 4_096
 export class Link {
   readonly #deps: LinkDeps
   readonly #asks = new Map<number, PendingReply>()
-  /** Requests under way. */
+  /** Running requests, by id. */
   readonly #open = new Map<string, Stream>()
   /** Spans of the request that is being closed; sent with its end. */
   #spans: TraceSpan[] = []
@@ -45,7 +45,7 @@ export class Link {
     this.#deps = deps
   }
 
-  /** Requests under way, and those whose end the owner has not written down yet. */
+  /** Number of running requests, and of those whose end the owner has not recorded yet. */
   get size(): number {
     return this.#open.size + this.#asks.size
   }
@@ -72,7 +72,7 @@ export class Link {
       send({ kind: 'cancel', id })
       left.reject(signal.reason)
     })
-    // Whichever loses is of no interest any more.
+    // The result of the promise that loses the race is not needed.
     asked.catch(() => {})
     left.promise.catch(() => {})
     const { target: at, key, attestedKey, paceMs } = await Promise.race([asked, left.promise]).finally(forget)
@@ -90,7 +90,7 @@ export class Link {
     this.#deps.send({ kind: 'keepReceipt', id, text })
   }
 
-  /** The owner's memory of responses. */
+  /** Returns the owner's memory of responses. */
   responses(isOn: boolean): ResponseMemory {
     return {
       isOn,
@@ -119,7 +119,7 @@ export class Link {
     }
   }
 
-  /** Rejects with the owner's Fault. */
+  /** Sends a request and resolves with the reply. Rejects with the owner's Fault. */
   ask<Name extends AskName>(
     kind: Name,
     asked: Asks[Name]['asked'],
@@ -137,7 +137,7 @@ export class Link {
     return promise
   }
 
-  /** The owner's reply to an ask. */
+  /** Handles the owner's reply to a request. */
   handleReply(to: number, reply: { readonly value: unknown } | { readonly fault: WireFault }): void {
     const waiting = this.#asks.get(to)
     this.#asks.delete(to)
@@ -201,7 +201,7 @@ export class Link {
           ...{ id, end: { ...end, tokens }, model, upstream, queueMs, firstChunkMs, wantsCost, labels },
           spans,
         }
-        // The owner ends it in any case; what went wrong there is in its log.
+        // The owner ends the request in any case; its log has the error.
         try {
           account.costNanoUsd = (await this.ask('close', asked)).costNanoUsd
         } catch (error) {

@@ -1,4 +1,4 @@
-// Listens on the gateway's address with a handler, alone or beside other processes. Effects: a listening socket.
+// Listens on the gateway's address with a handler, alone or together with other processes. Effects: a listening socket.
 
 import type { Logger } from '../../base/log.ts'
 import type { GatewaySettings } from '../../contract/vm/workload.ts'
@@ -11,7 +11,7 @@ export type ListenOptions = {
   readonly tls: ServedTls | null
   /** See `serveTls`. */
   readonly guestName: string
-  /** Other processes of the gateway listen there, too. */
+  /** Whether other processes of the gateway also listen on the address. */
   readonly isShared: boolean
   readonly settings: Pick<GatewaySettings, 'connectionIdleSeconds' | 'http2'>
   readonly log: Logger
@@ -23,10 +23,10 @@ export type Listening = {
   readonly stop: (isGraceful: boolean) => Promise<void>
 }
 
-/** The gateway itself limits bodies, and refuses them in its own words. */
+/** The gateway itself limits bodies, and refuses them with its own message. */
 const requestBodyBytesMax = Number.MAX_SAFE_INTEGER
 
-/** Fault host.unsupported: the address cannot be listened on. */
+/** Starts listening. Throws Fault host.unsupported if the address cannot be used. */
 export function listenWith(
   handler: FetchHandler,
   { listen, tls, guestName, isShared, settings, log }: ListenOptions,

@@ -17,7 +17,10 @@ export type MemberTiming = {
   readonly startMs: number
   /** Pause between two pings. */
   readonly pingMs: number
-  /** Unanswered pings in a row before a relay counts as hung. Counted, so that a suspended owner blames no relay. */
+  /**
+   * Number of consecutive unanswered pings after which a relay counts as hung. A number rather than a time, so that a
+   * suspended owner blames no relay.
+   */
   readonly pingsMax: number
 }
 
@@ -45,7 +48,7 @@ export class Member {
     void child.exited.then(() => this.kill(`it has ended: ${child.signalCode ?? `exit code ${child.exitCode}`}`))
   }
 
-  /** Fault host.unsupported: there is no process to be had. */
+  /** Starts a relay. Throws Fault host.unsupported if no process can be started. */
   static async start(deps: MemberDeps): Promise<Member> {
     const pair = unixSocketPair()
     if (!pair.ok) throw new Fault('host.unsupported', `a socket pair for a relay: ${errnoName(pair.errno)}`)
@@ -76,7 +79,7 @@ export class Member {
     return this.#ended.promise
   }
 
-  /** No effect once the relay has ended. */
+  /** Sends a message. No effect once the relay has ended. */
   send(message: FromOwner): void {
     this.#channel?.send(message)
   }
@@ -131,7 +134,8 @@ export class Member {
 
 function spawn(fd: number): Bun.Subprocess {
   return Bun.spawn([...ownProgram(), relayCommand], {
-    // The environment is this process's own: it names the authorities that TLS trusts. Nothing secret is added to it.
+    // The environment is that of this process, because it names the authorities that TLS trusts. Nothing secret is
+    // added.
     stdio: ['ignore', 'ignore', 'inherit', fd],
     cwd: '/',
   })

@@ -29,9 +29,9 @@ import { Link, type RelayTarget } from './link.ts'
 import { type Listening, listenWith } from './listen.ts'
 import type { FromOwner, FromRelay, RelayTls, Setup } from './wire.ts'
 
-/** Where the owner has put the socket. */
+/** Descriptor at which the owner has placed the socket. */
 export const channelFd = 3
-/** Between two reports of what streams have delivered. */
+/** Interval between two reports of what streams have delivered. */
 const progressMs = 1_000
 const lastWaitMs = 20
 /** No share: limits one process of ours. */
@@ -39,7 +39,7 @@ const lastWaitsMax = 50
 
 /** Serves until the owner sends stop or ends; then the process ends. */
 export async function runRelay(startSchemaProcess = startOwnSchemaProcess): Promise<never> {
-  // Signals are for the owner: it decides when a relay ends.
+  // Ignored, because the owner decides when a relay ends.
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.on(signal, () => {})
   const ended = Promise.withResolvers<never>()
   let relay: Relay | null = null
@@ -53,7 +53,7 @@ export async function runRelay(startSchemaProcess = startOwnSchemaProcess): Prom
   return await ended.promise
 }
 
-/** Ends the process, with a word why, where it cannot serve. */
+/** Starts serving. If it cannot, ends the process with a message that gives the reason. */
 function begin(
   setup: Setup,
   { channel, startSchemaProcess }: { channel: Channel<FromRelay, FromOwner>; startSchemaProcess: StartSchemaProcess },
@@ -121,7 +121,7 @@ class Relay {
     }
   }
 
-  /** Reports the cost of its requests before it ends. */
+  /** Stops serving. Reports the cost of its requests before it ends. */
   async #stop(isGraceful: boolean): Promise<void> {
     await this.#server.stop(isGraceful)
     for (let waits = 0; this.#link.size > 0 && waits < lastWaitsMax; waits += 1) await systemClock.sleep(lastWaitMs)
@@ -210,7 +210,7 @@ function composeRelay(
     }
   }
   return {
-    // The owner answers all other requests, encryption and refusals included, so that one place does that.
+    // The owner answers all other requests, encryption and refusals included, so that this is done in one place.
     fetch: (request, address) =>
       request.method === 'POST' && routes.find(pathOf(request.url)) !== null
         ? serve(request, address)
@@ -231,7 +231,7 @@ function hexOf(text: string): Uint8Array {
   return present(fromHex(text), 'the owner writes hexadecimal')
 }
 
-/** The owner's TLS key and certificates, as it hands them over. */
+/** The owner's TLS key and certificates, as received from it. */
 class FollowedTls {
   #now: RelayTls
   readonly #listeners: (() => void)[] = []

@@ -1,8 +1,8 @@
 // The owner's side of one relay: decides for it and keeps the accounts of its requests. Effects: those of its
 // dependencies.
 //
-// Each request has one entry from admission to end, with everything that it holds: when the relay dies, all of it is
-// released and the work of upstreams is booked.
+// Each request has one entry from admission to end, with everything that it holds. When the relay dies, all of it is
+// released and the work of upstreams is recorded.
 
 import { Fault } from '../../base/fault.ts'
 import { LOG_LEVELS, type LogFields, type Logger, type LogLevel } from '../../base/log.ts'
@@ -39,12 +39,12 @@ type OpenRequest = {
   readonly account: RequestAccount
   readonly keyDigest: string
   lease: Lease<UpstreamTarget> | null
-  /** While it waits for an upstream. */
+  /** Set while the request waits for an upstream; otherwise null. */
   waiting: AbortController | null
   delivered: number
 }
 
-/** How a request ends whose relay has died. */
+/** The end of a request whose relay has died. */
 const ABORTED = {
   outcome: 'aborted',
   tokensSource: 'estimated',
@@ -53,8 +53,8 @@ const ABORTED = {
 } as const
 
 /**
- * Requests that are forwarded at the same time, of one relay.
- * No share: waiting requests are limited by organization, network or address.
+ * Forwarded requests of one relay that may run at the same time. No share: waiting requests are limited by
+ * organization, network or address.
  */
 const forwardedMax = 1_024
 
@@ -63,7 +63,7 @@ export class RelayOwner {
   readonly #send: (message: FromOwner) => void
   readonly #open = new Map<string, OpenRequest>()
   readonly #forwarded = new Map<number, AbortController>()
-  /** The upstreams' keys that were last sent to the relay. */
+  /** The upstreams' keys as last sent to the relay. */
   readonly #sentKeys: (string | null)[]
   #isClosed = false
 
@@ -73,7 +73,7 @@ export class RelayOwner {
     this.#sentKeys = deps.upstreams.map(({ key }) => key)
   }
 
-  /** Requests under way. */
+  /** Number of running requests. */
   get size(): number {
     return this.#open.size
   }
@@ -110,7 +110,9 @@ export class RelayOwner {
     }
   }
 
-  /** Releases everything that the dead relay's requests hold and writes their rows. Resolves once the rows are kept. */
+  /**
+   * Releases everything that the dead relay's requests hold and writes their rows. Resolves once the rows are stored.
+   */
   async close(): Promise<void> {
     this.#isClosed = true
     for (const controller of this.#forwarded.values()) controller.abort()
@@ -257,7 +259,7 @@ export class RelayOwner {
     return { costNanoUsd: account.costNanoUsd }
   }
 
-  /** The relay has not heard of this lease yet, so it is unused. */
+  /** Cancels a request. The relay has not received this lease yet, so it is unused. */
   #cancel(id: string): void {
     this.#open.get(id)?.waiting?.abort()
     this.#release(id, 'unknown')
@@ -349,7 +351,7 @@ function readLine(line: string): Line | null {
   }
 }
 
-/** A text that no header can have is no key. */
+/** Returns the headers. Text that no header can contain counts as no key. */
 function headersOf(authorization: string | null): Headers {
   return resultOr(() => new Headers(authorization === null ? {} : { authorization }), new Headers())
 }

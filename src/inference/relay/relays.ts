@@ -25,7 +25,7 @@ export type RelaysDeps = RelayOwnerDeps & {
 const relayTiming: MemberTiming = { startMs: 60_000, pingMs: 5_000, pingsMax: 6 }
 const retryMinMs = 100
 const retryMaxMs = 10_000
-/** Relays that may die before the first of them listens. No share: processes of ours. */
+/** Number of relays that may die before the first of them listens. No share: processes of ours. */
 const startFailuresMax = 8
 /** A relay that ran at least this long is restarted at once. */
 const provenMs = 60_000
@@ -46,7 +46,10 @@ export class Relays {
     this.#members = Array.from({ length: deps.count }, () => null)
   }
 
-  /** Resolves when the first listens; the others follow. Fault host.unsupported: none listens after all attempts. */
+  /**
+   * Starts the relays. Resolves when the first listens; the others follow. Throws Fault host.unsupported if none
+   * listens after all attempts.
+   */
   static async start(deps: RelaysDeps): Promise<Relays> {
     const relays = new Relays(deps)
     for (const at of relays.#members.keys()) relays.#ends.push(relays.#keep(at))
@@ -104,7 +107,7 @@ export class Relays {
     }
   }
 
-  /** Why it has ended. */
+  /** Runs one relay. Resolves to the reason why it ended. */
   async #run(at: number): Promise<string> {
     const { timing = relayTiming, log } = this.#deps
     try {

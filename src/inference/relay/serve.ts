@@ -1,5 +1,5 @@
-// Serves the gateway on its address, by this process alone or by relays of it. Effects: a listening socket, or
-// processes with one.
+// Serves the gateway on its address, by this process alone or by its relays. Effects: a listening socket, or processes
+// with one.
 
 import { availableParallelism, totalmem } from 'node:os'
 import { gatewayProcessesMax } from '../../contract/vm/workload.ts'
@@ -12,7 +12,7 @@ import { Relays, type RelaysDeps } from './relays.ts'
 export type GatewayListen = Pick<ListenOptions, 'listen' | 'tls' | 'guestName'>
 
 export type GatewayServer = Listening & {
-  /** From now on makes clients reconnect. */
+  /** Makes clients reconnect from now on. */
   readonly drain: () => void
   /** Null if this process serves its clients itself. */
   readonly relays: (() => RelayGauges & { readonly pids: readonly number[] }) | null
@@ -24,7 +24,10 @@ const coresPerProcess = 4
 /** A serving process takes 50 to 60 MB plus its requests. */
 const bytesPerProcess = 1_024 * 1_048_576
 
-/** `asked`: the configured number; undefined for one per four cores, as far as memory allows. */
+/**
+ * Returns the number of processes. `asked`: the configured number; undefined for one per four cores, as far as memory
+ * allows.
+ */
 export function processCount(
   asked: number | undefined,
   { cores, memoryBytes } = { cores: availableParallelism(), memoryBytes: totalmem() },
@@ -34,11 +37,11 @@ export function processCount(
   return Math.max(1, Math.min(wanted, gatewayProcessesMax))
 }
 
-/** Resolves once it listens. Fault host.unsupported: the address cannot be listened on. */
+/** Starts serving; resolves once it listens. Throws Fault host.unsupported if the address cannot be used. */
 export async function serveGateway(deps: ServeDeps, where: GatewayListen): Promise<GatewayServer> {
   const count = processCount(deps.setup.settings.processes)
   if (count === 1) return serveAlone(deps, where)
-  // Whether it is free is seen before it is shared, because sharing would hide that another program has it.
+  // Checked before the address is shared, because sharing would hide that another program uses it.
   const port = unusedPortOf(where.listen)
   const relays = await Relays.start({ ...deps, ...where, count, listen: { ...where.listen, port } })
   return {

@@ -1,8 +1,8 @@
 // Messages between the process that decides (the owner) and those that serve clients (the relays). Types only. Both
 // ends run the same executable over a private socket.
 //
-// An ask has a number and gets one reply. A note has no reply. Both keep their order: the owner handles all that a
-// relay sent before a request's end before it ends the request.
+// An ask has a number and gets one reply. A note has no reply. Both keep their order: the owner handles everything that
+// a relay sent before a request's end before it ends the request.
 
 import type { TraceSpan } from '../../contract/vm/span.ts'
 import type { GatewaySettings } from '../../contract/vm/workload.ts'
@@ -28,7 +28,9 @@ export type WireFault = {
   readonly mayFitSoon?: boolean
 }
 
-/** The first message to a relay: its configuration. Secrets travel here only, never in arguments or the environment. */
+/**
+ * The first message to a relay: its configuration. Secrets are sent only here, never in arguments or the environment.
+ */
 export type Setup = {
   readonly kind: 'setup'
   readonly listen: { readonly hostname: string; readonly port: number }
@@ -38,7 +40,7 @@ export type Setup = {
   readonly padsStreams: boolean
   /** Names of the upstreams that are workloads of the attestation. */
   readonly inside: readonly string[]
-  /** In the order of the owner's: later they are named by their place. */
+  /** In the owner's order; later messages refer to them by index. */
   readonly upstreams: readonly UpstreamTarget[]
   readonly keptReceiptsMs: number
   /** Whether the owner keeps the items of responses. */
@@ -63,7 +65,7 @@ export type FromOwner =
   | { readonly kind: 'reply'; readonly to: number; readonly value: unknown }
   | { readonly kind: 'refusal'; readonly to: number; readonly fault: WireFault }
   | { readonly kind: 'tls'; readonly tls: RelayTls }
-  /** From now on clients must reconnect. */
+  /** Makes clients reconnect from now on. */
   | { readonly kind: 'drain' }
   | { readonly kind: 'ping' }
   /** With `isGraceful`, requests in flight may end; then the relay ends. */
@@ -99,12 +101,12 @@ export type Asks = {
       readonly except: readonly number[]
       readonly promptEstimate: number
     }
-    /** `key`: the upstream's, if it has changed since the relay last got it. */
+    /** `key`: the upstream's key, if it has changed since the relay last received it. */
     readonly value: {
       readonly target: number
       readonly paceMs: number
       readonly key?: string | null
-      /** The TLS key that its evidence names; absent where it shows none. */
+      /** The TLS key that its evidence names; absent if it shows none. */
       readonly attestedKey?: string | null
     }
   }
@@ -132,7 +134,7 @@ export type Asks = {
     readonly asked: OfRequest & { readonly tokens: number }
     readonly value: null
   }
-  /** See the memory of responses; the owner never gets the id of a response. */
+  /** See the memory of responses. The owner never receives the id of a response. */
   readonly surveyResponses: {
     readonly asked: OfRequest & { readonly digests: EarlierDigests }
     readonly value: EarlierSurvey | null
@@ -142,7 +144,7 @@ export type Asks = {
     readonly asked: OfRequest & { readonly digest: string }
     readonly value: string | null
   }
-  /** Marks an encrypted body that has opened. */
+  /** Marks an encrypted body that was opened. */
   readonly checkReplay: {
     readonly asked: OfRequest & { readonly epoch: string | null; readonly mark: string }
     readonly value: ReplayVerdict
@@ -168,10 +170,10 @@ export type AskName = keyof Asks
 export type Ask = { [Name in AskName]: { readonly kind: Name; readonly ask: number } & Asks[Name]['asked'] }[AskName]
 
 export type Note =
-  /** The client has gone while its request waits for an upstream. */
+  /** The client has left while its request waits for an upstream. */
   | ({ readonly kind: 'cancel' } & OfRequest)
   | ({ readonly kind: 'release'; readonly health: TargetHealth } & OfRequest)
-  /** Chunks that the clients of streams have got so far. */
+  /** Number of chunks that the clients of streams have received so far. */
   | { readonly kind: 'progress'; readonly delivered: readonly (readonly [id: string, count: number])[] }
   | ({ readonly kind: 'keepReceipt'; readonly text: string } & OfRequest)
   | ({
@@ -185,11 +187,11 @@ export type Note =
       readonly suite: keyof EncryptionCounts
       readonly outcome: keyof EncryptionCounts['xwing']
     }
-  /** A line of its log. */
+  /** A line of the relay's log. */
   | { readonly kind: 'log'; readonly line: string }
   | { readonly kind: 'listening' }
   | { readonly kind: 'pong' }
-  /** The client of a forwarded request has gone. */
+  /** The client of a forwarded request has left. */
   | { readonly kind: 'forget'; readonly ask: number }
 
 export type FromRelay = Ask | Note

@@ -1,6 +1,6 @@
-// Bounds of a client's JSON Schema. One that the gateway's checker compiles is refused beyond them; in any other, which
-// only an engine may compile to a grammar, the keywords beyond them are left out. Pure: one walk, linear in the schema.
-// Fault invalid_request.
+// Bounds of a client's JSON Schema. A schema that the gateway's checker compiles is refused beyond them. In any other,
+// which only an engine may compile to a grammar, the keywords beyond them are left out. Pure: one walk, linear in the
+// schema. Fault invalid_request.
 
 import { resultOr } from '../../base/result-or.ts'
 import { invalidField, isObject, type JsonObject } from '../json-text.ts'
@@ -13,7 +13,7 @@ const repeatMax = 1_000
 /** Characters and classes of a pattern once its counted repetitions are written out. */
 const patternSizeMax = 10_000
 const countMax = 100_000
-/** Keys of all patternProperties of a schema: each is compiled. */
+/** Maximum number of keys of all patternProperties of a schema, because each is compiled. */
 const keyPatternsMax = 1_000
 
 /** Keywords that set a number of repetitions. */
@@ -22,7 +22,7 @@ const COUNTS: ReadonlySet<string> = new Set([
   ...['minProperties', 'maxProperties', 'minContains', 'maxContains'],
 ])
 
-/** Keywords whose values are no schemas. */
+/** Keywords whose values are not schemas. */
 const VALUES: ReadonlySet<string> = new Set(['const', 'enum', 'default', 'examples'])
 
 /** Keywords whose members are named by the client. */
@@ -30,7 +30,7 @@ const MAPS: ReadonlySet<string> = new Set([
   ...['properties', 'patternProperties', '$defs', 'definitions', 'dependentSchemas', 'dependentRequired'],
 ])
 
-/** `path`: where the schema stands in the request. */
+/** Checks a schema. `path`: place of the schema in the request. */
 export function checkSchemaBounds(schema: JsonObject, path: string): void {
   let nodes = 0
   let keyPatterns = 0
@@ -70,9 +70,9 @@ function checkKeywords(node: JsonObject, path: string): void {
 }
 
 /**
- * Removes keywords beyond the bounds: an engine that compiles `maxLength: 524288` to a grammar may hang, and all of
- * its other requests with it. Returns their names. The caller bounds depth and size. A count in the form of a string
- * is one that no double can hold (dialects/long-numbers.ts).
+ * Removes keywords beyond the bounds and returns their names: an engine that compiles `maxLength: 524288` to a grammar
+ * may hang, and all of its other requests with it. The caller bounds depth and size. A count in the form of a string is
+ * too large for a double (dialects/long-numbers.ts).
  */
 export function relaxSchema(schema: JsonObject): ReadonlySet<string> {
   let removed: Set<string> | null = null

@@ -1,6 +1,6 @@
-// Compiles the JSON Schema of a strict response_format with ajv and checks contents against it. Pure. Runs in a child
-// process only (program.ts): the limits here keep honest work short, and the child's deadline and memory limit stop the
-// rest.
+// Compiles the JSON Schema of a strict response_format with ajv and checks contents against it. Pure. Runs only in a
+// child process (program.ts): the limits here keep honest work short, and the child's deadline and memory limit stop
+// the rest.
 
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import { messageOf } from '../../base/fault.ts'
@@ -8,22 +8,22 @@ import { resultOr } from '../../base/result-or.ts'
 import { isObject, type JsonObject } from '../json-text.ts'
 import { linearPattern } from './pattern.ts'
 
-/** Checks whether the text of one choice is JSON that is valid by the schema. A check with too many steps fails. */
+/** Checks whether the text of one choice is JSON that the schema accepts. A check with too many steps fails. */
 export type ContentCheck = (text: string) => 'valid' | 'not_json' | 'violated'
 
 /** The schema cannot be used. The message goes to the client, after `The schema of response_format `. */
 export class SchemaRefusal extends Error {}
 
 const depthMax = 64
-/** Nodes of the schema, with those behind its references, counted per reference. */
+/** Maximum number of nodes of the schema, including those behind its references, counted per reference. */
 const nodesMax = 20_000
 const patternsMax = 256
-/** Fields in one object: ajv nests the code of each in the code of the previous one. */
+/** Maximum number of fields in one object: ajv nests the code of each in the code of the previous one. */
 const fieldsMax = 2_000
 const stepsMax = 1_000_000
 const quotedCharsMax = 100
 
-/** Throws SchemaRefusal: not a JSON Schema (2020-12), or more than is allowed. */
+/** Compiles a schema. Throws SchemaRefusal if it is not a JSON Schema (2020-12), or exceeds the limits. */
 export function compileSchema(text: string): ContentCheck {
   const schema: unknown = JSON.parse(text)
   if (!isObject(schema)) throw new SchemaRefusal('is not an object')
@@ -44,7 +44,7 @@ export function compileSchema(text: string): ContentCheck {
 function compile(own: JsonObject, counted: JsonObject): (value: unknown) => boolean {
   if (!isJsonSchema(own)) throw new SchemaRefusal('is not a JSON Schema')
   let steps = 0
-  // A new instance for each schema: the `$id` of one client's must not be found by another's.
+  // A new instance for each schema, because one client's `$id` must not be found by another's.
   const ajv = new Ajv2020({
     strict: false,
     validateFormats: false,
@@ -54,7 +54,7 @@ function compile(own: JsonObject, counted: JsonObject): (value: unknown) => bool
     inlineRefs: false,
     // The compiler would print megabytes of code made from the client's text.
     logger: false,
-    // To optimize the code takes time that grows with the square of the number of properties.
+    // Optimizing the code takes time that grows with the square of the number of properties.
     code: { optimize: false, regExp: Object.assign(supportedPattern, { code: 'supportedPattern' }) },
   })
   ajv.addKeyword({
@@ -90,7 +90,7 @@ const stepKeyword = 'x-strongroom-step'
 const DATA = new Set(['const', 'enum', 'default', 'examples', 'required'])
 const UNSUPPORTED = ['$dynamicRef', '$recursiveRef', '$async'] as const
 
-/** Counts a schema and makes every `$ref` count steps: only references multiply work beyond the sizes. */
+/** Counts a schema and makes every `$ref` count as steps, because only references multiply work beyond the sizes. */
 class Walk {
   #nodes = 0
   #patterns = 0
@@ -100,7 +100,7 @@ class Walk {
   schema(root: JsonObject, depth: number, place: string): JsonObject {
     const counted = this.#object(root, depth, place)
     const whole = this.#nodes
-    // A reference that is no JSON pointer, such as an $anchor, counts as the whole schema.
+    // A reference that is not a JSON pointer, such as an $anchor, counts as the whole schema.
     for (const reference of this.#references) this.#add(this.#sizes.get(reference) ?? whole)
     return counted
   }

@@ -28,7 +28,7 @@ export class ChildError extends Error {
 }
 
 export type SchemaChild = {
-  /** One call at a time. ChildError if the child is dead or about to be. */
+  /** Runs one job at a time. Throws ChildError if the child is dead or about to die. */
   readonly run: (job: Job) => Promise<Reply>
   readonly isAlive: () => boolean
   readonly kill: () => void
@@ -46,16 +46,16 @@ export type SchemaProcess = {
 /** Starts the child's program with `fd` as its stdin and stdout; the caller closes it. May reject. */
 export type StartSchemaProcess = (fd: number) => Promise<SchemaProcess>
 
-/** After this time a child that has worked for most of it is killed. */
+/** Maximum time of a job. A child that has worked for most of it is then killed. */
 export const jobMs = 2_000
-/** After this time it is killed even if a busy machine gave it no time to work. */
+/** Time after which the child is killed even if a busy machine gave it no time to work. */
 const jobWallMs = 8_000
 const startMs = 15_000
 const dataBytesMax = 768 * 1_048_576
 /** Without this bound JavaScriptCore reserves 1 GiB for code, above the limit, and interprets: 20 times slower. */
 const codeBytes = 64 * 1_048_576
 
-/** ChildError lost: it does not start, or not in time. */
+/** Starts a child. Throws ChildError lost if it does not start, or not in time. */
 export async function startSchemaChild(deadlines: Deadlines, startProcess: StartSchemaProcess): Promise<SchemaChild> {
   const pair = unixSocketPair()
   if (!pair.ok) throw new ChildError('lost')
@@ -91,7 +91,7 @@ export async function startSchemaChild(deadlines: Deadlines, startProcess: Start
       kill('lost')
     }
     const exitCode = await exited
-    // Only the gateway and the kernel's OOM killer send SIGKILL. JavaScriptCore aborts when it gets no memory.
+    // Only the gateway and the kernel's OOM killer send SIGKILL. JavaScriptCore aborts if it gets no memory.
     throw new ChildError(death ?? (exitCode === killedExitCode ? 'lost' : 'too_much_memory'))
   }
 
@@ -125,7 +125,7 @@ const killedExitCode = 137
 export const startOwnSchemaProcess: StartSchemaProcess = async fd => {
   const program = [...ownProgram(), schemaChildCommand]
   const child = Bun.spawn(['prlimit', `--data=${dataBytesMax}`, '--core=0', '--', ...program], {
-    // A crash report holds no text of a client, but it is long, and there may be many.
+    // Discards crash reports: they contain no text of a client, but they are long, and there may be many.
     stdio: [fd, fd, 'ignore'],
     env: { ...plainEnv, BUN_JSC_jitMemoryReservationSize: String(codeBytes) },
     cwd: '/',
@@ -133,7 +133,7 @@ export const startOwnSchemaProcess: StartSchemaProcess = async fd => {
   return { pid: child.pid, exited: child.exited, kill: () => child.kill('SIGKILL') }
 }
 
-/** Calls `onLate` unless cancelled: when the process has worked long enough, or at the last limit. */
+/** Calls `onLate`, unless cancelled, when the process has worked long enough, or at the last limit. */
 function limitTime(deadlines: Deadlines, pid: number, onLate: () => void): () => void {
   const startedMs = cpuMsOf(pid)
   let leftCount = jobWallMs / jobMs
@@ -152,9 +152,9 @@ function limitTime(deadlines: Deadlines, pid: number, onLate: () => void): () =>
 }
 
 /**
- * CPU time of all its threads, user and system (proc(5), fields 14 and 15 of stat, in hundredths of a second on every
- * Linux). Null if /proc hides it: with ProtectProc=invisible a daemon without CAP_SYS_PTRACE cannot see its children,
- * which run as another user.
+ * Returns the CPU time of all its threads, user and system (proc(5), fields 14 and 15 of stat, in hundredths of a
+ * second on every Linux). Null if /proc hides it: with ProtectProc=invisible a daemon without CAP_SYS_PTRACE cannot see
+ * its children, which run as another user.
  */
 function cpuMsOf(pid: number): number | null {
   try {

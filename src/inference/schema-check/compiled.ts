@@ -4,7 +4,7 @@
 import type { ContentCheck } from './check.ts'
 import type { Job } from './wire.ts'
 
-/** Characters of all schemas, where each counts `baseChars` more: so there are at most 64. */
+/** Maximum characters of all schemas. Each counts `baseChars` more, so there are at most 64. */
 const charsMax = 4 * 1_048_576
 const baseChars = 65_536
 
@@ -12,14 +12,14 @@ type Entry = { readonly owner: string; readonly chars: number; readonly check: C
 
 export class CompiledSchemas {
   readonly #compile: (schema: string) => ContentCheck
-  /** Least recently used first. */
+  /** Compiled schemas, the least recently used first. */
   readonly #entries = new Map<string, Entry>()
 
   constructor(compile: (schema: string) => ContentCheck) {
     this.#compile = compile
   }
 
-  /** Rethrows errors of the compiler. */
+  /** Returns the compiled schema. Rethrows errors of the compiler. */
   get({ owner, scope, schema }: Omit<Job, 'contents'>): ContentCheck {
     // Scopes contain no line break.
     const name = `${scope}\n${schema}`
@@ -30,7 +30,7 @@ export class CompiledSchemas {
     return check
   }
 
-  /** At the bound the owner with the most characters loses its least recently used schema. */
+  /** Drops schemas beyond the bound: the owner with the most characters loses its least recently used one. */
   #dropBeyond(): void {
     const charsOf = new Map<string, number>()
     let chars = 0

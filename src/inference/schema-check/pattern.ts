@@ -1,6 +1,6 @@
 // Clients' regular expressions in time linear in the text: translates a JavaScript pattern (ECMA-262, flag u) to RE2's
-// syntax and runs it by RE2JS. Pure. Refuses look-around and back references, which RE2 cannot run in linear time, and
-// constructs that the two syntaxes read differently.
+// syntax and runs it with RE2JS. Pure. Refuses look-around and back references, which RE2 cannot run in linear time,
+// and constructs that the two syntaxes interpret differently.
 
 import { RE2JS } from 're2js'
 
@@ -8,17 +8,20 @@ export type Pattern = { readonly test: (text: string) => boolean; readonly toStr
 
 export const patternCharsMax = 4_096
 
-/** Throws for a pattern that is not JavaScript's, or that is not supported. */
+/** Compiles a pattern. Throws for a pattern that is not valid in JavaScript, or that is not supported. */
 export function linearPattern(pattern: string): Pattern {
   if (pattern.length > patternCharsMax) throw new RangeError(`longer than ${patternCharsMax} characters`)
-  // Only for compiling: the syntax is JavaScript's, and RE2's extensions must be refused.
+  // Compiles the pattern only to check it: the syntax must be JavaScript's, without RE2's extensions.
   new RegExp(pattern, 'u')
   const compiled = RE2JS.compile(toRe2(pattern))
-  // ajv takes patterns for the same one when their texts are the same.
+  // ajv treats patterns with the same text as the same pattern.
   return { test: text => compiled.test(text), toString: () => `/${pattern}/u` }
 }
 
-/** The pattern in RE2's syntax (https://github.com/google/re2/wiki/Syntax); valid in ECMA-262 with the flag u. */
+/**
+ * Returns the pattern in RE2's syntax (https://github.com/google/re2/wiki/Syntax); it is valid in ECMA-262 with the
+ * flag u.
+ */
 function toRe2(pattern: string): string {
   let out = ''
   let isInClass = false
@@ -36,11 +39,13 @@ function toRe2(pattern: string): string {
 
 const tokenCharsMax = 160
 const ESCAPE = String.raw`\\u\{[0-9a-fA-F]+\}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|\\c[a-zA-Z]|\\[pP]\{[^}]{1,128}\}|\\[^cuxpP]`
-/** Groups: not captured, named or bare. Other `(?…` are look-around, which RE2 lacks, or modifiers of `.`'s meaning. */
+/**
+ * Supported groups: not captured, named or plain. Other `(?…` are look-around, which RE2 lacks, or modifiers of `.`.
+ */
 const TOKEN = new RegExp(String.raw`^(?:${ESCAPE}|\[\^?\]|\[\^?|\(\?:|\(\?<[A-Za-z_]\w{0,63}>|\((?!\?)|[^\\[(])`, 'su')
 const CLASS_TOKEN = new RegExp(String.raw`^(?:${ESCAPE}|[^\\])`, 'su')
 
-/** WhiteSpace and LineTerminator of ECMA-262, which RE2's \s is not; and every other character. */
+/** WhiteSpace and LineTerminator of ECMA-262, which differ from RE2's \s; and every other character. */
 const SPACE = String.raw`\x{9}-\x{d}\x{20}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}\x{feff}`
 const NOT_SPACE = String.raw`\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{fefe}\x{ff00}-\x{10ffff}`
 const ANY = String.raw`\x{0}-\x{10ffff}`
@@ -57,7 +62,7 @@ function outsideClass(token: string): string {
 }
 
 function inClass(token: string): string {
-  // RE2 would read [[:alpha:]] as a class of POSIX.
+  // RE2 would read [[:alpha:]] as a POSIX class.
   if (token === '[') return String.raw`\[`
   if (token === String.raw`\s`) return SPACE
   if (token === String.raw`\S`) return NOT_SPACE

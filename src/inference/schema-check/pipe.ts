@@ -5,15 +5,15 @@ import { adoptSocket } from '../../linux/libc/sockets.ts'
 export type BytePipe = {
   /** Sends as fast as the other end reads. No effect on a closed pipe. */
   readonly write: (bytes: Uint8Array) => void
-  /** One call at a time. Null if the other end has closed the pipe. */
+  /** Reads the next bytes; one call at a time. Null if the other end has closed the pipe. */
   readonly read: () => Promise<Uint8Array | null>
   readonly end: () => void
 }
 
-/** Bytes that wait for a `read` before no more are taken from the socket; one piece may pass it. */
+/** Unread bytes beyond which the socket is paused; one piece may exceed it. */
 const unreadBytesMax = 65_536
 
-/** Takes the descriptor over. */
+/** Opens a pipe and takes ownership of the descriptor. */
 export async function openPipe(fd: number): Promise<BytePipe> {
   const unread: Uint8Array[] = []
   let unreadBytes = 0
@@ -36,7 +36,7 @@ export async function openPipe(fd: number): Promise<BytePipe> {
     wake()
   }
   const data = (socket: Bun.Socket, bytes: Uint8Array) => {
-    // The runtime uses its buffer again.
+    // Copied, because the runtime reuses its buffer.
     unread.push(bytes.slice())
     unreadBytes += bytes.length
     if (unreadBytes > unreadBytesMax) socket.pause()

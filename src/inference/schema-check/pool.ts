@@ -11,7 +11,10 @@ export type PoolRequest = {
   /** Key of the job's client. */
   readonly key: string
   readonly job: Job
-  /** Checks text that is already generated: goes before the key's other jobs and is never refused. */
+  /**
+   * Whether the job checks text that is already generated. If so, it goes before the key's other jobs and is never
+   * refused.
+   */
   readonly isUrgent: boolean
   readonly signal: AbortSignal
 }
@@ -53,7 +56,9 @@ export class SchemaPool {
     this.#deps = deps
   }
 
-  /** Rejects with BusyFault (too many wait, or too long), ChildError, or the signal's reason. */
+  /**
+   * Runs a job. Rejects with BusyFault (too many wait, or the wait is too long), ChildError, or the signal's reason.
+   */
   async run(request: PoolRequest): Promise<Reply> {
     request.signal.throwIfAborted()
     if (this.#isClosed) throw new ChildError('lost')
@@ -97,14 +102,16 @@ export class SchemaPool {
     return lane
   }
 
-  /** The idle half that has used the least; lanes at work are as many as there are requests under way. */
+  /** Drops the idle half with the least use; there are as many busy lanes as running requests. */
   #forgetIdleLanes(): void {
     const idle = [...this.#lanes].filter(([, lane]) => !lane.isRunning && lane.waiting.length === 0)
     idle.sort(([, a], [, b]) => this.#usedOf(a) - this.#usedOf(b))
     for (const [key] of idle.slice(0, Math.ceil(idle.length / 2))) this.#lanes.delete(key)
   }
 
-  /** If too many wait, drops the newest job of the longest lane, or the new one if it belongs to that lane. */
+  /**
+   * Makes room if too many wait: drops the newest job of the longest lane, or the new one if it belongs to that lane.
+   */
   #makeRoom(lane: Lane): void {
     if (lane.waiting.length >= waitingPerKeyMax) throw busy()
     if (this.#waitingCount < waitingMax) return

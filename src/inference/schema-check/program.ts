@@ -1,5 +1,5 @@
 // The program of a schema child: takes jobs on stdin one by one and replies on stdout. Prints nothing else and holds
-// only schemas. Its parent bounds its time and memory (child.ts); it drops system rights that it does not need.
+// only schemas. Its parent bounds its time and memory (child.ts); it drops unneeded system rights.
 
 import { readSync, writeFileSync, writeSync } from 'node:fs'
 import { confineForGood } from '../../linux/confine.ts'
@@ -8,14 +8,18 @@ import { type ContentCheck, compileSchema, SchemaRefusal } from './check.ts'
 import { CompiledSchemas } from './compiled.ts'
 import { decodeJob, encodeReply, type Job, jobBytesMax, type Reply } from './wire.ts'
 
-/** Ends when the parent closes the pipe. Throws when it cannot be confined or the parent speaks another protocol. */
+/**
+ * Runs the program until the parent closes the pipe. Throws if it cannot be confined, or the parent uses another
+ * protocol.
+ */
 export function runSchemaChild(): void {
   // Loads all lazily loaded code now, because no file can be opened later.
   compileSchema('{"type":"object","properties":{"a":{"pattern":"^a$"}},"allOf":[{"$ref":"#"}]}')('{"a":"a"}')
-  // The kernel's first victim when memory is short. A process may always raise its own (proc(5)).
+  // Makes this process the kernel's first victim when memory is short. A process may always raise its own score
+  // (proc(5)).
   writeFileSync('/proc/self/oom_score_adj', '1000')
   confineForGood()
-  // The runtime has made a socket non-blocking.
+  // The runtime makes the socket non-blocking.
   makeBlocking(stdinFd)
   reply({ verdict: 'ready' })
   for (let head = read(4); head !== null; head = read(4)) {
@@ -47,7 +51,7 @@ function respond({ owner, scope, schema, contents }: Job): Reply {
   return { verdict: 'valid' }
 }
 
-/** Null if the parent has closed the pipe. */
+/** Reads that many bytes; null if the parent has closed the pipe. */
 function read(lengthBytes: number): Buffer | null {
   const bytes = Buffer.allocUnsafe(lengthBytes)
   for (let at = 0; at < lengthBytes; ) {

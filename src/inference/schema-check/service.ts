@@ -12,7 +12,10 @@ import { ChildError, jobMs, type StartSchemaProcess, startSchemaChild } from './
 import { SchemaPool } from './pool.ts'
 import { contentCharsMax, type Reply, schemaText } from './wire.ts'
 
-/** UpstreamFault not_json, schema_violated, check_unavailable. A check that takes too long is a schema violated. */
+/**
+ * Checks contents. Throws UpstreamFault not_json, schema_violated or check_unavailable. A check that takes too long
+ * counts as schema_violated.
+ */
 export type ContentsCheck = (contents: readonly string[]) => Promise<void>
 
 export type SchemaChecks = {
@@ -38,7 +41,7 @@ export type SchemaChecksDeps = {
 export function createSchemaChecks(deps: SchemaChecksDeps): SchemaChecks {
   const { startProcess, clock, deadlines, log, random } = deps
   const secret = random(32)
-  // The children get no prefix or digest of a key.
+  // The children get neither the prefix nor the digest of a key.
   const hidden = (text: string) => new Bun.CryptoHasher('sha256', secret).update(text).digest('base64url')
   const pool = new SchemaPool({ startChild: () => startSchemaChild(deadlines, startProcess), clock, deadlines })
   const unavailable = () => {
@@ -61,7 +64,7 @@ export function createSchemaChecks(deps: SchemaChecksDeps): SchemaChecks {
         if (contents.length === 0) return
         const isTooLong = contents.reduce((sum, content) => sum + content.length, 0) > contentCharsMax
         if (isTooLong) throw new UpstreamFault('schema_violated')
-        // JSON has no lone surrogates, and UTF-8 cannot carry them to the child.
+        // JSON has no lone surrogates, and they cannot be sent to the child in UTF-8.
         if (!contents.every(content => content.isWellFormed())) throw new UpstreamFault('not_json')
         const checked = await pool
           .run({ key, signal, isUrgent: true, job: { ...by, schema: text, contents } })

@@ -1,11 +1,11 @@
-// Messages between the gateway and a schema child over stdin and stdout: bounded frames with their length first. Pure.
-// A job is its owner, its scope, the schema's text and the contents to check; without contents the schema is only
+// Messages between the gateway and a schema child over stdin and stdout: bounded frames that begin with their length.
+// Pure. A job is its owner, its scope, the schema's text and the contents to check; without contents the schema is only
 // compiled. A reply is one JSON object.
 
 import { invalidRequest, isObject, type JsonObject } from '../json-text.ts'
 
 export type Job = {
-  /** The key whose share of the memory a compiled schema takes. */
+  /** The key whose share of the memory the compiled schema uses. */
   readonly owner: string
   /** Only jobs of one scope share compiled schemas, so that the time of a job reveals nothing about another scope. */
   readonly scope: string
@@ -14,9 +14,9 @@ export type Job = {
 }
 
 export type Reply =
-  /** Sent once, unasked: the child is confined and takes jobs. */
+  /** Sent once, without a job: the child is confined and accepts jobs. */
   | { readonly verdict: 'ready' }
-  /** The schema is compiled, and every content is valid by it. */
+  /** The schema is compiled, and all contents are valid. */
   | { readonly verdict: 'valid' }
   | { readonly verdict: 'not_json' }
   | { readonly verdict: 'violated' }
@@ -26,12 +26,12 @@ export type Reply =
 export const schemaCharsMax = 262_144
 /** Bound of all contents of one job. */
 export const contentCharsMax = 8_388_608
-/** UTF-8 has at most three bytes for a UTF-16 unit; the rest is for lengths. */
+/** UTF-8 has at most three bytes per UTF-16 unit; the rest is for lengths. */
 export const jobBytesMax = 3 * (schemaCharsMax + contentCharsMax) + 65_536
 export const replyBytesMax = 4_096
 const messageCharsMax = 512
 
-/** Length, number of texts, and each text with its own length; numbers are u32, little-endian. */
+/** Encodes a job: length, number of texts, and each text with its own length; numbers are u32, little-endian. */
 export function encodeJob({ owner, scope, schema, contents }: Job): Uint8Array<ArrayBuffer> {
   const texts = [owner, scope, schema, ...contents].map(text => encoder.encode(text))
   const bytes = new Uint8Array(texts.reduce((sum, text) => sum + 4 + text.length, 8))
@@ -47,7 +47,7 @@ export function encodeJob({ owner, scope, schema, contents }: Job): Uint8Array<A
   return bytes
 }
 
-/** `bytes`: without the length. Throws. */
+/** Decodes a job. `bytes`: without the length. Throws if they are invalid. */
 export function decodeJob(bytes: Uint8Array): Job {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   const count = view.getUint32(0, true)
@@ -74,7 +74,7 @@ export function encodeReply(reply: Reply): Uint8Array<ArrayBuffer> {
   return bytes
 }
 
-/** The whole reply in `bytes`; null while it is incomplete. Throws on a protocol violation. */
+/** Returns the whole reply in `bytes`; null while it is incomplete. Throws on a protocol violation. */
 export function decodeReply(bytes: Uint8Array): Reply | null {
   if (bytes.length < 4) return null
   const length = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true)
@@ -93,16 +93,16 @@ export function decodeReply(bytes: Uint8Array): Reply | null {
 const encoder = new TextEncoder()
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
-/** JSON of a schema. Fault invalid_request if it is longer than `schemaCharsMax`. */
+/** Returns the JSON of a schema. Throws Fault invalid_request if it is longer than `schemaCharsMax`. */
 export function schemaText(schema: JsonObject): string {
-  // Counted first, because to write a body of megabytes takes long.
+  // Counted first, because writing a body of megabytes takes long.
   if (charsOf(schema, schemaCharsMax) > schemaCharsMax) throw tooLong()
   const text = JSON.stringify(schema)
   if (text.length > schemaCharsMax) throw tooLong()
   return text
 }
 
-/** Lower bound of the JSON text's length, at least one per value. Stops soon after `charsMax`. */
+/** Returns a lower bound of the JSON text's length, at least one per value. Stops soon after `charsMax`. */
 function charsOf(value: unknown, charsMax: number): number {
   if (typeof value === 'string') return value.length + 1
   let sum = 1

@@ -14,13 +14,13 @@ import { connect } from '../upstream/connect.ts'
 import type { UpstreamResponse } from '../upstream/connection.ts'
 import { endpointOf } from '../upstream/target.ts'
 
-/** Outcome of a batch. `again`: the receiver may take it later (OTLP 1.9, OTLP/HTTP response). */
+/** Outcome of a batch. `again`: the receiver may accept it later (OTLP 1.9, OTLP/HTTP response). */
 export type Delivery =
   | { readonly kind: 'taken'; readonly rejected: number }
   | { readonly kind: 'again'; readonly reason: string; readonly retryAfterMs: number }
   | { readonly kind: 'refused'; readonly reason: string }
 
-/** Never rejects. */
+/** Sends a batch. Never rejects. */
 export type Deliver = (body: Uint8Array, timeoutMs: number, signal: AbortSignal) => Promise<Delivery>
 
 const responseBytesMax = 65_536
@@ -34,7 +34,7 @@ const ownHeaders: ReadonlySet<string> = new Set(
   'host content-type content-length content-encoding transfer-encoding connection expect upgrade te trailer'.split(' '),
 )
 
-/** Reads the files that it names. Fault config.file. */
+/** Opens the collector and reads the files that its settings name. Throws Fault config.file. */
 export function openCollector(
   { endpoint: url, headers_file, ca_file }: Pick<TracesConfig, 'endpoint' | 'headers_file' | 'ca_file'>,
   clock: Clock,
@@ -91,14 +91,14 @@ async function verdictOn(response: UpstreamResponse): Promise<Delivery> {
     const retryAfterMs = Math.min((retryAfterSeconds ?? 0) * 1_000, retryAfterMsMax)
     return { kind: 'again', reason, retryAfterMs }
   }
-  // Redirects are not followed: spans and headers, with their key, go only to the configured address.
+  // Does not follow redirects, so that spans and headers, with their key, are sent only to the configured address.
   if (status < 200 || status > 299) return { kind: 'refused', reason }
   // The receiver has accepted the spans regardless of the response's text; invalid or overlong JSON counts as no
   // text.
   return { kind: 'taken', rejected: rejectedIn(await readBounded(response).catch(() => '')) }
 }
 
-/** Empty where there is more than may be read. */
+/** Returns the body; empty if it is longer than may be read. */
 async function readBounded(response: UpstreamResponse): Promise<string> {
   const pieces: Uint8Array[] = []
   let lengthBytes = 0
@@ -110,7 +110,10 @@ async function readBounded(response: UpstreamResponse): Promise<string> {
   return Buffer.concat(pieces).toString('utf8')
 }
 
-/** `partialSuccess.rejectedSpans`: a 64-bit integer, so a string in protobuf's JSON. Drops the receiver's message. */
+/**
+ * Returns `partialSuccess.rejectedSpans`: a 64-bit integer, and therefore a string in protobuf's JSON. Drops the
+ * receiver's message.
+ */
 function rejectedIn(text: string): number {
   try {
     const rejected: unknown = JSON.parse(text)?.partialSuccess?.rejectedSpans
@@ -125,7 +128,7 @@ function reasonOf(error: unknown): string {
   return error instanceof UpstreamFault ? error.reason : 'internal'
 }
 
-/** Header lines as they are sent, each with its line break. Fault config.file. */
+/** Returns header lines as sent, each with its line break. Throws Fault config.file. */
 function headerLines(text: string): string {
   const lines = text.split(/\r?\n/).filter(line => line.trim() !== '')
   if (lines.length > headersMax || text.length > headerBytesMax) {
@@ -133,7 +136,7 @@ function headerLines(text: string): string {
   }
   return lines
     .map((line, at) => {
-      // RFC 9110 5.1 and 5.5; no bytes beyond ASCII. The value is a secret: no message repeats it.
+      // RFC 9110 5.1 and 5.5; only ASCII. The value is a secret, so no message repeats it.
       const [, name = '', value = ''] =
         /^([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?)[ \t]*$/.exec(line) ?? []
       if (name === '') throw fileFault('headers_file', `line ${at + 1} is not of the form \`Name: value\``)

@@ -22,9 +22,9 @@ export type TraceExporterDeps = Runtime & {
 }
 
 export type TraceCounts = {
-  /** Taken by the receiver. */
+  /** Number of spans that the receiver accepted. */
   readonly exported: number
-  /** Pushed out of a queue, given up after attempts, or refused by the receiver. */
+  /** Number of spans evicted from a queue, given up after several attempts, or refused by the receiver. */
   readonly dropped: number
   readonly waiting: number
   /** Why the receiver currently accepts nothing; null if no problem is known. */
@@ -36,14 +36,14 @@ const backOffRange = { minMs: 1_000, maxMs: 60_000 }
 const attemptsMax = 5
 /** Limit for the remaining spans at shutdown. */
 const lastTimeoutMs = 2_000
-/** A gateway VM may claim to have lost any number. No share: a number in a report. */
+/** A gateway VM may report any number of lost spans. No share: a number in a report. */
 const lostMax = 1_000_000
 
 export class TraceExporter {
   readonly #deps: TraceExporterDeps
   readonly #stopping = new AbortController()
   readonly #queue: TraceSpan[] = []
-  /** Taken out of the queue, not yet delivered. */
+  /** Taken from the queue, not yet delivered. */
   #batch: readonly TraceSpan[] = []
   #running: Promise<void> = Promise.resolve()
   #exported = 0
@@ -58,7 +58,7 @@ export class TraceExporter {
     this.#deps = deps
   }
 
-  /** Never throws, never waits. */
+  /** Adds a span. Never throws, never waits. */
   readonly offer = (span: TraceSpan): void => {
     this.#queue.push(span)
     if (this.#queue.length + this.#batch.length <= this.#deps.queueMax) return
@@ -75,13 +75,13 @@ export class TraceExporter {
     this.#running = this.#run()
   }
 
-  /** Sends what waits, for two seconds at most. */
+  /** Sends the waiting spans, for at most two seconds. */
   async stop(): Promise<void> {
     this.#stopping.abort()
     await this.#running
     const { clock } = this.#deps
     const untilMs = clock.monotonicMs() + lastTimeoutMs
-    // A receiver that fails now has had its chance.
+    // Does not retry a receiver that fails now.
     while (this.#failuresInRow === 0 && clock.monotonicMs() < untilMs && this.#fill()) {
       this.#settle(await this.#deliver(untilMs - clock.monotonicMs(), new AbortController().signal))
     }
@@ -106,13 +106,13 @@ export class TraceExporter {
     await sweepLater({ clock, intervalMs, signal }, async () => {
       while (!signal.aborted && this.#fill()) {
         await this.#sendBatch(timeoutMs, signal)
-        // A turn for others between two batches.
+        // Yields to other work between two batches.
         await pause(clock, 1, signal)
       }
     })
   }
 
-  /** Whether there is a batch to deliver. */
+  /** Reports whether there is a batch to deliver. */
   #fill(): boolean {
     if (this.#batch.length === 0) this.#batch = this.#queue.splice(0, this.#deps.batchMax)
     return this.#batch.length > 0
@@ -135,7 +135,7 @@ export class TraceExporter {
     try {
       return await deliver(encodeSpans(this.#batch, names), timeoutMs, signal)
     } catch (error) {
-      // Loses one batch, not the daemon.
+      // Loses one batch, instead of ending the daemon.
       log.error('a batch of spans cannot be sent', { error })
       return { kind: 'refused', reason: 'internal' }
     }

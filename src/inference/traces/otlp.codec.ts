@@ -1,4 +1,4 @@
-// Spans as OTLP/JSON, by OpenTelemetry's own encoder. Names follow the semantic conventions for generative AI
+// Spans as OTLP/JSON, written by OpenTelemetry's own encoder. Names follow the semantic conventions for generative AI
 // (gen-ai-spans) and the general ones (error, server, http); `strongroom.` covers the rest. Pure.
 
 import { SpanKind, SpanStatusCode } from '@opentelemetry/api'
@@ -17,7 +17,7 @@ export type TracedUpstream = {
   readonly server: { readonly address: string; readonly port: number } | null
 }
 
-/** The sender of spans may be hostile: only configured names are exported. */
+/** Names that may be exported, because the sender of spans may be hostile. */
 export type OtlpNames = {
   readonly models: ReadonlySet<string>
   readonly upstreams: ReadonlyMap<string, TracedUpstream>
@@ -34,11 +34,11 @@ const ERRORS: ReadonlySet<string> = new Set([
   ...Object.keys(REASONS),
   ...['busy', 'aborted', 'failed'],
 ])
-/** A model that is not in the catalog, as metrics have it. */
+/** A model that is not in the catalog, as in metrics. */
 const otherName = 'other'
 const sampledFlag = 1
 
-/** The body of one export. */
+/** Encodes the body of one export. */
 export function encodeSpans(spans: readonly TraceSpan[], names: OtlpNames): Uint8Array {
   return JsonTraceSerializer.serializeRequest(spans.map(span => readableSpan(span, names))) ?? new Uint8Array(0)
 }
@@ -63,7 +63,7 @@ function readableSpan(span: TraceSpan, names: OtlpNames): ReadableSpan {
     startTime: hrTime(span.startUs),
     endTime: hrTime(span.startUs + span.durationUs),
     duration: hrTime(span.durationUs),
-    // A client's own mistake is no error of the server's (semantic conventions, http-spans: status).
+    // A client's own mistake is not an error of the server (semantic conventions, http-spans: status).
     status: { code: isFailure(span) ? SpanStatusCode.ERROR : SpanStatusCode.UNSET },
     attributes: { ...common, ...(isRequest ? requestAttributes(span, model, names) : attemptAttributes(span, names)) },
     links: [],
@@ -120,7 +120,7 @@ function knownName(name: string, names: ReadonlyMap<string, unknown>): string {
   return names.has(name) ? name : otherName
 }
 
-/** Seconds, and nanoseconds of the current one. */
+/** Returns the seconds, and the nanoseconds of the current second. */
 function hrTime(micros: number): [number, number] {
   return [Math.floor(micros / 1e6), (micros % 1e6) * 1_000]
 }

@@ -11,7 +11,7 @@ const FORM = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-[\x2
 const version00Chars = 55
 const sampledFlag = 1
 
-/** Null if there is none, or it is invalid. Then a new trace begins; the request itself is valid. */
+/** Parses the header. Null if it is absent or invalid; then a new trace begins, but the request is valid. */
 export function parseTraceparent(header: string | null): TraceParent | null {
   const [, version, traceId, spanId, flags] = FORM.exec(header ?? '') ?? []
   if (version === undefined || traceId === undefined || spanId === undefined || flags === undefined) return null
@@ -20,7 +20,7 @@ export function parseTraceparent(header: string | null): TraceParent | null {
   return { traceId, spanId, isSampled: (Number.parseInt(flags, 16) & sampledFlag) === sampledFlag }
 }
 
-/** The header of a recorded trace. */
+/** Returns the header of a recorded trace. */
 export function traceparentOf(traceId: string, spanId: string): string {
   return `00-${traceId}-${spanId}-01`
 }

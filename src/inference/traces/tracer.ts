@@ -12,13 +12,13 @@ import { parseTraceparent, type TraceParent, traceparentOf } from './traceparent
 
 export type TracerDeps = {
   readonly settings: TraceSettings
-  /** Takes a finished span; must not throw. */
+  /** Receives a finished span; must not throw. */
   readonly offer: (span: TraceSpan) => void
   readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>
   readonly random: RandomBytes
 }
 
-/** The model's operation in the conventions' words; translated APIs are chats. */
+/** The model's operation in the terms of the conventions; translated APIs are chats. */
 const SPAN_OPERATIONS: Readonly<Record<Operation, TraceSpan['operation']>> = {
   chat: 'chat',
   text_completion: 'text_completion',
@@ -46,11 +46,11 @@ export type TraceEnd = {
   readonly firstChunkMs: number | null
 }
 
-/** Null if this request is not traced. */
+/** Begins the trace of a request; null if the request is not traced. */
 export type BeginTrace = (request: TracedRequest) => RequestTrace | null
 
 const [traceIdBytes, spanIdBytes] = [16, 8]
-/** How finely the ratio counts. */
+/** Resolution of the sampling ratio. */
 const shares = 2 ** 32
 
 export function createTracer(deps: TracerDeps): BeginTrace {
@@ -94,14 +94,14 @@ export class RequestTrace {
     this.#startedMs = clock.monotonicMs()
   }
 
-  /** Returns the header that names this attempt to its upstream; null where it gets none. */
+  /** Returns the header that names this attempt to its upstream; null if the upstream gets none. */
   beginAttempt(upstream: string): string | null {
     const { clock, random, settings } = this.#deps
     this.#attempt = { spanId: newId(random, spanIdBytes), upstream, startedMs: clock.monotonicMs() }
     return settings.forwardParent ? traceparentOf(this.#traceId, this.#attempt.spanId) : null
   }
 
-  /** Why it failed, as a code; null if it succeeded. No effect without a running attempt. */
+  /** Ends the attempt. `error`: a code; null if it succeeded. No effect without a running attempt. */
   endAttempt(error: string | null): void {
     if (this.#attempt === null) return
     const { spanId, upstream, startedMs } = this.#attempt
@@ -119,7 +119,7 @@ export class RequestTrace {
     })
   }
 
-  /** Gives the spans away, once. */
+  /** Passes the spans on, once. */
   end({ model, upstream, status, outcome, errorCode, tokens, tokensSource, queueMs, firstChunkMs }: TraceEnd): void {
     if (!this.#isOpen) return
     this.#isOpen = false
@@ -153,7 +153,7 @@ export class RequestTrace {
   }
 }
 
-/** Never all zeros, which no id may be. */
+/** Returns an id that is not all zeros, because that value is invalid. */
 function newId(random: RandomBytes, lengthBytes: number): string {
   const bytes = random(lengthBytes)
   if (bytes.every(byte => byte === 0)) bytes[0] = 1

@@ -21,20 +21,20 @@ export type UpstreamTimeouts = { readonly connectMs: number; readonly firstByteM
 /** One request to one upstream. Aborted when the client leaves, by a deadline or a failure. */
 export type Attempt = {
   readonly abort: () => void
-  /** Replaces the listener of aborts. Calls it immediately if the signal is aborted already. */
+  /** Replaces the listener of aborts. Calls it immediately if the signal is already aborted. */
   readonly onAbort: (listener: () => void) => void
 }
 
 export type UpstreamRequest = {
   /** Appended to the target's base path. */
   readonly path: string
-  /** JSON; in pieces where it is large. */
+  /** JSON; in pieces if it is large. */
   readonly body: string | readonly Uint8Array[]
   readonly stream: boolean
-  /** The header of that name (W3C Trace Context); null or absent for none. */
+  /** Value of the header of that name (W3C Trace Context); null or absent if there is none. */
   readonly traceparent?: string | null
   readonly attempt: Attempt
-  /** Called once a connection has the request. */
+  /** Called once the request is written to a connection. */
   readonly onSent?: (() => void) | null
 }
 
@@ -47,9 +47,9 @@ const refusalTimeoutMs = 2_000
 const retryAfterSecondsMax = 600
 /** Largest part of an engine's metrics that is read. */
 const metricsBytesMax = 524_288
-/** Limit from the beginning of the connection to the last byte: the head of a stream waits for it. */
+/** Limit from the start of connecting to the last byte, because the head of a stream waits for it. */
 const metricsTimeoutMs = 300
-/** How long the length of an engine's queue is cached: one read for all requests that wait. */
+/** How long the length of an engine's queue is cached, so that all waiting requests share one read. */
 const waitingCachedMs = 5_000
 /**
  * Idle connections that are kept for one target.
@@ -75,12 +75,12 @@ export function openAttempt(): Attempt {
 
 /** A target's idle connections, and values computed once from its configuration. */
 type Pool = {
-  /** Changes with the attested key, and `idle` with it: a connection to another key carries nothing more. */
+  /** Changes with the attested key, and `idle` with it, because a connection to another key must carry nothing more. */
   endpoint: Endpoint
   idle: Connection[]
   /** Engine metrics by path. */
   readonly heads: Readonly<Record<Accept, Map<string, string>>>
-  /** The key that is in these heads. */
+  /** The key contained in these heads. */
   headsKey: string | null
 }
 
@@ -111,8 +111,8 @@ export class UpstreamClient {
   }
 
   /**
-   * Resolves with status 200 and the right content type. UpstreamFault; BusyFault; Fault invalid_request or
-   * context_length_exceeded if the upstream refuses the request.
+   * Sends a request. Resolves with status 200 and the right content type. Throws UpstreamFault; BusyFault; Fault
+   * invalid_request or context_length_exceeded if the upstream refuses the request.
    */
   async send(
     target: UpstreamTarget,
@@ -147,7 +147,7 @@ export class UpstreamClient {
     return refusalFault(response.head.status, text)
   }
 
-  /** The first part of a body. Never rejects: a part may be enough. */
+  /** Returns the first part of a body. Never rejects, because a part may be enough. */
   async #textOf(response: UpstreamResponse, { bytesMax, timeoutMs }: BodyLimits): Promise<string> {
     const cancelTimeout = this.#deadlines.after(timeoutMs, response.abort)
     const chunks: Uint8Array[] = []
@@ -165,7 +165,7 @@ export class UpstreamClient {
     return Buffer.concat(chunks).toString('utf8')
   }
 
-  /** Requests that wait inside the engine. Null where it does not report them. */
+  /** Returns the number of requests that wait inside the engine; null if it does not report them. */
   waiting(target: UpstreamTarget): Promise<number | null> {
     const known = this.#waiting.get(target)
     if (known !== undefined) return known
@@ -199,7 +199,7 @@ export class UpstreamClient {
     }
   }
 
-  /** One GET on a separate connection, which never carries a prompt. Null for a status other than 200. */
+  /** Makes one GET request on a separate connection, which never carries a prompt. Null for a status other than 200. */
   async #get<T>(
     target: UpstreamTarget,
     { path, accept, timeoutMs, base = '' }: Get,
@@ -226,7 +226,7 @@ export class UpstreamClient {
   }
 
   #poolOf(target: UpstreamTarget): Pool {
-    // Nothing is sent to an upstream that must show evidence and has not: no prompt, and no key.
+    // Nothing, neither prompt nor key, is sent to an upstream that must show evidence and has not.
     if (target.attestedKey === null) throw new UpstreamFault('unattested')
     const known = this.#pools.get(target)
     if (known !== undefined) return this.#withKey(known, target)
@@ -260,8 +260,8 @@ export class UpstreamClient {
   }
 
   /**
-   * On an open idle connection, or else on a new one. A request is written once only: the upstream may already work on
-   * it, which costs money. The caller decides on another upstream.
+   * Sends the request on an open idle connection, or else on a new one. A request is written only once, because the
+   * upstream may already work on it, which costs money. The caller decides on another upstream.
    */
   #sendPooled(pool: Pool, request: Buffer | string, options: SendOptions): Promise<UpstreamResponse> {
     const { idle } = pool
@@ -299,7 +299,7 @@ export class UpstreamClient {
     return await sent
   }
 
-  /** Null if the connection is closed before any byte was sent. */
+  /** Sends the request. Null if the connection is closed before any byte was sent. */
   #sendOn(connection: Connection, request: Buffer | string, options: SendOptions): Promise<UpstreamResponse> | null {
     options.attempt.onAbort(() => connection.close())
     const pending = connection.send(request)
@@ -308,7 +308,7 @@ export class UpstreamClient {
     return this.#headOf(pending, options)
   }
 
-  /** Not async, because every request waits here. */
+  /** Waits for the head. Not async, because every request waits here. */
   #headOf(pending: Promise<UpstreamResponse>, { attempt, timeoutMs }: SendOptions): Promise<UpstreamResponse> {
     let isLate = false
     const late = () => {
@@ -330,7 +330,7 @@ export class UpstreamClient {
   }
 }
 
-/** Two turns of the event loop, which poll every socket in between. */
+/** Waits for two turns of the event loop, which poll every socket in between. */
 async function newsOfSockets(): Promise<void> {
   for (let turn = 0; turn < 2; turn += 1) await new Promise<void>(resolve => setImmediate(resolve))
 }
@@ -340,7 +340,7 @@ function openConnection(connecting: Connecting, attempt: Attempt): Promise<Conne
   return connecting.opened
 }
 
-/** A POST's head up to the length of its body. */
+/** Returns a POST's head up to the length of its body. */
 function postHead(
   target: UpstreamTarget,
   endpoint: Endpoint,
@@ -353,7 +353,7 @@ function postHead(
   return `${lead}accept: ${accept}\r\n${end}content-type: application/json\r\ncontent-length: `
 }
 
-/** The request line and the fields that all requests have. */
+/** Returns the request line and the fields that all requests have. */
 function requestLead(
   target: UpstreamTarget,
   { host, basePath }: Endpoint,
@@ -362,7 +362,7 @@ function requestLead(
   const lines = [
     `${method} ${basePath}${path} HTTP/1.1`,
     `host: ${host}`,
-    // A compressed response would have to be expanded, within further limits.
+    // A compressed response would have to be expanded, within additional limits.
     'accept-encoding: identity',
     'user-agent: strongroom',
     ...(target.key === null ? [] : [`authorization: Bearer ${target.key}`]),
@@ -372,7 +372,7 @@ function requestLead(
 
 const inTurns = createCooperativeQueue()
 
-/** Copied between two turns of the event loop, at most. */
+/** Maximum number of bytes copied between two turns of the event loop. */
 const copiedPerTurn = 1_048_576
 
 function* joined(pieces: readonly Uint8Array[]): Turns<Buffer> {
@@ -393,12 +393,12 @@ function lengthOf(pieces: readonly Uint8Array[]): number {
   return pieces.reduce((sum, { length }) => sum + length, 0)
 }
 
-/** Whether the body of the response has the engine's reason. */
+/** Reports whether the body of the response contains the engine's reason. */
 function hasReason({ head: { status, retryAfterSeconds } }: UpstreamResponse): boolean {
   return [400, 413, 422, 500].includes(status) || (status === 503 && retryAfterSeconds === null)
 }
 
-/** Null for a response that may be read. */
+/** Returns the fault of a response; null if it may be read. */
 function headFault({ head }: UpstreamResponse, accept: string): Fault | null {
   const { status, contentType, contentEncoding, retryAfterSeconds } = head
   if (status === 401 || status === 403) return new UpstreamFault('credentials')

@@ -12,7 +12,10 @@ export type ConnectDeps = ConnectionDeps & {
 }
 
 export type Connecting = {
-  /** UpstreamFault unreachable, also for a wrong certificate. No byte is sent before the certificate is checked. */
+  /**
+   * Rejects with UpstreamFault unreachable, also for a wrong certificate. No byte is sent before the certificate is
+   * checked.
+   */
   readonly opened: Promise<Connection>
   /** Stops connecting, or closes the connection that was opened. */
   readonly stop: () => void
@@ -25,7 +28,7 @@ export function connect(endpoint: Endpoint, deps: ConnectDeps): Connecting {
   const opened = Promise.withResolvers<Connection>()
   let isStopped = false
   let connection: Connection | null = null
-  /** Open, but not yet accepted: the TLS handshake may still be under way. */
+  /** Open, but not yet accepted: the TLS handshake may still be running. */
   let pendingSocket: Socket<undefined> | null = null
   const refuse = (socket: Socket<undefined>) => {
     opened.reject(new UpstreamFault('unreachable'))
@@ -33,7 +36,7 @@ export function connect(endpoint: Endpoint, deps: ConnectDeps): Connecting {
   }
   const accept = (socket: Socket<undefined>) => {
     if (isStopped) return socket.terminate()
-    // A prompt may take minutes, in which an upstream whose machine has died would go unnoticed.
+    // A prompt may take minutes, in which the death of the upstream's machine would go unnoticed.
     socket.setKeepAlive(true, keepAliveMs)
     connection = new Connection(socket, deps)
     opened.resolve(connection)
@@ -66,7 +69,7 @@ export function connect(endpoint: Endpoint, deps: ConnectDeps): Connecting {
   return { opened: opened.promise.finally(cancelTimeout), stop }
 }
 
-/** Async: what Bun refuses to begin, as without free descriptors, is a rejection too. */
+/** Opens the socket. Async, so that a refusal by Bun, as without free descriptors, is also a rejection. */
 async function begin({ address, tls }: Endpoint, socket: SocketHandler<undefined>): Promise<void> {
   if ('unix' in address) await Bun.connect({ ...address, socket })
   else await Bun.connect({ ...address, ...(tls === null ? {} : { tls }), socket })

@@ -1,7 +1,7 @@
 // One open connection to an upstream, for sequential requests. Effects: a socket.
 //
-// Why not fetch: it takes twice the time and memory per request, resolves only on its own thread, cannot bound
-// connecting alone, and names addresses in its failures.
+// Why not fetch: it takes twice the time and memory per request, resolves only on its own thread, cannot limit only the
+// time of connecting, and names addresses in its failures.
 
 import type { Socket } from 'bun'
 import { assert, present } from '../../base/assert.ts'
@@ -10,11 +10,11 @@ import { type ResponseHead, ResponseParser, type ResponseSink } from './http1-re
 
 export type UpstreamResponse = {
   readonly head: ResponseHead
-  /** The next bytes; null at the end. UpstreamFault cut or malformed. One call at a time. */
+  /** Resolves to the next bytes; null at the end. Throws UpstreamFault cut or malformed. One call at a time. */
   readonly read: () => Promise<Uint8Array | null>
-  /** Instead of reads: the whole body, where it has arrived in one piece; null otherwise, and after a read. */
+  /** Use instead of reads: returns the whole body if it has arrived in one piece; null otherwise, and after a read. */
   readonly takeWhole: () => Piece | null
-  /** Instead of further reads: gives the sink what arrives, as it arrives, once the flow is resumed. Called once. */
+  /** Use instead of further reads: passes what arrives to the sink once the flow is resumed. Call it once. */
   readonly pushTo: (sink: BodySink) => BodyFlow
   /** Abandons the unread rest. No effect once the response is complete. */
   readonly abort: () => void
@@ -23,7 +23,7 @@ export type UpstreamResponse = {
 /** The bytes from `start` to `end`, because calling `subarray` on socket buffers would dominate the cost. */
 export type Piece = { readonly bytes: Buffer; readonly start: number; readonly end: number }
 
-/** Takes the rest of a body while its flow runs; `onEnd` or `onFailure` is the last call. No callback throws. */
+/** Receives the rest of a body while its flow runs; `onEnd` or `onFailure` is the last call. No callback throws. */
 export type BodySink = {
   /** The bytes from `start` to `end`. */
   readonly onBytes: (bytes: Buffer, start: number, end: number) => void
@@ -32,11 +32,11 @@ export type BodySink = {
   readonly onFailure: (error: unknown) => void
 }
 
-/** Paused at first. Bytes that arrive meanwhile wait, within bounds. */
+/** Paused at first. Bytes that arrive while it is paused wait, within bounds. */
 export type BodyFlow = { readonly pause: () => void; readonly resume: () => void }
 
 export type ConnectionDeps = {
-  /** A response is complete and another request may be sent. Called once per request. */
+  /** Called once per request, when the response is complete and another request may be sent. */
   readonly onIdle: (connection: Connection) => void
   readonly onClose: (connection: Connection) => void
 }
@@ -47,12 +47,12 @@ const bufferedBytesMax = 65_536
  * Bun counts in steps of four. Servers keep idle connections longer (llama.cpp, vLLM: 5 s), so they rarely close first.
  */
 const idleSeconds = 4
-/** Written in one turn of the event loop: to copy 32 MiB into the kernel takes up to 20 ms. */
+/** Maximum number of bytes written in one turn of the event loop: copying 32 MiB into the kernel takes up to 20 ms. */
 const writtenPerTurn = 1_048_576
 
 export class Connection implements ResponseSink {
   readonly #socket: Socket<undefined>
-  /** Negative if Bun gives none. */
+  /** Negative if Bun provides none. */
   readonly fd: number
   readonly #deps: ConnectionDeps
   readonly #parser: ResponseParser
@@ -63,7 +63,7 @@ export class Connection implements ResponseSink {
 
   constructor(socket: Socket<undefined>, deps: ConnectionDeps) {
     this.#socket = socket
-    // Bun's types lack it.
+    // Missing in Bun's types.
     const fd: unknown = Reflect.get(socket, 'fd')
     this.fd = typeof fd === 'number' ? fd : -1
     this.#deps = deps
@@ -71,7 +71,7 @@ export class Connection implements ResponseSink {
   }
 
   /**
-   * Sends a request and resolves with the response's head. UpstreamFault: unreachable if no byte came back; cut or
+   * Sends a request and resolves with the response's head. Throws UpstreamFault unreachable if no byte arrived; cut or
    * malformed. Null if the connection is closed before any byte of the request was sent.
    */
   send(request: Buffer | string): Promise<UpstreamResponse> | null {
@@ -89,7 +89,7 @@ export class Connection implements ResponseSink {
     return null
   }
 
-  /** A response under way is cut. */
+  /** Closes the connection and cuts off an incomplete response. */
   close(): void {
     this.#fail(new UpstreamFault('cut'))
   }
@@ -114,9 +114,9 @@ export class Connection implements ResponseSink {
     if (this.#pending === null) this.close()
   }
 
-  /** `isReset`: the peer did not close the connection in order, so this is not the end of a body. */
+  /** `isReset`: whether the peer closed the connection abnormally, so that this is not the end of a body. */
   onClose({ isReset }: { readonly isReset: boolean }): void {
-    // `terminate` calls this too; then the connection is closed already.
+    // Also called by `terminate`, when the connection is already closed.
     if (!this.#isOpen) return
     const hadBytes = this.#pending?.hadBytes() ?? false
     try {
@@ -143,7 +143,7 @@ export class Connection implements ResponseSink {
     if (!this.#isOpen) return
     const ended = this.#pending
     this.#pending = null
-    // A response before the whole request was sent: the rest of the request would be taken for the next one.
+    // If the response arrived before the whole request was sent, the rest would be read as the next request.
     if (!isReusable || this.#unsent !== null) {
       this.close()
     } else {
@@ -153,7 +153,7 @@ export class Connection implements ResponseSink {
     ended?.end()
   }
 
-  /** Same result as `#write`. Most texts fit into the socket, and then they need no bytes of their own. */
+  /** Same as `#write`. Most texts fit into the socket and then need no buffer. */
   #writeText(text: string): boolean {
     const lengthBytes = Buffer.byteLength(text)
     if (lengthBytes > writtenPerTurn) return this.#write(Buffer.from(text))
@@ -169,7 +169,7 @@ export class Connection implements ResponseSink {
     const sent = this.#socket.write(part)
     if (sent < 0) this.#fail(new UpstreamFault('unreachable'))
     else this.#unsent = sent < bytes.length ? bytes.subarray(sent) : null
-    // A socket that has taken all of a part calls nothing.
+    // A socket that has accepted a whole part makes no callback.
     if (sent === part.length && this.#unsent !== null) setImmediate(() => this.onDrain())
     return sent >= 0
   }
@@ -200,7 +200,7 @@ class PendingResponse implements UpstreamResponse {
   #failure: unknown = null
   #reader: PromiseWithResolvers<Uint8Array | null> | null = null
   #sink: BodySink | null = null
-  /** The sink takes what arrives; nothing is buffered. */
+  /** Whether the sink receives what arrives, so that nothing is buffered. */
   #isFlowing = false
 
   constructor(socket: Socket<undefined>, abort: () => void) {
@@ -282,7 +282,7 @@ class PendingResponse implements UpstreamResponse {
     this.#endFlow()
   }
 
-  /** Notifies the sink, once, that nothing more will come. */
+  /** Notifies the sink, once, that nothing more will arrive. */
   #endFlow(): void {
     const sink = this.#sink
     if (!this.#isFlowing || sink === null || (this.#failure === null && !this.#isEnded)) return

@@ -1,21 +1,19 @@
-// Order in which organizations, and the keys of each, get the places of an upstream: fewest places now, and among
-// equals deficit round robin over the time that they had places. State in memory, times are arguments.
+// Order in which organizations, and the keys of each, get the slots of an upstream: those with the fewest slots now,
+// and among equals deficit round robin over the time for which they had slots. State in memory, times are arguments.
 
 import { shareOf } from '../../base/work/fair-slots.ts'
 
-/** The sender of a request, as upstreams are shared. */
+/** The owner of a request, by which upstreams are shared. */
 export type Owner = { readonly organizationId: string; readonly keyPrefix: string }
 
-/**
- * Names that are remembered at each level. A forgotten name counts as new. No share: organizations, and keys of each.
- */
+/** Number of names stored at each level. A dropped name counts as new. No share: organizations, and keys of each. */
 const namesMax = 512
-/** How long after its last request slots are left for another. */
+/** How long after another owner's last request slots are kept free for it. */
 const recentMs = 600_000
-/** A name leaves 1 / `leftParts` of its places to others, at least one where there are two. */
+/** A name leaves 1 / `leftParts` of its slots to others, at least one if there are two. */
 const leftParts = 8
 
-/** The places of one upstream. */
+/** The slots of one upstream. */
 export class UpstreamSlots {
   readonly #countMax: number
   readonly #organizations = new FairLevel()
@@ -25,7 +23,7 @@ export class UpstreamSlots {
     this.#countMax = countMax
   }
 
-  /** Places that are taken. */
+  /** Number of slots in use. */
   get held(): number {
     return this.#held
   }
@@ -46,7 +44,7 @@ export class UpstreamSlots {
     return (organization?.held ?? 0) < ofOrganization && (organization?.parts?.find(keyPrefix)?.held ?? 0) < ofKey
   }
 
-  /** Takes a place; the function gives it back. Call that once. */
+  /** Takes a slot. Call the returned function once to release it. */
   take({ organizationId, keyPrefix }: Owner, nowMs: number): (nowMs: number) => void {
     const organization = this.#organizations.take(organizationId)
     organization.share.parts ??= new FairLevel()
@@ -58,7 +56,7 @@ export class UpstreamSlots {
     }
   }
 
-  /** Negative if `a` goes before `b`; 0 for order of arrival. */
+  /** Negative if `a` goes before `b`; 0 if the order of arrival decides. */
   compare(a: Owner, b: Owner): number {
     const byOrganization = this.#organizations.compare(a.organizationId, b.organizationId)
     if (byOrganization !== 0) return byOrganization
@@ -70,12 +68,12 @@ function leaving(countMax: number): number {
   return countMax < 2 ? countMax : countMax - shareOf(countMax, leftParts)
 }
 
-/** Part that one organization or key has of an upstream. */
+/** The part of an upstream that one organization or key has. */
 type Share = {
   held: number
-  /** When the time that it had is used up, on the level's own clock. */
+  /** End of the time that it has used, on the level's own clock. */
   finishMs: number
-  /** Number of its newest place, in the order in which places were taken. */
+  /** Number of its newest slot, in the order in which slots were taken. */
   turn: number
   /** The keys of an organization. */
   parts: FairLevel | null
@@ -89,7 +87,7 @@ type TakenSlot = { readonly share: Share; readonly giveBack: (lastedMs: number) 
  * others.
  */
 class FairLevel {
-  /** The one that was served longest ago first. */
+  /** Ordered by last service, the longest ago first. */
   readonly #shares = new Map<string, Share>()
   #nowMs = 0
   #turns = 0
@@ -135,7 +133,7 @@ class FairLevel {
 
 export type HasOthers = { readonly organizations: boolean; readonly keys: boolean }
 
-/** Remembers whether another organization, or another key of the same one, had requests recently. */
+/** Records whether another organization, or another key of the same one, had requests recently. */
 export class RecentOwners {
   readonly #organizations = new LastTwo()
   readonly #keys = new Map<string, LastTwo>()

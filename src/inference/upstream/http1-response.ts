@@ -1,19 +1,19 @@
-// HTTP/1.1 responses (RFC 9112) of upstreams, read strictly for any split of the bytes. Pure; one parser per
+// HTTP/1.1 responses (RFC 9112) of upstreams, parsed strictly for any split of the bytes. Pure; one parser per
 // connection.
 //
-// A message whose size can be read in two ways is malformed, so that a response never runs into the next request's.
+// A message whose size is ambiguous is malformed, so that a response never runs into the next request's.
 
 import { UpstreamFault } from '../failure.ts'
 
 export type ResponseHead = {
   readonly status: number
-  /** Without parameters, in lower case; "" for none. */
+  /** Without parameters, in lower case; empty if absent. */
   readonly contentType: string
-  /** In lower case; "" for none. */
+  /** In lower case; empty if absent. */
   readonly contentEncoding: string
-  /** Bytes; null when it is not declared. */
+  /** Bytes; null if it is not declared. */
   readonly contentLength: number | null
-  /** Retry-After where it is a number of seconds (RFC 9110 10.2.3), else null. */
+  /** Retry-After if it is a number of seconds (RFC 9110 10.2.3); otherwise null. */
   readonly retryAfterSeconds: number | null
   /** Tokens of the request, as text-embeddings-inference reports them; undefined if it reports none. */
   readonly computeTokens?: number
@@ -21,16 +21,19 @@ export type ResponseHead = {
 
 export type ResponseSink = {
   readonly onHead: (head: ResponseHead) => void
-  /** A piece of the body: the pushed bytes from `start` to `end`. `subarray` would take longer than all else here. */
+  /**
+   * Receives a piece of the body: the pushed bytes from `start` to `end`. Calling `subarray` would take longer than
+   * everything else here.
+   */
   readonly onBody: (bytes: Buffer, start: number, end: number) => void
-  /** The message is complete. `isReusable`: another request may follow on this connection. */
+  /** Called when the message is complete. `isReusable`: whether another request may follow on this connection. */
   readonly onEnd: (isReusable: boolean) => void
 }
 
 export const headBytesMax = 32_768
 const sizeLineBytesMax = 1_024
 
-/** Kind of the next bytes. `idle`: no request is under way. */
+/** Kind of the next bytes. `idle`: no request is running. */
 type State = 'idle' | 'head' | 'length' | 'until_close' | 'chunk_size' | 'chunk' | 'chunk_end' | 'trailers'
 
 export class ResponseParser {
@@ -47,19 +50,22 @@ export class ResponseParser {
     this.#sink = sink
   }
 
-  /** A request was sent: the next bytes are its response. */
+  /** Call when a request was sent: the next bytes are its response. */
   expect(): void {
     this.#state = 'head'
   }
 
-  /** UpstreamFault malformed, also for bytes without a request. */
+  /** Parses bytes. Throws UpstreamFault malformed, also for bytes without a request. */
   push(arrived: Buffer): void {
     const bytes = this.#incomplete === null ? arrived : Buffer.concat([this.#incomplete, arrived])
     this.#incomplete = null
     for (let at = 0; at >= 0 && at < bytes.length; ) at = this.#step(bytes, at)
   }
 
-  /** The peer has closed: the end of a body without a length. UpstreamFault cut for any other message under way. */
+  /**
+   * Call when the peer has closed, which is the end of a body without a length. Throws UpstreamFault cut for any other
+   * incomplete message.
+   */
   close(): void {
     if (this.#state === 'idle') return
     if (this.#state !== 'until_close') throw new UpstreamFault('cut')
@@ -93,7 +99,7 @@ export class ResponseParser {
             this.#beginChunk(size)
             return start
           }
-          // The chunk is complete, as nearly always.
+          // The chunk is complete, as it nearly always is.
           this.#sink.onBody(bytes, start, end)
           return end + 2
         }
@@ -162,7 +168,7 @@ export class ResponseParser {
     return at + length
   }
 
-  /** The text before `mark`. Null when the mark has not arrived; then the bytes are kept for the next push. */
+  /** Returns the text before `mark`. Null if the mark has not arrived; then the bytes are kept for the next push. */
   #textUpTo(bytes: Buffer, at: number, mark: string, bytesMax: number): string | null {
     const found = bytes.indexOf(mark, at, 'latin1')
     // All of the mark except its last byte may have arrived.
@@ -180,11 +186,11 @@ export class ResponseParser {
 
 type ParsedHead = ResponseHead & { readonly isChunked: boolean; readonly isReusable: boolean }
 
-/** A status line and fields (RFC 9112 4, 5): a name begins each line, lines end in CRLF, there is no NUL. */
+/** A status line and fields (RFC 9112 4, 5): a name begins each line, lines end in CRLF, and there is no NUL. */
 const HEAD = /^HTTP\/1\.[01] [1-9][0-9]{2}(?: [^\r\n\0]*)?(?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*)*$/
 const versionAt = 'HTTP/1.'.length
 const statusAt = 'HTTP/1.1 '.length
-/** The fields that are used; others are skipped. */
+/** The fields that are used; all others are skipped. */
 const FIELDS = [
   ...['content-type', 'content-encoding', 'content-length', 'connection', 'transfer-encoding', 'retry-after'],
   'x-compute-tokens',
@@ -195,7 +201,7 @@ function parseHead(text: string): ParsedHead {
   if (!HEAD.test(text)) throw malformed()
   // The form above fixes these positions.
   const isOld = text[versionAt] === '0'
-  // Names and values without regard to case, all at once.
+  // Lower-cased as a whole, because neither names nor values depend on case.
   const lower = text.toLowerCase()
   let type: string | null = null
   let encoding = ''
@@ -239,7 +245,7 @@ function parseHead(text: string): ParsedHead {
   }
 }
 
-/** Null for any other field. */
+/** Returns the field's name; null for any other field. */
 function fieldAt(lower: string, start: number, colon: number): string | null {
   for (const name of FIELDS) if (name.length === colon - start && lower.startsWith(name, start)) return name
   return null
@@ -248,7 +254,7 @@ function fieldAt(lower: string, start: number, colon: number): string | null {
 /** Validates as strictly as for the fields of a head. */
 const TRAILER = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*$/
 
-/** Spaces and tabs only: `trim` removes more. */
+/** Trims only spaces and tabs; `trim` removes more. */
 function trimBlanks(text: string, from: number, to: number): string {
   let start = from
   let end = to
@@ -276,7 +282,9 @@ function joinList(list: string, more: string): string {
 
 const sizeDigitsMax = 8
 
-/** End of a size line of digits only that has arrived whole, the common case, without making text. 0 for any other. */
+/**
+ * Returns the end of a complete size line that has only digits, the common case, without making text. 0 for any other.
+ */
 function plainSizeEnd(bytes: Buffer, at: number): number {
   let end = at
   while (end - at < sizeDigitsMax && hexDigit(bytes[end] ?? 0) >= 0) end += 1
@@ -289,7 +297,7 @@ function plainSize(bytes: Buffer, at: number, end: number): number {
   return size
 }
 
-/** -1 for any other byte. */
+/** Returns the digit's value; -1 for any other byte. */
 function hexDigit(byte: number): number {
   if (byte >= 0x30 && byte <= 0x39) return byte - 0x30
   const letter = byte | 0x20
@@ -300,7 +308,7 @@ function isLineEnd(bytes: Buffer, at: number): boolean {
   return bytes[at] === 0x0d && bytes[at + 1] === 0x0a
 }
 
-/** The size of a chunk, in hexadecimal; extensions (RFC 9112 7.1.1) are ignored. */
+/** Parses the size of a chunk, in hexadecimal; extensions (RFC 9112 7.1.1) are ignored. */
 function parseSize(line: string): number {
   const digits = /^([0-9A-Fa-f]{1,8})(?:[ \t]*;[^\r\n\0]*)?$/.exec(line)?.[1]
   if (digits === undefined) throw malformed()

@@ -1,8 +1,8 @@
-// Reports whether an idle connection has unread bytes or an end that the event loop has not delivered, mostly the close
-// by the upstream. Effects: poll(2).
+// Reports whether an idle connection has unread bytes or an end that the event loop has not delivered, usually because
+// the upstream closed it. Effects: poll(2).
 //
 // Requests of one turn of the event loop share system calls: a call polls connections ahead of the next requests. Its
-// result holds until the turn ends, because no socket event is delivered before then.
+// result remains valid until the turn ends, because no socket event is delivered before then.
 
 import { haveUnread, polledMax } from '../../linux/libc/sockets.ts'
 import type { Connection } from './connection.ts'
@@ -10,7 +10,7 @@ import type { Connection } from './connection.ts'
 export class IdleProbe {
   /** Idle connections without unread bytes in this turn. */
   readonly #quiet = new Set<Connection>()
-  /** How many the next call polls: at first as many as the turn before had requests. */
+  /** Number of connections that the next call polls: at first, as many as the previous turn had requests. */
   #count = 1
   #requests = 0
 

@@ -1,4 +1,4 @@
-// Upstreams as the host's configuration has them. Effects: reads key and certificate files.
+// Upstreams as configured on the host. Effects: reads key and certificate files.
 
 import { readFileSync } from 'node:fs'
 import { Fault, messageOf } from '../../base/fault.ts'
@@ -6,14 +6,17 @@ import type { UpstreamConfig } from '../../config/upstream/upstream.ts'
 import { loadAttestation } from './attested/load-attestation.ts'
 import type { UpstreamTarget } from './target.ts'
 
-/** Reads key and certificate files. Faults: config.file; config.invalid when fields contradict each other. */
+/**
+ * Loads an upstream with its key and certificate files. Faults: config.file; config.invalid if fields contradict each
+ * other.
+ */
 export function loadUpstream(config: UpstreamConfig): UpstreamTarget {
   const where = `inference.upstreams "${config.name}"`
   const isTls = config.url.startsWith('https:')
   if (!isTls && (config.ca_file !== '' || config.spki_sha256 !== '')) {
     throw new Fault('config.invalid', `${where}: ca_file and spki_sha256 need an https url`)
   }
-  // Alone it would pin nothing, although an operator expects it to.
+  // Alone, it would pin nothing, although an operator expects it to.
   if (config.spki_sha256 === '' && config.spki_sha256_next !== '') {
     throw new Fault('config.invalid', `${where}: spki_sha256_next needs spki_sha256`)
   }

@@ -1,7 +1,7 @@
 // The place of a waiting request, and its text for clients. Pure.
 //
 // Engines report only the length of their queue: vLLM, SGLang and llama-server do, in their metrics. The load header of
-// vLLM and the queue time of text-generation-inference come with whole responses, after the wait.
+// vLLM and the queue time of text-generation-inference arrive with complete responses, after the wait.
 
 import type { Engine } from '../../config/upstream/kinds.ts'
 
@@ -23,11 +23,11 @@ export const WAITING_GAUGES: Partial<Record<Engine, string>> = {
  * No share: bounds one number.
  */
 const valueMax = 1_000_000
-/** A longer estimate is left out. */
+/** Longer estimates are omitted. */
 const waitMsMax = 1_000_000
 const STEPS = [1, 2, 3, 5, 10]
 
-/** Members of a dictionary (RFC 9651), `wait` in seconds. */
+/** Writes the members of a dictionary (RFC 9651), `wait` in seconds. */
 export function queueText({ position, waitMs }: QueuePlace): string {
   const wait = waitMs !== null && waitMs <= waitMsMax ? `, wait=${stepped(waitMs / 1_000)}` : ''
   return `position=${stepped(position)}${wait}`
@@ -44,8 +44,8 @@ export function stepped(value: number): number {
 }
 
 /**
- * Sum of a gauge over its labels. Null if it is absent, or if a value is not a plausible count. A last line without its
- * end does not count: the text may be cut. Other lines are passed over without a copy.
+ * Returns the sum of a gauge over its labels. Null if it is absent, or if a value is not a plausible count. Ignores a
+ * last line without its end, because the text may be cut off. Skips other lines without copying them.
  */
 export function gaugeSum(metrics: string, name: string): number | null {
   const text = `\n${metrics}`

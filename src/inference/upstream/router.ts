@@ -1,8 +1,8 @@
 // Chooses the upstream of a request: the least loaded by weight, within its concurrency limit; a bounded queue;
 // ejection and return. Effects: timers.
 //
-// Fairness: places go to organizations, then to their keys (fair-share.ts); a full queue drops the newest request of
-// the key with most, in the organization with most.
+// Fairness: slots go to organizations, then to their keys (fair-share.ts); a full queue drops the newest request of the
+// key with the most, in the organization with the most.
 
 import { type Clock, onAbort, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
@@ -21,33 +21,33 @@ export type RouterTarget = {
 
 export type RouterDeps<T extends RouterTarget> = RouterSettings & {
   readonly targets: readonly T[]
-  /** Whether a target is healthy: checked before it is ejected, and until it is used again. */
+  /** Reports whether a target is healthy; called before it is ejected, and until it is used again. */
   readonly probe: (target: T, signal: AbortSignal) => Promise<boolean>
-  /** Whether a target may get requests now, apart from its health. Default: always. */
+  /** Reports whether a target may get requests now, apart from its health. Default: always. */
   readonly mayServe?: (target: T) => boolean
   readonly clock: Clock
   readonly log: Logger
 }
 
 export type RouterSettings = {
-  /** Requests that may wait for one model. */
+  /** Maximum number of requests that wait for one model. */
   readonly queueMax: number
   readonly queueTimeoutMs: number
-  /** Failures in a row that eject a target. */
+  /** Number of consecutive failures that eject a target. */
   readonly ejectFailures: number
-  /** Between ejection and probe, and between probes. */
+  /** Time between ejection and probe, and between probes. */
   readonly ejectMs: number
 }
 
-/** Health of the target as a lease's end shows it. `unknown`: the client left, or its request was invalid. */
+/** Health of the target as shown by a lease's end. `unknown`: the client left, or its request was invalid. */
 export type TargetHealth = 'healthy' | 'unhealthy' | 'unknown'
 
 /** One request's use of a target. */
 export type Lease<T> = {
   readonly target: T
-  /** Time between two requests that the target completes, an estimate. */
+  /** Estimated time between two requests that the target completes. */
   readonly paceMs: number
-  /** Ends it, once; further calls have no effect. */
+  /** Ends the lease. Further calls have no effect. */
   readonly release: (health: TargetHealth) => void
 }
 
@@ -58,7 +58,7 @@ export type RouterTargetView = {
 }
 
 export type RouterView = {
-  /** Requests in the queues. */
+  /** Number of requests in the queues. */
   readonly waiting: number
   readonly targets: readonly RouterTargetView[]
 }
@@ -81,9 +81,9 @@ type TargetState<T> = {
   leaseMs: number
   failures: number
   ejected: boolean
-  /** A probe decides just now whether it is ejected. */
+  /** Whether a running probe decides whether it is ejected. */
   isJudged: boolean
-  /** Aborted: the next probe is due now. */
+  /** Aborted when the next probe is due now. */
   probeDue: AbortController
 }
 
@@ -94,7 +94,7 @@ type Waiter<T> = {
   readonly reject: (error: unknown) => void
 }
 
-/** Assumed until a lease has ended. */
+/** Assumed until the first lease has ended. */
 const leaseMsInitial = 1_000
 /** Weight of the newest lease in the average. */
 const newestShare = 0.2
@@ -105,7 +105,7 @@ export class Router<T extends RouterTarget> {
   readonly #targets: readonly TargetState<T>[]
   readonly #targetsByModel = new Map<string, TargetState<T>[]>()
   readonly #queues = new Map<string, Waiters<Waiter<T>>>()
-  /** Requests that wait and have an id. */
+  /** Waiting requests that have an id. */
   readonly #waiting = new Map<string, () => QueuePlace>()
   readonly #closing = new AbortController()
   readonly #recent = new RecentOwners()
@@ -121,9 +121,9 @@ export class Router<T extends RouterTarget> {
   }
 
   /**
-   * A lease immediately if a target is free, otherwise a promise. Throws, or rejects after waiting: UpstreamFault
-   * none_healthy, unattested; BusyFault if the queue is full or the wait too long; the signal's reason if it is
-   * aborted.
+   * Returns a lease immediately if a target is free, otherwise a promise. Throws, or rejects after waiting:
+   * UpstreamFault none_healthy, unattested; BusyFault if the queue is full or the wait too long; the signal's reason if
+   * it is aborted.
    */
   acquire(model: string, options: AcquireOptions<T>): Lease<T> | Promise<Lease<T>> {
     const { except, signal, owner } = options
@@ -147,7 +147,7 @@ export class Router<T extends RouterTarget> {
     return best === null ? this.#enqueue(model, options) : this.#lease(best, owner, nowMs)
   }
 
-  /** Null if the request does not wait. */
+  /** Returns the request's place; null if it does not wait. */
   place(id: string): QueuePlace | null {
     return this.#waiting.get(id)?.() ?? null
   }
@@ -163,12 +163,12 @@ export class Router<T extends RouterTarget> {
     }
   }
 
-  /** Probes the target now if it is ejected: its owner has seen that it is healthy. */
+  /** Probes the target now if it is ejected, because its owner has found it healthy. */
   probeNow(name: string): void {
     for (const state of this.#targets) if (state.target.name === name && state.ejected) state.probeDue.abort()
   }
 
-  /** Rejects all that wait and ends probing. Leases stay valid. */
+  /** Rejects all waiting requests and ends probing. Leases stay valid. */
   close(): void {
     this.#closing.abort(new Error('the router is closed'))
     for (const queue of this.#queues.values()) {
@@ -239,7 +239,7 @@ export class Router<T extends RouterTarget> {
     queue.add(waiter)
     if (id !== undefined) this.#waiting.set(id, place)
     const onTimeout = () => {
-      // Before the estimate, which covers the remaining waiters.
+      // Taken before the estimate, which covers the remaining waiters.
       const { position } = place()
       leave()
       const words = `No engine was free within ${queueTimeoutMs} ms. The request was at position ${stepped(position)}.`
@@ -249,7 +249,7 @@ export class Router<T extends RouterTarget> {
     return promise
   }
 
-  /** BusyFault if the queue is full and no waiter can be dropped. */
+  /** Makes room in a queue. Throws BusyFault if the queue is full and no waiter can be dropped. */
   #makeRoom(
     model: string,
     queue: Waiters<Waiter<T>>,
@@ -265,8 +265,8 @@ export class Router<T extends RouterTarget> {
   }
 
   /**
-   * Turns until it is served, its own included: another key of its organization, and then another organization, goes
-   * first at most as often as its own does, in each queue.
+   * Counts the turns until the request is served, its own included: in each queue, another key of its organization, or
+   * another organization, goes first at most as often as its own.
    */
   #placeOf(model: string, waiter: Waiter<T> | Pick<Waiter<T>, 'owner' | 'except'>): QueuePlace {
     const { owner, except } = waiter
@@ -286,7 +286,7 @@ export class Router<T extends RouterTarget> {
     }
   }
 
-  /** The next waiter that this target can serve, of all its models. */
+  /** Returns the next waiter, over all its models, that this target can serve. */
   #next(state: TargetState<T>): Waiter<T> | null {
     const { target, places, ejected } = state
     if (ejected || places.isFull || !this.#mayServe(state)) return null
@@ -301,8 +301,9 @@ export class Router<T extends RouterTarget> {
   }
 
   /**
-   * Estimates when a new request would get a target: leases last as long as recent ones and end evenly spread, at least
-   * the time without an end apart; all waiters for these targets go first, and none gives up or is ejected.
+   * Estimates when a new request would get a target. Assumes that leases last as long as recent ones and end evenly
+   * spread, at least as far apart as the time since one ended; that all waiters for these targets go first, and that
+   * none gives up or is ejected.
    */
   #busyFault(model: string, except: ReadonlySet<T>, message: string): BusyFault {
     const { freedPerMs, queues } = this.#outlook(model, except)
@@ -310,7 +311,7 @@ export class Router<T extends RouterTarget> {
     return new BusyFault(message, Math.min(retryAfterSecondsMax, wholeSeconds((ahead + 1) / freedPerMs)))
   }
 
-  /** How often a place is freed, and the queues that share these places. */
+  /** Returns how often a slot is freed, and the queues that share these slots. */
   #outlook(model: string, except: ReadonlySet<T>): { freedPerMs: number; queues: Waiters<Waiter<T>>[] } {
     const nowMs = this.#deps.clock.monotonicMs()
     const servedModels = new Set<string>()
@@ -324,7 +325,10 @@ export class Router<T extends RouterTarget> {
     return { freedPerMs, queues: [...servedModels].flatMap(served => this.#queues.get(served) ?? []) }
   }
 
-  /** Enough failures in a row cause a probe, which decides: requests that no upstream could serve eject none. */
+  /**
+   * Counts a failure. Several in a row cause a probe, which decides, so that requests that no upstream could serve
+   * eject none.
+   */
   #noteFailure(state: TargetState<T>): void {
     state.failures += 1
     if (state.ejected || state.isJudged || state.failures < this.#deps.ejectFailures) return
@@ -353,7 +357,7 @@ export class Router<T extends RouterTarget> {
     state.ejected = true
     this.#deps.log.warn('upstream ejected', { upstream: state.target.name, failures: state.failures })
     void this.#probeUntilHealthy(state)
-    // Waiters without a target left need not wait for their timeout.
+    // Waiters for which no target remains need not wait for their timeout.
     for (const model of state.target.models) {
       for (const waiter of this.#queues.get(model) ?? []) {
         const canBeServed = this.#targetsOf(model).some(other => isEligible(other, waiter.except))
@@ -397,7 +401,7 @@ function isEligible<T>(state: TargetState<T>, except: ReadonlySet<T>): boolean {
   return !state.ejected && !except.has(state.target)
 }
 
-/** Negative: `a` has less load for its weight, or the same and has served less. */
+/** Negative if `a` has less load for its weight, or the same load and has served less. */
 function compareLoad(a: TargetState<RouterTarget>, b: TargetState<RouterTarget>): number {
   const byActive = (a.places.held + 1) / a.target.weight - (b.places.held + 1) / b.target.weight
   return byActive === 0 ? a.served / a.target.weight - b.served / b.target.weight : byActive

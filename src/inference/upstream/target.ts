@@ -10,13 +10,13 @@ export type UpstreamTarget = {
   readonly name: string
   /** Up to and including `/v1`, no slash at the end. */
   readonly url: string
-  /** Path of the Unix socket to connect to, instead of the address in `url`; null for none. */
+  /** Path of the Unix socket to connect to instead of the address in `url`; null if there is none. */
   readonly unixSocket: string | null
   readonly key: string | null
   /** Decides which request fields are sent. */
   readonly engine: Engine
   readonly models: readonly string[]
-  /** Which of them make embeddings or rank documents; the others make completions. */
+  /** The models that make embeddings or rank documents; the others make completions. */
   readonly embeddingModels: readonly string[]
   readonly weight: number
   readonly concurrencyMax: number
@@ -24,17 +24,17 @@ export type UpstreamTarget = {
   readonly choicesMax: number
   /** Prompt and completion together; null if unknown. */
   readonly contextTokens: number | null
-  /** Kinds of content parts that it takes beside text. */
+  /** Kinds of content parts that it accepts besides text. */
   readonly content: readonly ContentKind[]
   /** Whether content parts may contain URLs, which the engine fetches. */
   readonly remoteUrls: boolean
   readonly ca: string | null
   readonly spkiSha256: string | null
-  /** A second key that counts as well, while the upstream changes its own. */
+  /** A second key that is also accepted, while the upstream changes its own. */
   readonly spkiSha256Next?: string
-  /** The evidence that it has to show; absent: none. */
+  /** The evidence that it must show; absent if none is required. */
   readonly attestation?: UpstreamAttestation
-  /** SHA-256 of the public key (SPKI) that its evidence names at the moment; null if it has shown none. */
+  /** SHA-256 of the public key (SPKI) that its evidence currently names; null if it has shown none. */
   readonly attestedKey?: string | null
 }
 
@@ -43,13 +43,13 @@ export type Endpoint = {
   readonly address: { readonly unix: string } | { readonly hostname: string; readonly port: number }
   /** Null without TLS. Bun checks chain and name, `isExpected` checks the pins. */
   readonly tls: { readonly ca?: string; readonly serverName?: string; readonly rejectUnauthorized: true } | null
-  /** Any of these keys will do; none: any key. */
+  /** The key must be one of these; if the list is empty, any key is accepted. */
   readonly configuredPins: readonly string[]
-  /** The key has to be this one as well; null if evidence names none. */
+  /** The key must also be this one; null if evidence names none. */
   readonly attestedKey: string | null
   /** Value of the Host header. */
   readonly host: string
-  /** Stands before the path of every request. */
+  /** Prefix of the path of every request. */
   readonly basePath: string
 }
 
@@ -70,7 +70,7 @@ export function endpointOf(
       ? {
           rejectUnauthorized: true,
           ...(target.ca === null ? {} : { ca: target.ca }),
-          // A name only: addresses are not sent (RFC 6066 3), but are checked too.
+          // Only names are sent (RFC 6066 3), but addresses are checked too.
           ...(isIP(hostname) === 0 ? { serverName: hostname } : {}),
         }
       : null,
@@ -79,12 +79,15 @@ export function endpointOf(
   }
 }
 
-/** Whether a connection with this certificate may carry prompts: its key is a configured one, and the attested one. */
+/**
+ * Reports whether a connection with this certificate may carry prompts: its key is a configured one and the attested
+ * one.
+ */
 export function isExpected({ configuredPins, attestedKey }: Endpoint, der: unknown): boolean {
   return isPinned(configuredPins, der) && (attestedKey === null || isPinned([attestedKey], der))
 }
 
-/** True if a certificate (DER) has a pinned key: SHA-256 over SubjectPublicKeyInfo (RFC 5280 4.1). */
+/** Reports whether a certificate (DER) has a pinned key: SHA-256 over SubjectPublicKeyInfo (RFC 5280 4.1). */
 export function isPinned(pins: readonly string[], der: unknown): boolean {
   if (pins.length === 0) return true
   if (!(der instanceof Uint8Array)) return false

@@ -1,8 +1,8 @@
 // Requests that wait for an upstream of one model: by organization, then key, in order of arrival. Pure: state in
 // memory.
 //
-// A queue may hold many thousands. Only iteration and `next` look at each line of a key; all else costs the same for
-// any length, or grows with the number of different counts, which is below the square root of twice the length.
+// A queue may hold many thousands. Only iteration and `next` visit each line of a key; all other operations cost the
+// same for any length, or grow with the number of different counts, which is below the square root of twice the length.
 
 import type { Owner, UpstreamSlots } from './fair-share.ts'
 
@@ -60,7 +60,7 @@ export class Waiters<W extends { readonly owner: Owner }> {
     if (organization.lines.size === 0) this.#organizations.delete(organizationId)
   }
 
-  /** The waiter that gets the next free slot, among those that `mayTake` one. */
+  /** Returns the waiter that gets the next free slot, among those that `mayTake` one. */
   next(places: Pick<UpstreamSlots, 'compare'>, mayTake: (waiter: W) => boolean): W | null {
     let next: W | null = null
     for (const { lines } of this.#organizations.values()) {
@@ -73,8 +73,8 @@ export class Waiters<W extends { readonly owner: Owner }> {
   }
 
   /**
-   * The waiter to drop for another request of `owner`: the newest of the key with the most, in the organization with
-   * the most. Null if that is the new request itself.
+   * Returns the waiter to drop for another request of `owner`: the newest of the key with the most, in the organization
+   * with the most. Null if that is the new request itself.
    */
   givesWay({ organizationId, keyPrefix }: Owner): W | null {
     const name = this.#tally.largest(organizationId)
@@ -86,23 +86,26 @@ export class Waiters<W extends { readonly owner: Owner }> {
     return line?.waiters.get(line.next - 1) ?? null
   }
 
-  /** 1 for the first waiter of its key; in a long line perhaps an eighth of it more. Null if it does not wait here. */
+  /**
+   * Returns 1 for the first waiter of its key; in a long line the result may be up to an eighth too high. Null if the
+   * waiter is not in this queue.
+   */
   rank(waiter: W): number | null {
     const number = this.#numbers.get(waiter)
     return number === undefined ? null : number - (this.#lineOf(waiter.owner)?.first ?? 0) + 1
   }
 
-  /** Waiters of this key. */
+  /** Returns the number of waiters of this key. */
   count(owner: Owner): number {
     return this.#lineOf(owner)?.waiters.size ?? 0
   }
 
-  /** Waiters of other keys of the same organization, at most `most` of each key. */
+  /** Returns the number of waiters of other keys of the same organization, at most `most` of each key. */
   ofOtherKeys({ organizationId, keyPrefix }: Owner, most: number): number {
     return this.#organizations.get(organizationId)?.keys.others(keyPrefix, most) ?? 0
   }
 
-  /** Waiters of other organizations, at most `most` of each. */
+  /** Returns the number of waiters of other organizations, at most `most` of each. */
   ofOtherOrganizations({ organizationId }: Owner, most: number): number {
     return this.#tally.others(organizationId, most)
   }
@@ -117,7 +120,7 @@ export class Waiters<W extends { readonly owner: Owner }> {
     line.next += 1
   }
 
-  /** Both ends of a line are waiters. */
+  /** Moves the ends of a line so that both are waiters. */
   #closeGaps(line: Line<W>): void {
     const { waiters } = line
     while (!waiters.has(line.first)) line.first += 1
@@ -149,13 +152,13 @@ class Tally {
     if (now > this.#most || !this.#names.has(this.#most)) this.#most = now
   }
 
-  /** The name with most; `own` has one more, and counts as the largest among equals. */
+  /** Returns the name with the highest count. `own` has one more, and is preferred among equals. */
   largest(own: string | null): string {
     if (own !== null && (this.#counts.get(own) ?? 0) + 1 >= this.#most) return own
     return this.#names.get(this.#most)?.values().next().value ?? ''
   }
 
-  /** Sum of the counts of the other names, each at most `most`. */
+  /** Returns the sum of the counts of the other names, each at most `most`. */
   others(own: string, most: number): number {
     let sum = -Math.min(this.#counts.get(own) ?? 0, most)
     for (const [count, names] of this.#names) sum += names.size * Math.min(count, most)

@@ -7,10 +7,10 @@ import type { Static } from '../../contract/type.ts'
 import type { Sandbox } from '../../host/sandbox.ts'
 import type { Owner } from '../../linux/files.ts'
 
-/** GPUs are a matter of its VM. */
+/** Without GPUs, which belong to the worker's VM. */
 export type WorkerSettings = Omit<Static<typeof WorkerConfig>, 'gpu' | 'gpu_policy'>
 
-/** Path in the sandbox. It contains the digest, so that the admitted and attested command pins the model, too. */
+/** Path in the sandbox. It contains the digest, so that the admitted and attested command also pins the model. */
 const modelPath = (digest: Uint8Array) => `/model/sha256-${toHex(digest)}.gguf`
 const socketDir = '/run/worker'
 export const workerSocketName = 'worker.sock'
@@ -18,7 +18,7 @@ export const workerSocketName = 'worker.sock'
 /** Slot for health checks: each stream holds a server thread, and one must always be free. */
 const spareThreads = 4
 
-/** The command that is admitted and attested. Log level 1: errors. No prompt cache, against timing leaks. */
+/** Returns the command that is admitted and attested. Log level 1: errors. No prompt cache, against timing leaks. */
 export function workerCommand(settings: WorkerSettings, modelDigest: Uint8Array): string[] {
   return [
     '/usr/bin/llama-server',
@@ -46,14 +46,14 @@ const tasksMin = 256
 export type WorkerPlaces = {
   /** The unpacked root of the image. */
   readonly root: string
-  /** A directory of the host, in which the worker makes its socket. */
+  /** A directory of the host, in which the worker creates its socket. */
   readonly socketDir: string
   readonly user: Owner
   /** SHA-256 of the model file. */
   readonly modelDigest: Uint8Array
 }
 
-/** The model and the socket's directory are all that it sees of this host. */
+/** Returns the sandbox, in which the model and the socket's directory are all that the worker sees of this host. */
 export function workerSandbox(settings: WorkerSettings, places: WorkerPlaces): Sandbox {
   return {
     root: places.root,

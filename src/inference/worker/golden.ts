@@ -14,7 +14,10 @@ export type Asking = {
   readonly signal: AbortSignal
 }
 
-/** Faults, with digests instead of texts: host.command_failed (another answer, or none), host.command_timeout. */
+/**
+ * Checks the answer. Faults, with digests instead of texts: host.command_failed (another answer, or none),
+ * host.command_timeout.
+ */
 export async function checkGolden(golden: GoldenAnswer, asking: Asking): Promise<void> {
   const { prompt, maxTokens, expected } = golden
   const { content } = await complete({ prompt, maxTokens, alternatives: 0 }, asking)
@@ -47,7 +50,7 @@ type Question = { readonly prompt: string; readonly maxTokens: number; readonly 
 
 const answerBytesMax = 1_048_576
 
-/** Greedy. Faults: host.command_failed, host.command_timeout. */
+/** Requests a greedy completion. Faults: host.command_failed, host.command_timeout. */
 export async function complete({ prompt, maxTokens, alternatives }: Question, asking: Asking): Promise<Completion> {
   const timeout = AbortSignal.timeout(asking.timeoutMs)
   const failed = (problem: string, cause?: unknown) =>
@@ -56,9 +59,9 @@ export async function complete({ prompt, maxTokens, alternatives }: Question, as
     const response = await fetch('http://built-in/completion', {
       unix: asking.socket,
       method: 'POST',
-      // A new connection: a kept one may lead to an earlier process.
+      // Uses a new connection, because a kept one may lead to an earlier process.
       keepalive: false,
-      // A redirect would leave the socket.
+      // A redirect would lead away from the socket.
       redirect: 'manual',
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify({
@@ -86,7 +89,7 @@ export async function complete({ prompt, maxTokens, alternatives }: Question, as
   }
 }
 
-/** Null when there are more. */
+/** Reads the body; null if it is longer than `bytesMax`. */
 async function readAtMost(response: Response, bytesMax: number): Promise<Uint8Array | null> {
   const chunks: Uint8Array[] = []
   let sizeBytes = 0

@@ -1,4 +1,4 @@
-// The policy that GPUs of the worker have to meet, as configured. Effects: reads a file.
+// The policy that GPUs of the worker must meet, as configured. Effects: reads a file.
 
 import { readFileSync } from 'node:fs'
 import { parsed } from '../../attest/malformed.ts'
@@ -10,7 +10,10 @@ import type { WorkloadGpus } from '../../contract/vm/workload.ts'
 const param = 'inference.worker.gpu_policy'
 const fileCharsMax = 65_536
 
-/** Null if no GPU is configured. Faults: config.file; config.invalid (no policy for GPUs). */
+/**
+ * Loads the GPUs and their policy; null if no GPU is configured. Faults: config.file; config.invalid (no policy for
+ * GPUs).
+ */
 export function loadGpus({ gpu, gpu_policy: path }: Config['inference']['worker']): WorkloadGpus | null {
   if (gpu.length === 0) return null
   const policy = readPolicy(path)
@@ -18,7 +21,7 @@ export function loadGpus({ gpu, gpu_policy: path }: Config['inference']['worker'
   return { count: gpu.length, policy }
 }
 
-/** Fault config.invalid. */
+/** Parses the policy. Throws Fault config.invalid. */
 export function readGpuPolicyText(text: string): GpuPolicy {
   const read = parsed(() => parseGpuPolicy(text))
   if (!read.ok) throw new Fault('config.invalid', `${param}: ${read.reason}`, { param })

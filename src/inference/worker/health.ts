@@ -4,12 +4,12 @@ import { type Clock, pause } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 
 export type HealthTiming = {
-  /** Between checks until it is healthy. */
+  /** Interval of checks until the worker is healthy. */
   readonly pollMs: number
-  /** Between checks afterwards. */
+  /** Interval of checks afterwards. */
   readonly healthIntervalMs: number
   readonly healthTimeoutMs: number
-  /** Failed checks in a row after which a ready worker is killed. */
+  /** Number of consecutive failed checks after which a ready worker is killed. */
   readonly healthFailuresMax: number
 }
 
@@ -17,11 +17,11 @@ export type HealthDeps = {
   readonly socket: string
   readonly clock: Clock
   readonly timing: HealthTiming
-  /** Aborted when the process is to end, or has ended. */
+  /** Aborted when the process must end, or has ended. */
   readonly signal: AbortSignal
 }
 
-/** False when it was not within the time. Returns early, with false, when the signal is aborted. */
+/** Waits until the worker is healthy. False if it was not in time, or the signal was aborted. */
 export async function becomesHealthy(deps: HealthDeps, timeoutMs: number): Promise<boolean> {
   const { clock, signal, timing } = deps
   const deadlineMs = clock.monotonicMs() + timeoutMs
@@ -32,7 +32,7 @@ export async function becomesHealthy(deps: HealthDeps, timeoutMs: number): Promi
   return true
 }
 
-/** Polls until the signal is aborted. `check` throws to end the worker. Fault host.command_timeout. */
+/** Polls until the signal is aborted. `check` throws to end the worker. Throws Fault host.command_timeout. */
 export async function watchHealth(deps: HealthDeps, check: () => void): Promise<void> {
   const { clock, signal, timing } = deps
   let failures = 0
@@ -51,9 +51,9 @@ async function isHealthy({ socket, signal, timing }: HealthDeps): Promise<boolea
   try {
     const response = await fetch('http://built-in/health', {
       unix: socket,
-      // A new connection each time: a kept one may lead to an earlier process.
+      // Uses a new connection each time, because a kept one may lead to an earlier process.
       keepalive: false,
-      // A redirect would leave the socket: a compromised worker could make this host send requests to others.
+      // A redirect would lead away from the socket: a compromised worker could make this host send requests elsewhere.
       redirect: 'manual',
       signal: AbortSignal.any([signal, AbortSignal.timeout(timing.healthTimeoutMs)]),
     })

@@ -1,7 +1,7 @@
 // The model file of the built-in worker and the SHA-256 of its bytes. Effects: reads the file in pieces, between other
 // work.
 //
-// The digest holds while the file's identity stays the same: device, inode, size, and the times of last write and
+// The digest is valid while the file's identity stays the same: device, inode, size, and the times of last write and
 // change. Undetected changes: writes to the block device below, and a write of the same size within one tick of the
 // file system's clock (milliseconds).
 
@@ -13,14 +13,14 @@ import { fileIdentity } from '../../linux/files.ts'
 export type Model = {
   /** SHA-256. */
   readonly digest: Uint8Array
-  /** Fault host.command_failed unless the path still has the file that was read. */
+  /** Throws Fault host.command_failed unless the path still has the file that was read. */
   readonly checkUnchanged: () => void
 }
 
 export type ReadModel = (signal: AbortSignal) => Promise<Model>
 
 /**
- * Reads the whole file, and again only after its identity has changed. Rejects when the signal is aborted. Faults:
+ * Reads the whole file, and again only after its identity has changed. Rejects if the signal is aborted. Faults:
  * config.file (no such file, not a file), host.command_failed (it changed while it was read).
  */
 export function createModelReader(path: string): ReadModel {
@@ -31,7 +31,7 @@ export function createModelReader(path: string): ReadModel {
     const status = await file.stat({ bigint: true })
     const identity = fileIdentity(status)
     const checkUnchanged = () => {
-      // A link is followed, as the mount follows it.
+      // Follows a link, as the mount does.
       const now = statSync(path, { bigint: true, throwIfNoEntry: false })
       if (now === undefined || fileIdentity(now) !== identity) throw changed(path)
     }
@@ -43,7 +43,7 @@ export function createModelReader(path: string): ReadModel {
   }
 }
 
-/** Fault config.file. */
+/** Checks that there is a file. Throws Fault config.file. */
 export function checkModelFile(path: string): void {
   const status = statSync(path, { throwIfNoEntry: false })
   if (status?.isFile()) return
@@ -60,7 +60,10 @@ const pieceBytes = 262_144
 
 type Readable = Pick<Awaited<ReturnType<typeof open>>, 'read'>
 
-/** Null when there are more bytes than `sizeBytes`: a file that grows without end must not keep us reading. */
+/**
+ * Hashes the file; null if it has more bytes than `sizeBytes`, because a file that grows without end must not keep this
+ * process reading.
+ */
 async function sha256(file: Readable, sizeBytes: bigint, signal: AbortSignal): Promise<Uint8Array | null> {
   const hasher = new Bun.CryptoHasher('sha256')
   const piece = Buffer.alloc(pieceBytes)

@@ -16,7 +16,7 @@ import { run } from '../../linux/command.ts'
 import { removeTree } from '../../linux/files/removal.ts'
 import { ensureDir } from '../../linux/files.ts'
 
-/** Fault image.invalid: there is none, or it is not of the schema. */
+/** Reads the image's manifest. Throws Fault image.invalid if it is missing or does not match the schema. */
 export function readWorkerImage(imageDir: string): WorkerImageManifest {
   const path = `${imageDir}/manifest.json`
   let bytes: Uint8Array
@@ -37,7 +37,7 @@ export type WorkerRoot = {
 
 export type WorkerRootOptions = { readonly imageDir: string; readonly target: string; readonly timeoutMs: number }
 
-/** Unpacks at the first call; after a failure the next call tries again. */
+/** Unpacks at the first call. After a failure the next call tries again. */
 export function createWorkerRoot(options: WorkerRootOptions): () => Promise<WorkerRoot> {
   let root: WorkerRoot | null = null
   return async () => {
@@ -48,7 +48,7 @@ export function createWorkerRoot(options: WorkerRootOptions): () => Promise<Work
 
 /**
  * Checks the image and unpacks it to `target`, creating its parent directory. Returns the root hash computed from the
- * bytes. Fault image.invalid if the bytes are not the manifest's; host.command_failed, host.command_timeout.
+ * bytes. Throws Fault image.invalid if the bytes do not match the manifest; host.command_failed, host.command_timeout.
  */
 async function unpackWorkerRoot({ imageDir, target, timeoutMs }: WorkerRootOptions): Promise<Uint8Array> {
   const manifest = readWorkerImage(imageDir)
@@ -70,7 +70,7 @@ async function unpackWorkerRoot({ imageDir, target, timeoutMs }: WorkerRootOptio
   ensureDir(dirname(target), { mode: 0o711 })
   removeTree(target)
   await run(['fsck.erofs', `--extract=${target}`, '--preserve', path], { timeoutMs, outputBytesMax: 65_536 })
-  // The worker's user must be able to enter it; fsck.erofs makes the top directory with our umask.
+  // The worker's user must be able to enter it; fsck.erofs creates the top directory with our umask.
   chmodSync(target, 0o755)
   return rootHash
 }

@@ -21,7 +21,7 @@ import { becomesHealthy, type HealthDeps, type HealthTiming, watchHealth } from 
 import { checkModelFile, createModelReader, type ReadModel } from './model.ts'
 import type { WorkerRoot } from './root.ts'
 
-/** How the router reaches it. */
+/** Name and address by which the router reaches the worker. */
 export type WorkerUpstream = {
   readonly name: typeof workerUpstreamName
   readonly models: readonly string[]
@@ -55,7 +55,7 @@ export const workerTiming: WorkerTiming = {
   stableMs: 60_000,
 }
 
-/** A worker with another file, or another answer than the golden one, does not become ready. */
+/** Known facts of the model. A worker with another file, or another golden answer, does not become ready. */
 export type KnownModel = Pick<WorkloadModel, 'name' | 'fileSha256' | 'golden'>
 
 export type WorkerDeps = {
@@ -63,19 +63,19 @@ export type WorkerDeps = {
   readonly stateDir: string
   /** Checks and unpacks the worker's root. Called before each start; rejects with a Fault. */
   readonly root: () => Promise<WorkerRoot>
-  /** The unprivileged user that it runs as. Throws when there is no such user. */
+  /** Returns the unprivileged user that it runs as. Throws if there is no such user. */
   readonly user: () => Owner
   readonly startSandboxed: StartSandboxed
   /** Removes files of an earlier worker, regardless of their number. */
   readonly removeTree: (path: string, timeoutMs: number) => Promise<void>
   /**
-   * Called before each start, before the file is opened: makes it reachable. Resolves with the facts known from its
-   * disk; null if there are none, so any file is served. Rejects with a Fault.
+   * Called before each start, before the file is opened, to make it available. Resolves with the facts from its disk;
+   * null if there are none, so any file is served. Rejects with a Fault.
    */
   readonly openModel: () => Promise<KnownModel | null>
   /** Called before each start, with the digest of the bytes that will run. */
   readonly admit: (candidate: WorkloadCandidate) => Admission
-  /** Called each time it has become healthy. */
+  /** Called each time the worker has become healthy. */
   readonly onReady: () => void
   readonly clock: Clock
   readonly log: Logger
@@ -94,7 +94,7 @@ export class BuiltInWorker {
   #state: WorkerState = { kind: 'starting' }
   #running: Promise<void> | null = null
 
-  /** Fault host.unsupported when the state directory's path is too long for a socket in it. */
+  /** Throws Fault host.unsupported if the state directory's path is too long for a socket in it. */
   constructor(deps: WorkerDeps) {
     const { model, parallel, model_file } = deps.settings
     this.#deps = deps
@@ -117,7 +117,7 @@ export class BuiltInWorker {
     return this.#state
   }
 
-  /** Starts the worker; the outcome is in the log and in `settled`. No effect after `stop`. */
+  /** Starts the worker. The outcome is in the log and in `settled`. No effect after `stop`. */
   start(): void {
     if (!this.#stopping.signal.aborted) this.#running ??= this.#supervise()
   }
@@ -142,7 +142,7 @@ export class BuiltInWorker {
     }
   }
 
-  /** Starts the process again and again, until the worker is stopped or refused. */
+  /** Starts the process repeatedly, until the worker is stopped or refused. */
   async #supervise(): Promise<void> {
     const { clock, settings, timing, openModel, root } = this.#deps
     const { signal } = this.#stopping
@@ -152,7 +152,7 @@ export class BuiltInWorker {
         readyAtMs = clock.monotonicMs()
       }
       try {
-        // Before the root is unpacked, which takes seconds: a mistake in the configuration is reported at once.
+        // Before the root is unpacked, which takes seconds, so that a mistake in the configuration is reported at once.
         const known = await openModel()
         checkModelFile(settings.model_file)
         await this.#runOnce({ root: await root(), known }, onReady)
@@ -166,7 +166,7 @@ export class BuiltInWorker {
     }
   }
 
-  /** Runs one process. Returns only when the worker is stopped, else throws the reason. */
+  /** Runs one process. Returns only when the worker is stopped, otherwise throws the reason. */
   async #runOnce(
     { root, known }: { readonly root: WorkerRoot; readonly known: KnownModel | null },
     onReady: () => void,
@@ -201,7 +201,7 @@ export class BuiltInWorker {
       const health = this.#healthDeps(AbortSignal.any([signal, ended.signal]))
       await Promise.race([exit, this.#becomeHealthy(health, output)])
       if (signal.aborted) return
-      // The worker has opened the file by now, so it serves the file whose digest was read.
+      // The worker has opened the file by now, so it serves the file that was hashed.
       model.checkUnchanged()
       this.#takeSocket()
       await Promise.race([exit, this.#askGolden(known, health.signal, output)])
@@ -223,7 +223,7 @@ export class BuiltInWorker {
     return { socket: this.upstream.unix, clock, timing, signal }
   }
 
-  /** Fault host.command_timeout. */
+  /** Waits until the worker is healthy. Throws Fault host.command_timeout. */
   async #becomeHealthy(health: HealthDeps, output: OutputTail): Promise<void> {
     const { model_file, start_timeout_ms } = this.#deps.settings
     if ((await becomesHealthy(health, start_timeout_ms)) || health.signal.aborted) return
@@ -231,14 +231,14 @@ export class BuiltInWorker {
     throw new Fault('host.command_timeout', `model ${model_file}: ${reason}`)
   }
 
-  /** Fault config.file. */
+  /** Checks that the file is the known model's. Throws Fault config.file. */
   #checkFile(known: KnownModel | null, digest: Uint8Array): void {
     if (known === null || known.fileSha256 === toHex(digest)) return
     const problem = `SHA-256 ${toHex(digest)}; the file of model ${known.name} has ${known.fileSha256}`
     throw new Fault('config.file', `model ${this.#deps.settings.model_file}: ${problem}`)
   }
 
-  /** Faults: host.command_failed, host.command_timeout. */
+  /** Checks the golden answer. Faults: host.command_failed, host.command_timeout. */
   async #askGolden(known: KnownModel | null, signal: AbortSignal, output: OutputTail): Promise<void> {
     if (known === null || known.golden === null) return
     const timeoutMs = this.#deps.settings.start_timeout_ms
@@ -251,7 +251,7 @@ export class BuiltInWorker {
     }
   }
 
-  /** From here on the worker cannot replace its socket, for example with a link to another socket of this host. */
+  /** Prevents the worker from replacing its socket, for example with a link to another socket of this host. */
   #takeSocket(): void {
     const self = { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 }
     ensureDir(this.#socketDir, { mode: 0o700, owner: self })

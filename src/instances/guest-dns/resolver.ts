@@ -1,5 +1,5 @@
-// Answers instances' queries under a list of permitted names: queries a resolver for a listed name, opens its addresses,
-// then answers. Effects: those of `ask` and `open`; its own bounded memory; the log.
+// Answers instances' queries under a list of permitted names: queries a resolver for a listed name, opens its
+// addresses, then answers. Effects: those of `ask` and `open`; its own bounded memory; the log.
 //
 // Only a query's name and IPv4 or IPv6 are forwarded: no other type, no option, no letter case.
 

@@ -1,17 +1,17 @@
-// The caller of the admin interface: by the ids that the kernel noted for the connection, or by a session of the
-// console. Pure.
+// The caller of the admin interface, identified by the ids that the kernel recorded for the connection, or by a session
+// of the console. Pure.
 
 import { Fault } from '../../base/fault.ts'
 import { type AdminRole, mayDo, operationOf, type Right, type Role, rolesWith } from '../../contract/admin/roles.ts'
 import type { Peer } from '../../host/peer.ts'
 import type { ConsolePerson } from './console-control.ts'
 
-/** `monitor`: every user of the read-only socket. */
+/** `monitor` is the read-only socket, which grants the same rights to every user. */
 export type AdminSocket = 'admin' | 'monitor'
 
 type SocketCaller = Peer & { readonly socket: AdminSocket }
 
-/** A person with a session of the console, which has checked who it is. `uid`: the user of the host behind the name. */
+/** A person with a session of the console, which has authenticated them. `uid`: the host's user of that name. */
 export type ConsoleCaller = Peer & { readonly socket: 'console'; readonly actor: string; readonly role: AdminRole }
 
 export type Caller = SocketCaller | ConsoleCaller
@@ -26,7 +26,7 @@ export type IdentifiedCaller = Peer & {
   readonly role: Role | null
 }
 
-/** `ownerUid`: that of the daemon. It and root are always administrators. */
+/** Returns the caller with its role. `ownerUid`: the daemon's user, which is always an administrator, as is root. */
 export function knownCaller(
   caller: Caller,
   { administrators, ownerUid }: { readonly administrators: readonly Administrator[]; readonly ownerUid: number },
@@ -39,7 +39,7 @@ export function knownCaller(
   return { ...caller, actor, role: isOwner ? 'admin' : (named?.role ?? null) }
 }
 
-/** The person that an actor is by the configuration; null for none. */
+/** Returns the person that the configuration assigns to an actor; null if there is none. */
 export function personOf(
   actor: string,
   { administrators, ownerUid }: Parameters<typeof knownCaller>[1],
@@ -68,7 +68,7 @@ function needed(right: Right, role: Role): string {
   return role === 'monitor' ? `this socket only reads, and ${roles} on admin.sock` : roles
 }
 
-/** For a connection whose user is no administrator, before anything of it is read. */
+/** Returns the fault for a connection whose user is not an administrator, before anything of it is read. */
 export function strangerFault({ actor, uid }: Pick<IdentifiedCaller, 'actor' | 'uid'>): Fault {
   const who = actor === `uid ${uid}` ? `the user with id ${uid}` : actor
   return new Fault(

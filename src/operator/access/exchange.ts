@@ -1,4 +1,5 @@
-// One request on a connection whose peer is known, as a web request, and its response back. Effects: that connection.
+// Converts one request on a connection with a known peer to a web request, and sends the response back. Effects: that
+// connection.
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { Readable } from 'node:stream'
@@ -6,14 +7,14 @@ import { pipeline } from 'node:stream/promises'
 import type { ReadableStream as NodeStream } from 'node:stream/web'
 import type { AdminProblem } from '../../contract/admin/admin.ts'
 
-/** Never rejects. The request's signal is aborted when the connection ends first. */
+/** Handles one request. Never rejects. The request's signal is aborted if the connection ends first. */
 export async function exchange(
   { incoming, outgoing }: { readonly incoming: IncomingMessage; readonly outgoing: ServerResponse },
   handle: (request: Request) => Promise<Response>,
 ): Promise<void> {
   const gone = new AbortController()
   outgoing.on('close', () => gone.abort())
-  // A response to a connection that has ended.
+  // The connection may end before the response.
   outgoing.on('error', () => gone.abort())
   try {
     const request = requestOf(incoming, gone.signal)
@@ -31,7 +32,7 @@ export function problemResponse(status: number, problem: AdminProblem): Response
   return Response.json(problem, { status })
 }
 
-/** Null if the request cannot be for us. The Host header is not considered. */
+/** Returns the web request; null if the request cannot be meant for this server. Ignores the Host header. */
 function requestOf(incoming: IncomingMessage, signal: AbortSignal): Request | null {
   const { method = '', url = '' } = incoming
   if (!METHODS.has(method) || !url.startsWith('/') || url.startsWith('//')) return null
@@ -58,6 +59,6 @@ async function send(outgoing: ServerResponse, response: Response): Promise<void>
     return
   }
   outgoing.flushHeaders()
-  // Ends the body's stream as well when the client goes away.
+  // Also ends the body's stream when the client leaves.
   await pipeline(Readable.fromWeb(response.body as unknown as NodeStream), outgoing)
 }

@@ -1,7 +1,7 @@
-// The admin sockets: HTTP on UNIX sockets whose peers the kernel names. Effects: a listening socket.
+// The admin sockets: HTTP on UNIX sockets whose peers the kernel identifies. Effects: a listening socket.
 //
-// Bun.serve shows no descriptor of a connection, so a net.Server accepts it, reads the peer from the kernel, and then
-// hands it to an HTTP server that listens nowhere. A connection has one peer for life, whatever is sent over it.
+// Bun.serve exposes no descriptor of a connection, so a net.Server accepts it, reads the peer from the kernel, and then
+// hands it to an HTTP server that does not listen. A connection's peer never changes, whatever is sent over it.
 
 import { chmodSync, chownSync, lstatSync } from 'node:fs'
 import { createServer as createHttpServer } from 'node:http'
@@ -17,7 +17,9 @@ import { exchange } from './exchange.ts'
 /** The part of the admin interface that a socket needs. */
 export type AskedAdmin = {
   readonly handle: (request: Request, caller: Caller) => Promise<Response>
-  /** A problem for a caller who has no role at all, before anything of the connection is read; null if it has one. */
+  /**
+   * Returns the problem for a caller without any role, before anything of the connection is read; null if it has one.
+   */
   readonly turnAway: (caller: Caller) => AdminProblem | null
 }
 
@@ -35,14 +37,15 @@ const connectionsPerUserMax = 32
 /** Share: `connectionsPerUserMax` for one user; root is not counted and always finds room. */
 const connectionsOfUsersMax = 128
 
-/** For a client that is turned away to say its first word and to go. */
+/** Time in which a client that is turned away must send its first byte and leave. */
 const turnAwayMs = 1_000
 
 const OWNER_ONLY: ListenOptions = { socket: 'admin', mode: 0o600, gid: null }
 
 /**
- * Listens at `path`, mode 0600 unless given. A socket left behind by a dead daemon is replaced, that of a running one
- * never. Faults: conflict (another daemon listens there), host.unsupported (the path is too long or cannot be used).
+ * Listens at `path`, mode 0600 unless given. Replaces a socket left behind by a dead daemon, but never that of a
+ * running one. Faults: conflict (another daemon listens there), host.unsupported (the path is too long or cannot be
+ * used).
  */
 export async function listenAdmin(path: string, admin: AskedAdmin, options = OWNER_ONLY): Promise<AdminServer> {
   checkSocketPath(path)
@@ -57,13 +60,13 @@ export async function listenAdmin(path: string, admin: AskedAdmin, options = OWN
     void exchange({ incoming, outgoing }, request => admin.handle(request, caller))
   })
   http.on('clientError', (_error, socket) => void socket.destroy())
-  // A followed console may be quiet for hours.
+  // A followed console may be silent for hours.
   Object.assign(http, { timeout: 0, requestTimeout: 0, keepAliveTimeout: 0 })
   const connections = new Connections()
   const front = createServer(socket => {
     socket.on('error', () => void socket.destroy())
     const peer = peerOf(descriptorOf(socket))
-    // Without a peer the caller is unknown.
+    // Without a peer, the caller is unknown.
     if (peer === null || !connections.add(socket, peer)) return void socket.destroy()
     const caller: Caller = { ...peer, socket: options.socket }
     const problem = admin.turnAway(caller)
@@ -81,7 +84,7 @@ export async function listenAdmin(path: string, admin: AskedAdmin, options = OWN
   }
 }
 
-/** A handle of Bun and of Node alike; -1 when the connection has ended. */
+/** Returns the connection's descriptor, from a handle that Bun and Node both have; -1 if the connection has ended. */
 function descriptorOf(socket: Socket): number {
   const handle: unknown = Reflect.get(socket, '_handle')
   const fd: unknown = Reflect.get(Object(handle), 'fd')
@@ -89,7 +92,7 @@ function descriptorOf(socket: Socket): number {
 }
 
 async function listen(front: Server, path: string, { mode, gid }: ListenOptions): Promise<void> {
-  // With this umask there is no moment in which others may connect: bind(2) comes before `listen` returns.
+  // With this umask no other user can connect at any moment: bind(2) runs before `listen` returns.
   const umask = process.umask(0o177)
   try {
     await new Promise<void>((resolve, reject) => {
@@ -113,8 +116,8 @@ async function stop(front: Server, connections: Connections): Promise<void> {
 }
 
 /**
- * Answers every request with the problem, and discards the request. Answers at its first byte, before which no client
- * listens.
+ * Answers every request with the problem and discards the request. Waits for its first byte, because clients do not
+ * read before they have written.
  */
 function turnAway(socket: Socket, problem: object): void {
   const body = JSON.stringify(problem)
@@ -130,7 +133,7 @@ function turnAway(socket: Socket, problem: object): void {
 class Connections {
   readonly #open = new Map<Socket, number>()
 
-  /** False if there are too many of this user or of all users. Root's are not counted. */
+  /** Adds a connection. False if there are too many of this user or of all users. Root's are not counted. */
   add(socket: Socket, { uid }: Peer): boolean {
     const users = [...this.#open.values()].filter(user => user !== 0)
     const isFull =

@@ -8,7 +8,9 @@ import { removeFile } from '../../linux/files/removal.ts'
 import type { Administrator } from './caller.ts'
 import { type AdminServer, type AskedAdmin, listenAdmin } from './socket.ts'
 
-/** One that this host does not know has no rights; the daemon starts all the same. */
+/**
+ * Returns the configured administrators. A user that this host does not have gets no rights; the daemon starts anyway.
+ */
 export function administratorsOf({ operator }: Pick<Config, 'operator'>, log: Logger): Administrator[] {
   return operator.admins.flatMap(({ user, role }) => {
     const uid = uidOf(user)
@@ -24,13 +26,13 @@ export function administratorsOf({ operator }: Pick<Config, 'operator'>, log: Lo
   })
 }
 
-/** Faults: conflict (another daemon listens there), host.unsupported. */
+/** Opens the sockets. Faults: conflict (another daemon listens there), host.unsupported. */
 export async function listenSockets(
   admin: AskedAdmin,
   { config, stateDir, log }: { readonly config: Config; readonly stateDir: string; readonly log: Logger },
 ): Promise<AdminServer> {
   await using undo = new AsyncDisposableStack()
-  // Any user may reach the socket: strangers are turned away before anything is read.
+  // Any user may connect to the socket; strangers are turned away before anything is read.
   const mode = config.operator.admins.length === 0 ? 0o600 : 0o666
   const main = await listenAdmin(`${stateDir}/${adminSocketName}`, admin, { socket: 'admin', mode, gid: null })
   undo.defer(() => main.stop())
@@ -43,7 +45,7 @@ export async function listenSockets(
 async function listenMonitor(admin: AskedAdmin, path: string, group: string, log: Logger): Promise<AdminServer | null> {
   const gid = group === '' ? null : gidOf(group)
   if (gid !== null) return listenAdmin(path, admin, { socket: 'monitor', mode: 0o660, gid })
-  // A daemon with another configuration may have left it.
+  // A daemon with another configuration may have left the socket behind.
   removeFile(path)
   if (group !== '') {
     log.error('operator.monitor_group is no group of this host, so there is no socket for it', {

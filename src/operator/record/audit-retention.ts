@@ -20,7 +20,10 @@ const intervalMs = 60 * 60 * 1000
 /** No share: deletes of this daemon. */
 const batchRowsMax = 1_000
 
-/** At once and then every hour, until the signal. A clock that is not believed deletes nothing. Never rejects. */
+/**
+ * Deletes old rows now and then every hour, until the signal is aborted. Deletes nothing while the clock is not
+ * trusted. Never rejects.
+ */
 export async function runAuditRetention(deps: AuditRetentionDeps, signal: AbortSignal): Promise<void> {
   const { ledger, clock, guard, log, keptDays } = deps
   await sweep({ clock, intervalMs, signal }, () => {

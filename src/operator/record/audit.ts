@@ -1,8 +1,8 @@
-// Records operators' commands: a row before a change begins, its result after, one line of the journal for each.
+// Records operators' commands: a row before a change begins, its result afterwards, and a line of the log for each.
 // Effects: the store, the log.
 //
-// A change whose row cannot be written does not happen. Refusals decide nothing, so they are counted in memory after
-// the first of its kind in a minute: a flood of them costs one row and one line a minute.
+// A change whose row cannot be written does not happen. Refusals have no effect, so after the first of a kind in a
+// minute they are only counted in memory: a flood of them costs one row and one line a minute.
 
 import { type Clock, iso, isoOrNull } from '../../base/clock.ts'
 import { type Logger, redact } from '../../base/log.ts'
@@ -28,13 +28,13 @@ type RepeatedEntry = { readonly seq: number; readonly since: number; times: numb
 
 const windowMs = 60_000
 /**
- * Kinds of refusals that are counted at a time: users by operations.
- * No share: a user and operation get one row and line per minute; beyond it they are only counted.
+ * Maximum number of kinds of refusals that are counted at a time: users by operations. No share: a user and operation
+ * get one row and line per minute; beyond it they are only counted.
  */
 const repeatedMax = 1_000
 /**
- * For all users together, should one have many numbers (user_namespaces(7)).
- * No share: a user and operation get one row and line per minute; beyond it they are only counted.
+ * Bound for all users together, in case one has many user ids (user_namespaces(7)). No share: a user and operation get
+ * one row and line per minute; beyond it they are only counted.
  */
 const refusalsPerWindowMax = 120
 const argumentsCharsMax = 2_048
@@ -48,7 +48,7 @@ export class Audit {
     this.#deps = deps
   }
 
-  /** Call once, before the first command: the results of those of an earlier daemon are unknown. */
+  /** Marks the commands of an earlier daemon that have no result. Call it once, before the first command. */
   start(): void {
     const { ledger, clock, log } = this.#deps
     for (const row of interruptAudit(ledger.db, clock.nowMs())) {
@@ -56,7 +56,7 @@ export class Audit {
     }
   }
 
-  /** Records a change that is about to begin. Throws when it cannot, and then it must not begin. */
+  /** Records a change that is about to begin. Throws if it cannot be recorded; then the change must not begin. */
   begin({ by, operation, arguments: asked }: Command): number {
     const { ledger, clock } = this.#deps
     const known = boundedArguments(asked)
@@ -70,7 +70,7 @@ export class Audit {
     })
   }
 
-  /** Never throws: the change has been made or refused by now. */
+  /** Records the result. Never throws, because the change has been made or refused by now. */
   end(command: Command, { seq, result }: { readonly seq: number; readonly result: string }): void {
     const { ledger, clock, log } = this.#deps
     log.info('operator command', { seq, ...lineOf(commandFields(command)), result })
@@ -165,7 +165,7 @@ function lineOf({ seq, uid, gid, pid, actor, role, socket, operation, arguments:
   return { ...(seq === undefined ? {} : { seq }), uid, gid, pid, actor, role, socket, operation, arguments: asked }
 }
 
-/** No request field is a secret; a key that was typed into one is removed, and length is bounded. */
+/** Bounds the arguments' length and removes keys that were typed into a field; no field itself is a secret. */
 function boundedArguments(asked: Readonly<Record<string, unknown>>): Record<string, unknown> {
   const text = redact(JSON.stringify(asked))
   if (text.length > argumentsCharsMax) return { shortened: text.slice(0, argumentsCharsMax) }

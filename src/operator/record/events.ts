@@ -1,4 +1,4 @@
-// The record of operators' commands in the admin interface, with what the hosts of a fleet did that concerns all of
+// The record of operators' commands in the admin interface, with actions of the hosts of a fleet that concern all of
 // them. Effects: reads the store and the fleet's directory.
 
 import { Type } from '@sinclair/typebox'

@@ -40,7 +40,7 @@ export function chatMessages({ system, messages }: JsonObject, notes: Notes): Js
   return found
 }
 
-/** A text is one block. */
+/** Returns the blocks of a content. A string is one block. */
 function blocksAt(content: unknown, path: string, { ignored }: Notes): Block[] {
   if (typeof content === 'string') return [{ block: { type: 'text', text: content }, path }]
   if (!Array.isArray(content)) throw invalidField(path, 'must be a string or a list of blocks.')
@@ -55,7 +55,7 @@ const BLOCKS: readonly unknown[] = [
   ...['text', 'image', 'document', 'tool_use', 'tool_result', 'tool_reference', 'thinking', 'redacted_thinking'],
 ]
 
-/** The text of a block of another server; nothing if it has none. Blocks of this API stay. */
+/** Returns blocks of this API unchanged. For a block of another server, returns its text; nothing if it has none. */
 function ownBlock({ block, path }: Block, ignored: Set<string>): Block[] {
   if (typeof block.type !== 'string' || BLOCKS.includes(block.type)) return [{ block, path }]
   ignored.add(`messages.${block.type}`)
@@ -91,7 +91,7 @@ function callOf({ id, name, input }: JsonObject, path: string): JsonObject {
   return { id: textAt(id, `${path}.id`), type: 'function', function: called }
 }
 
-/** Each result is a message, and so is what stands between two of them. */
+/** Adds a message for each result, and one for the blocks between two results. */
 function addOthers(
   found: JsonObject[],
   { role, blocks }: { readonly role: string; readonly blocks: readonly Block[] },
@@ -117,7 +117,10 @@ function addOthers(
   flush()
 }
 
-/** The content of the message that is added next. A text alone is a text, which every engine takes in every role. */
+/**
+ * Returns the content of the message that is added next. A single text becomes a string, which every engine accepts in
+ * every role.
+ */
 function partsOf(blocks: readonly Block[], found: readonly JsonObject[], { names }: Notes): unknown {
   if (blocks.length === 0) return ''
   const parts = blocks.map((block, i) => partOf(block, names, `messages[${found.length}].content[${i}]`))

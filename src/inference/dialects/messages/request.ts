@@ -74,8 +74,8 @@ function isEmptyList(value: unknown): boolean {
 }
 
 /**
- * Edits that only shorten the prompt are left out: without them the answer has seen more. Thinking is never sent up. A
- * compaction is part of the answer.
+ * Leaves out edits that only shorten the prompt: without them the model has seen more. Thinking is never sent to the
+ * engine. A compaction is part of the answer.
  */
 function checkContextManagement(value: unknown): void {
   const edits = objectAt(value, 'context_management')?.edits
@@ -94,7 +94,7 @@ const TOOL_FIELDS: ReadonlySet<string> = new Set([
   ...['type', 'name', 'description', 'input_schema', 'strict', 'cache_control', 'eager_input_streaming'],
 ])
 
-/** Tools of types that run at Anthropic are left out and named. */
+/** Converts the tools. Tools of types that run at Anthropic are left out and named. */
 function toolsOf(tools: unknown, { names, ignored }: Notes): unknown {
   if (!Array.isArray(tools)) return tools
   const found: JsonObject[] = []
@@ -147,7 +147,7 @@ function choiceOf(value: unknown, tools: unknown, ignored: Set<string>): JsonObj
 const OUTPUT_FIELDS: ReadonlySet<string> = new Set(['effort', 'format'])
 const FORMAT_FIELDS: ReadonlySet<string> = new Set(['type', 'schema'])
 
-/** `output_format` is the older place of the format. */
+/** Reads the requested format. `output_format` is its older place. */
 function outputOf({ output_config: config, output_format: older }: JsonObject, { names, ignored }: Notes): JsonObject {
   const fields = objectAt(config, 'output_config') ?? {}
   ignoreOthers(fields, 'output_config', { known: OUTPUT_FIELDS, ignored })

@@ -32,14 +32,15 @@ const ERROR_TYPES = {
 } as const satisfies Record<GatewayErrorCode, string>
 
 /**
- * `status`: of the response; left out in a stream. A budget with room soon is a 429, which this API calls a rate limit.
+ * Builds the error document. `status` is that of the response; absent in a stream. A budget that soon has room is a
+ * 429, which this API calls a rate limit.
  */
 export function errorDocument({ error }: GatewayError, status?: number): JsonObject {
   const type = status === 429 ? ERROR_TYPES.rate_limited : ERROR_TYPES[error.code]
   return { type: 'error', error: { ...error, type } }
 }
 
-/** A message, begun or whole. */
+/** Builds a message, either just begun or complete. */
 export function messageOf(
   { id, model }: ResponseHead,
   state: { readonly content: readonly JsonObject[]; readonly stopReason: string | null; readonly usage: Usage | null },
@@ -56,7 +57,7 @@ export function messageOf(
   }
 }
 
-/** In this API the tokens from a cache are not among the input's. */
+/** Converts the usage. In this API, input tokens do not include those from a cache. */
 export function messageUsage(usage: Usage): JsonObject {
   const cached = cachedTokensOf(usage)
   return {
@@ -73,18 +74,20 @@ const STOP_REASONS: ReadonlyMap<string | null, string> = new Map([
   ['content_filter', 'refusal'],
 ])
 
-/** A chat completion does not show whether a stop sequence ended it. */
+/** Returns the stop reason. A chat completion does not show whether a stop sequence ended it. */
 export function stopReasonOf(finishReason: string | null, isRefused: boolean): string {
   return isRefused ? 'refusal' : (STOP_REASONS.get(finishReason) ?? 'end_turn')
 }
 
-/** `input` of a call's block; null for arguments that are no JSON object. Engines may send none. */
+/**
+ * Returns the `input` of a call's block; null if the arguments are not a JSON object. Engines may send no arguments.
+ */
 export function inputOf(args: string): JsonObject | null {
   const value: unknown = args.trim() === '' ? {} : resultOr(() => JSON.parse(args), null)
   return isObject(value) ? value : null
 }
 
-/** A checked chat completion as this API's JSON. */
+/** Returns a checked chat completion as this API's JSON. */
 export function wholeMessage(completion: JsonObject, usage: Usage, head: ResponseHead): string {
   const answer = readCompletion(completion)
   const stopReason = stopReasonOf(answer.finishReason, answer.refusal !== '')
@@ -104,7 +107,7 @@ function contentOf({ reasoning, content, refusal, calls, finishReason }: ChatAns
   for (const text of [content, refusal]) if (text !== '') blocks.push({ type: 'text', text })
   const last = calls.at(-1)
   for (const call of calls) {
-    // Half of the arguments is unusable.
+    // Arguments that were cut off are unusable.
     const isCut = call === last && finishReason === 'length' && inputOf(call.args) === null
     if (!isCut) blocks.push(callBlock(call))
   }

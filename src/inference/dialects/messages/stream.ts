@@ -1,7 +1,7 @@
-// The chunks of a chat as events of the Messages API. Pure; holds one stream's state.
+// Converts the chunks of a chat to events of the Messages API. Pure; holds one stream's state.
 //
-// Blocks follow each other. A call ends when another block begins and its arguments are whole. An engine that begins
-// another block before that sends its calls in turns: then the other blocks wait for the end of the stream.
+// Blocks follow each other. A call ends when another block begins and its arguments are complete. If an engine begins
+// another block earlier, it interleaves its calls; then the other blocks wait for the end of the stream.
 
 import type { GatewayError } from '../../../contract/http/inference.ts'
 import { UpstreamFault } from '../../failure.ts'
@@ -95,7 +95,7 @@ export class MessagesStream implements DialectStream {
     return text + this.#close()
   }
 
-  /** Whether blocks other than the open one have to wait: pieces of its call may follow. */
+  /** Reports whether blocks other than the open one must wait, because pieces of its call may follow. */
   #isHeld(): boolean {
     const open = this.#open
     if (this.#waiting.length > 0) return true

@@ -4,10 +4,10 @@
 import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
 import type { ClientCallKind } from '../../openai/dialect.ts'
 
-/** A kind of call. `toolTypes`: of the tools that are called so. */
+/** A kind of call. `toolTypes`: types of the tools that are called in this form. */
 type ClientCall = {
   readonly toolTypes: readonly string[]
-  /** Begins the id of such an item. */
+  /** Prefix of the ids of such items. */
   readonly tag: string
   readonly fieldsOf: (args: JsonObject) => JsonObject
   /** Field of the item that has the arguments. */
@@ -25,7 +25,7 @@ export const CLIENT_CALLS = {
     toolTypes: ['local_shell'],
     tag: 'lsh',
     field: 'action',
-    // A command in one text is for a shell.
+    // A command that is a single string is for a shell.
     fieldsOf: ({ command, ...rest }) => ({
       action: {
         env: {},
@@ -69,7 +69,7 @@ export function isClientCall(type: unknown): type is ClientCallKind {
 
 const KINDS = Object.keys(CLIENT_CALLS).filter(isClientCall)
 
-/** Null for tools of other types. */
+/** Returns the kind of call for a tool type; null for other types. */
 export function callKindOf(toolType: unknown): ClientCallKind | null {
   return KINDS.find(kind => CLIENT_CALLS[kind].toolTypes.some(type => type === toolType)) ?? null
 }

@@ -22,7 +22,7 @@ export const responsesDialect: Dialect = {
   idHeader: null,
 }
 
-/** The endpoint for compactions. Its response has fewer fields and is never a stream. */
+/** The endpoint for compactions. Its responses have fewer fields and are never streams. */
 export const compactDialect: Dialect = {
   ...responsesDialect,
   translate: (body, names, earlier) => chatOfResponse(asCompaction(body), names, earlier),

@@ -24,7 +24,7 @@ export function fieldOf({ previous }: Pick<EarlierIds, 'previous'>): string {
 /** Items that one request may name. */
 const namedMax = 4_096
 
-/** Ids that a request names. An invalid body is left to the translation. */
+/** Returns the ids that a request names. Ignores an invalid body, which the translation refuses. */
 export function idsIn({ previous_response_id: previous, input }: JsonObject): EarlierIds {
   const named: string[] = []
   if (Array.isArray(input)) {
@@ -40,18 +40,20 @@ export function idsIn({ previous_response_id: previous, input }: JsonObject): Ea
 const itemIdForm = /^[a-z]{2,3}_([0-9a-f]{32})([0-9a-f]{3})$/
 const responseIdForm = /^resp_([0-9a-f]{32})$/
 
-/** The response that has made the item, and where it stands in it; null for an id that is not of this gateway. */
+/**
+ * Returns the response that produced the item and the item's index in it; null for an id that is not of this gateway.
+ */
 export function placeOfItem(id: string): { readonly response: string; readonly at: number } | null {
   const [, response, at] = itemIdForm.exec(id) ?? []
   return response === undefined || at === undefined ? null : { response, at: Number.parseInt(at, 16) }
 }
 
-/** `at`: of the response's output. */
+/** Builds the id of an item. `at`: index in the response's output. */
 export function itemIdOf(tag: string, response: string, at: number): string {
   return `${tag}_${response}${at.toString(16).padStart(3, '0')}`
 }
 
-/** Null for an id that is not of this gateway. */
+/** Returns the response's part of its id; null for an id that is not of this gateway. */
 export function responseIn(id: string): string | null {
   return responseIdForm.exec(id)?.[1] ?? null
 }

@@ -47,7 +47,7 @@ export function chatMessages({ input, instructions }: JsonObject, given: Transla
   return messages
 }
 
-/** The item itself, where the request only names it. Fault not_found. */
+/** Returns the item; if the request only names it, the named one. Throws Fault not_found. */
 function namedItem(item: unknown, path: string, { named }: Earlier): unknown {
   if (!isObject(item) || item.type !== 'item_reference') return item
   const found = named.get(textAt(item.id, `${path}.id`))
@@ -133,7 +133,7 @@ function noteReasoning(item: JsonObject, { reasoning, ignored }: FieldContext): 
   else if (text !== '') reasoning.push(text)
 }
 
-/** Gives the message the reasoning that stands before it. */
+/** Adds the reasoning before a message to the message. */
 function addReasoning(message: Message, { reasoning }: FieldContext): void {
   const texts = reasoning.splice(0)
   if (texts.length === 0) return
@@ -146,7 +146,7 @@ function isOutput(type: string): boolean {
   return call === 'function_call' || call === 'custom_tool_call' || call === 'tool_search' || isClientCall(call)
 }
 
-/** The names that the engine has for the tools of a search. */
+/** Returns the names that the engine has for the tools found by a search. */
 function foundText({ tools: found }: JsonObject, tools: Tools): string {
   const names = (Array.isArray(found) ? found : []).flatMap((tool): string[] => {
     if (!isObject(tool) || typeof tool.name !== 'string') return []
@@ -199,7 +199,7 @@ function toFunction(item: JsonObject, { path, tools }: FieldContext): JsonObject
 /** `at`: the chat message. `field`: its path in the client's request. */
 type Target = { readonly at: string; readonly field: string; readonly mayBeEmpty: boolean }
 
-/** A text alone is a text, which every engine takes in every role. */
+/** Converts a content. A single text becomes a string, which every engine accepts in every role. */
 function contentOf(
   content: unknown,
   { path, names }: Pick<FieldContext, 'path' | 'names'>,
@@ -222,7 +222,7 @@ type PartPlace = { readonly names: FieldNames | null; readonly at: string }
 
 const PART_TYPES = 'input_text, input_image, input_file, input_audio, output_text or refusal'
 
-/** Returns the part as a chat has it. */
+/** Returns the part in the form of a chat. */
 export function partOf(part: unknown, path: string, { names, at }: PartPlace): JsonObject {
   const type = isObject(part) ? part.type : null
   if (!isObject(part)) throw invalidField(path, 'must be an object.')

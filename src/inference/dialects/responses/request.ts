@@ -47,7 +47,7 @@ const TAKEN = [
 ]
 const KNOWN: ReadonlySet<string> = new Set([...TAKEN, ...Object.keys(REFUSED)])
 
-/** Whether the API has the field. */
+/** Reports whether the API has the field. */
 export function isResponseField(name: string): boolean {
   return KNOWN.has(name)
 }
@@ -71,7 +71,7 @@ export function chatOfResponse(
   refuse(body)
   const ignored = new Set<string>()
   ignoreOthers(body, '', { known: KNOWN, ignored })
-  // The response is as good without: an input that is too long gets an error.
+  // The response is as good without truncation: an input that is too long gets an error.
   if (!isAbsent(body.truncation) && body.truncation !== 'disabled') ignored.add('truncation')
   const format = formatOf(body.text, ignored)
   const effort = effortOf(body.reasoning, ignored)
@@ -87,7 +87,7 @@ export function chatOfResponse(
   const chat = presentOf({
     model: body.model,
     messages: chatMessages(body, { names, ignored, tools }, earlier),
-    // A summary is text.
+    // A summary is plain text.
     ...(isCompaction
       ? {}
       : {
@@ -127,7 +127,7 @@ export function chatOfResponse(
     tools: tools.forms,
     isCompaction,
     includesReasoning: Array.isArray(body.include) && body.include.includes(INCLUDED_REASONING),
-    // A response that builds on a compaction has the summary alone.
+    // A response that builds on a compaction gets only the summary.
     previous: typeof previous === 'string' && !isCompaction ? previous : null,
     input: echo.store ? { items: isCompaction ? [] : keptItems(body.input, earlier) } : { text: null },
   }
@@ -143,7 +143,7 @@ export function responseForm(traits: ResponseTraits, head: ResponseHead): Respon
   return { head, echo, ...form, keep: response => keep({ previous, inputText, response }) }
 }
 
-/** JSON of the items; null where it is too long to be kept. */
+/** Returns the JSON of the items; null if it is too long to be kept. */
 export function inputTextOf(input: ResponseTraits['input']): string | null {
   if ('text' in input) return input.text
   const text = JSON.stringify(input.items)
@@ -154,15 +154,15 @@ function keptItems(input: unknown, earlier: Earlier): unknown[] {
   return Array.isArray(input) ? input.map(item => keptItem(item, earlier)) : [{ role: 'user', content: input }]
 }
 
-/** The item that the input names, or its own. Without ids, which contain the id of a response. */
+/** Returns the item, or the one that it names. Without ids, because an id contains the id of a response. */
 function keptItem(item: unknown, { named }: Earlier): unknown {
-  // The id of the call.
+  // The id is that of the call.
   if (!isObject(item) || item.type === 'local_shell_call_output') return item
   const { id, ...own } = item
   return item.type === 'item_reference' && typeof id === 'string' ? named.get(id) : own
 }
 
-/** Whether items are stored for later requests. Default as at OpenAI: yes, unless the client declines. */
+/** Reports whether items are stored for later requests. As at OpenAI, they are unless the client declines. */
 function isStored({ store }: JsonObject): boolean {
   return flagAt(store, 'store') !== false
 }
@@ -199,7 +199,9 @@ const INCLUDED_LOGPROBS = 'message.output_text.logprobs'
 /** The include for clients that replay reasoning as `encrypted_content` (reasoning.ts). */
 const INCLUDED_REASONING = 'reasoning.encrypted_content'
 
-/** The other includes belong to tools that this gateway does not have. */
+/**
+ * Reports whether log probabilities are included. The other includes belong to tools that this gateway does not have.
+ */
 function includesLogprobs(include: unknown, ignored: Set<string>): boolean {
   if (isAbsent(include)) return false
   if (!Array.isArray(include)) throw invalidField('include', 'must be a list.')

@@ -53,13 +53,13 @@ export type ItemStatus = 'in_progress' | 'completed' | 'incomplete'
 
 const ID_TAGS = { reasoning: 'rs', message: 'msg', call: 'fc', custom: 'ctc', compaction: 'cmp' } as const
 
-/** `at`: of the output. */
+/** Builds the id of an output item. `at`: its index in the output. */
 export function itemId(kind: OutputItem['kind'], { id }: ResponseHead, at: number): string {
   const tag = kind in CLIENT_CALLS ? CLIENT_CALLS[kind as ClientCallKind].tag : ID_TAGS[kind as keyof typeof ID_TAGS]
   return itemIdOf(tag, id, at)
 }
 
-/** The item as it is in `output`. */
+/** Returns the item in the form of `output`. */
 export function itemOf(item: OutputItem, status: ItemStatus): JsonObject {
   const { id } = item
   switch (item.kind) {
@@ -89,7 +89,7 @@ function calledOf({ callId, namespace, name }: OutputItem & { readonly kind: 'ca
   return { call_id: callId, ...(namespace === null ? {} : { namespace }), name }
 }
 
-/** The form of a call's item. */
+/** Returns the form of a call's item. */
 export function formOf(name: string, tools: ResponseForm['tools']): CallForm {
   return tools.get(name) ?? { kind: 'call', namespace: null, name }
 }
@@ -128,7 +128,7 @@ export function partOf(part: MessagePart): JsonObject {
   return { type: 'output_text', text: part.text, annotations: [], logprobs: part.logprobs }
 }
 
-/** How a response stands, apart from its request. */
+/** State of a response, apart from its request. */
 export type ResponseState = {
   readonly status: 'in_progress' | 'completed' | 'incomplete' | 'failed'
   readonly output: readonly JsonObject[]
@@ -137,7 +137,7 @@ export type ResponseState = {
   readonly error: GatewayError['error'] | null
 }
 
-/** Reason why an ended response is incomplete; null if it is complete. */
+/** Returns why an ended response is incomplete; null if it is complete. */
 export function incompleteReasonOf(finishReason: string | null): string | null {
   if (finishReason === 'length') return 'max_output_tokens'
   return finishReason === 'content_filter' ? 'content_filter' : null
@@ -165,7 +165,7 @@ export function responseOf(head: ResponseHead, echo: RequestEcho, state: Respons
   }
 }
 
-/** The response of a checked chat completion. */
+/** Builds the response of a checked chat completion. */
 export function wholeResponse(
   completion: JsonObject,
   usage: Usage,
@@ -194,13 +194,16 @@ export function compactionResponse({ id, created_at, status, output, usage }: Js
   return { id, object: 'response.compaction', created_at, output, usage }
 }
 
-/** Returns the only item of a compaction. UpstreamFault no_summary without a text: the client would lose all. */
+/**
+ * Returns the only item of a compaction. Throws UpstreamFault no_summary if there is no text, because the client would
+ * lose its whole conversation.
+ */
 export function compactionOf(summary: string, head: ResponseHead): OutputItem {
   if (summary.trim() === '') throw new UpstreamFault('no_summary')
   return { kind: 'compaction', id: itemId('compaction', head, 0), text: summary }
 }
 
-/** A response without anything has an empty message. */
+/** Returns the items of an answer. A response without anything has one empty message. */
 function itemsOf(
   { reasoning, content, refusal, calls, logprobs, finishReason }: ChatAnswer,
   { head, tools, includesReasoning }: Pick<ResponseForm, 'head' | 'tools' | 'includesReasoning'>,

@@ -1,5 +1,5 @@
-// The chunks of a chat as events of the Responses API. Pure; holds one stream's state.
-// Schemas: OpenAI's published API description, ResponseStreamEvent.
+// Converts the chunks of a chat to events of the Responses API. Pure; holds one stream's state. Schemas: OpenAI's
+// published API description, ResponseStreamEvent.
 //
 // Reasoning and messages end when another item begins. Calls end with the response, because engines may interleave
 // their pieces. The last events of an item and of the response repeat its text, so the stream keeps it, within a bound.
@@ -48,9 +48,9 @@ type CallItem = {
   args: string
 }
 
-/** Pings for one event, which repeats the format of the response and so may be long. */
+/** Number of pings per event, which repeats the response's format and so may be long. */
 const pingsPerEvent = 6
-/** Pieces of a summary for one ping, because a client sees none of them. */
+/** Number of pieces of a summary per ping, because a client sees none of the pieces. */
 const piecesPerPing = 32
 
 export class ResponsesStream implements DialectStream {
@@ -81,7 +81,7 @@ export class ResponsesStream implements DialectStream {
     return text
   }
 
-  /** Returns a comment, or at times an event: Codex gives up after five minutes without an event. */
+  /** Returns a comment or, now and then, an event: Codex gives up after five minutes without an event. */
   ping(): string {
     const isEvent = this.#pingCount % pingsPerEvent === 0
     this.#pingCount += 1
@@ -112,7 +112,7 @@ export class ResponsesStream implements DialectStream {
     return text + ended(output)
   }
 
-  /** Leaves the output out, because it was not checked to its end. */
+  /** Returns the events of a failure. Leaves the output out, because it was not checked to its end. */
   fail({ error }: GatewayError): string {
     const state = { status: 'failed', output: [], usage: null, incompleteReason: null, error } as const
     const failed = this.#lifecycle('response.failed', state)
@@ -145,7 +145,7 @@ export class ResponsesStream implements DialectStream {
     return text
   }
 
-  /** Returns a ping at times: the API has no event for pieces of a summary. */
+  /** Now and then returns a ping, because the API has no event for pieces of a summary. */
   #addSummary(content: string, finishReason: string | null): string {
     this.#keep(content)
     this.#summary += content
@@ -296,7 +296,7 @@ function jsonOf({ kind, text, logprobs }: OpenPart): JsonObject {
   return partOf(kind === 'text' ? { kind, text, logprobs } : { kind, text })
 }
 
-/** Returns the item of a call without its arguments: one that has just begun, or that was cut off. */
+/** Returns the item of a call without its arguments, for a call that has just begun or was cut off. */
 function begun({ form, id, callId }: CallItem): OutputItem {
   if (form.kind === 'call') return { ...form, kind: 'call', id, callId, args: '' }
   if (form.kind === 'custom') return { ...form, kind: 'custom', id, callId, input: '' }

@@ -48,12 +48,12 @@ export class Tools {
     return this.#forms
   }
 
-  /** The engine's name of a tool. */
+  /** Returns the engine's name of a tool. */
   nameOf(namespace: string | null, name: string): string {
     return this.#names.get(keyOf(namespace, name)) ?? flatName(namespace, name)
   }
 
-  /** The engine's name of the tool that items of this type call; null if the request has none. */
+  /** Returns the engine's name of the tool that items of this type call; null if the request has none. */
   nameOfType(type: unknown): string | null {
     const kind = callKindOf(type)
     return kind === null ? null : (this.#names.get(keyOf(null, kind)) ?? null)
@@ -115,7 +115,7 @@ export class Tools {
     if (this.#names.has(key) && (isLoaded || namespace !== null)) return
     if (this.functions.length === toolsMax)
       throw invalidField('tools', `must be at most ${toolsMax}, those in namespaces and of searches included.`)
-    // A plain function keeps its name, so that the parser of chats judges it.
+    // A plain function keeps its name, so that the parser of chats checks it.
     const name =
       form === null || (form.kind === 'custom' && namespace === null)
         ? given.name
@@ -130,7 +130,7 @@ export class Tools {
     if (form !== null) this.#forms.set(name, form)
   }
 
-  /** Two namespaces may lead to the same name. At most `toolsMax` names are taken. */
+  /** Returns a name that is not taken; two namespaces may lead to the same one. At most `toolsMax` names are taken. */
   #freeName(name: string): string {
     let free = name
     for (let n = 2; this.#taken.has(free); n += 1) free = `${name.slice(0, toolNameCharsMax - 5)}_${n}`
@@ -142,7 +142,7 @@ function keyOf(namespace: string | null, name: string): string {
   return JSON.stringify([namespace, name])
 }
 
-/** The name that Codex used for tools of MCP servers before it had namespaces. */
+/** Returns the name that Codex used for tools of MCP servers before it had namespaces. */
 function flatName(namespace: string | null, name: string): string {
   if (namespace === null) return name
   return `${namespace}${namespace.endsWith('__') ? '' : '__'}${name}`.slice(0, toolNameCharsMax)
@@ -178,7 +178,7 @@ function choiceNamed(name: unknown): JsonObject {
   return { type: 'function', function: { name } }
 }
 
-/** The namespace of a call or a choice; null for none. */
+/** Returns the namespace of a call or a choice; null if there is none. */
 export function namespaceAt({ namespace }: JsonObject, path: string): string | null {
   return isAbsent(namespace) ? null : textAt(namespace, `${path}.namespace`)
 }

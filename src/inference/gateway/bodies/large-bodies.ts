@@ -17,7 +17,9 @@ import type { CountOperation, PooledOperation } from '../../types.ts'
 import type { AskedCompletion, CountedPrompt, ReadCompletion, ReadPooled } from './read-body.ts'
 import type { EarlierTexts, FromThread, ToThread } from './thread.ts'
 
-/** Shorter bodies are parsed by the serving thread, in 5 ms at most; a message to the thread costs more for most. */
+/**
+ * Shorter bodies are parsed by the serving thread, in 5 ms at most, because a message to the thread usually costs more.
+ */
 export const smallBytesMax = 131_072
 
 export type LargeBody = {
@@ -28,7 +30,7 @@ export type LargeBody = {
   readonly hasLabels: boolean
 }
 
-/** `operation`: one whose request may build on earlier ones. */
+/** `operation`: an operation that may build on earlier requests. */
 type LargePrompt<Asked> = LargeBody & {
   readonly operation: Asked
   /** Loads the earlier responses that the request builds on. */
@@ -39,7 +41,7 @@ type LargePrompt<Asked> = LargeBody & {
 
 export type LargeCompletion = LargePrompt<AskedCompletion> & { readonly keepsItems: boolean }
 
-/** `body`: the client's own again. The one that was given is empty now. */
+/** `body`: the client's body, moved back. The buffer that was passed in is empty afterwards. */
 export type FromLargeBody<Read> = { readonly read: Read; readonly body: Uint8Array }
 
 /** Faults invalid_request, body_too_large; BusyFault. Rejects with the signal's reason. */
@@ -141,7 +143,7 @@ function unexpected({ kind }: FromThread): Error {
   return new Error(`the thread that parses large bodies replied ${kind}`)
 }
 
-/** A separate buffer can be transferred; a shared one may be visible to others. */
+/** Returns the bytes in a buffer of their own, which can be transferred. A shared buffer may be in use elsewhere. */
 function ownBuffer(bytes: Uint8Array): Uint8Array<ArrayBuffer> {
   const { buffer, byteLength } = bytes
   return buffer instanceof ArrayBuffer && buffer.byteLength <= 2 * byteLength
@@ -152,7 +154,7 @@ function ownBuffer(bytes: Uint8Array): Uint8Array<ArrayBuffer> {
 /** Characters of items that are encoded together. */
 const pieceChars = 65_536
 
-/** JSON of the earlier items, one long item or some short ones per turn of the event loop. */
+/** Encodes the earlier items as JSON, one long item or several short ones per turn of the event loop. */
 export function* earlierTexts({ items, named }: Earlier): Turns<EarlierTexts> {
   return { items: yield* pieces(items), named: yield* pieces([...named]) }
 }

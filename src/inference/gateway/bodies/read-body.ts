@@ -1,4 +1,4 @@
-// The body of a request, parsed and checked: here for a body that is small, in a thread for one that is large
+// The body of a request, parsed and checked: a small body in this thread, a large one in a separate thread
 // (large-bodies.ts). Pure. Fault invalid_request.
 
 import { parseChat } from '../../dialects/chat.ts'
@@ -21,7 +21,7 @@ export type AskedCompletion = Exclude<Operation, CountOperation | PooledOperatio
 type ReadBody = {
   /** Source of the upstream's request: the client's own body or its translation. */
   readonly source: RequestSource
-  /** Long values of the source; null for a source that is whole. */
+  /** Long values of the source; null if the source is complete. */
   readonly values: CutValues | null
   readonly labels: UsageLabels
   /** See `RequestAccount`. */
@@ -41,7 +41,7 @@ export type ReadCompletion = ReadBody & {
 export type ReadPooled = ReadBody & { readonly request: PooledRequest }
 export type CountedPrompt = { readonly model: string; readonly tokens: number }
 
-/** Ids of earlier responses and items that the body names; null for none. */
+/** Returns the ids of earlier responses and items that the body names; null if it names none. */
 export function earlierIdsOf(operation: Operation, { body }: RequestSource): EarlierIds | null {
   const ids = BUILDING.has(operation) ? idsIn(body) : null
   return ids !== null && namesEarlier(ids) ? ids : null

@@ -34,7 +34,7 @@ export type ToThread = {
   readonly operation: Operation
   /** Moves to the thread, and back with the reply. */
   readonly body: Uint8Array<ArrayBuffer>
-  /** Random, of hexadecimal digits. */
+  /** Random hexadecimal digits. */
   readonly mark: string
   readonly hasLabels: boolean
   /** Whether the gateway keeps the items of responses. */
@@ -56,7 +56,7 @@ export type FromThread =
   | { readonly kind: 'completion'; readonly read: Cut<ReadCompletion>; readonly body: Uint8Array<ArrayBuffer> }
   | { readonly kind: 'pooled'; readonly read: Cut<ReadPooled>; readonly body: Uint8Array<ArrayBuffer> }
   | { readonly kind: 'count'; readonly count: CountedPrompt }
-  /** The request is to be sent again, with what these ids name. */
+  /** The request must be sent again, with what these ids name. */
   | { readonly kind: 'needs'; readonly ids: EarlierIds; readonly body: Uint8Array<ArrayBuffer> }
   | { readonly kind: 'fault'; readonly code: FaultCode; readonly message: string; readonly param: string | undefined }
   | ThreadRefusal
@@ -112,7 +112,10 @@ function read({ operation, body, mark, hasLabels, keepsItems, earlier: texts }: 
   return { kind: 'completion', read: readBody, body }
 }
 
-/** Short enough for the serving thread to copy. Fault invalid_request for a schema that no child checks. */
+/**
+ * Returns the request, short enough for the serving thread to copy. Throws Fault invalid_request for a schema that no
+ * child process checks.
+ */
 function checkedRequest(request: GatewayRequest): GatewayRequest {
   if (request.format.kind === 'json_schema') schemaText(request.format.schema)
   return shortNamed({ ...request, ignored: shownNames(request.ignored) })
@@ -132,7 +135,7 @@ function traitsToKeep(
   if (JSON.stringify(traits.echo).length > schemaCharsMax) {
     throw invalidRequest(`text.format and tool_choice are longer than ${schemaCharsMax} characters together.`)
   }
-  // Marks are no input, and what they stand for is too long to be kept.
+  // Marks are not input, and the values behind them are too long to be kept.
   const isKept = keepsItems && traits.echo.store && longTexts === null
   return { ...traits, input: { text: isKept ? inputTextOf(traits.input) : null } }
 }
@@ -144,7 +147,7 @@ function earlierIn({ items, named }: EarlierTexts): Earlier {
   return { items: all, named: new Map(pairs) }
 }
 
-/** Buffers that move to the serving thread. */
+/** Returns the buffers that move to the serving thread. */
 function buffersOf(reply: FromThread): ArrayBuffer[] {
   const body = 'body' in reply ? [reply.body.buffer] : []
   const values = 'read' in reply ? reply.read.cut.values.map(value => value.buffer) : []

@@ -13,7 +13,7 @@ export function object(properties: Schema, { description, required }: Named = {}
   }
 }
 
-/** An object whose fields are all required. */
+/** Returns the schema of an object whose fields are all required. */
 export function whole(properties: Schema): Schema {
   return object(properties, { required: Object.keys(properties) })
 }
@@ -53,7 +53,7 @@ export const CacheSalt = nullable({
     'A secret of the client: only requests with the same key and the same salt share a prompt cache. No upstream gets it.',
 })
 export const Formats = { enum: ['text', 'json_object', 'json_schema'] }
-/** How a request chooses among tools without naming one. */
+/** The values by which a request chooses among tools without naming one. */
 export const ToolChoices = { enum: ['auto', 'none', 'required', null] }
 
 const asOpenAi = 'As in the API of OpenAI. Fields that are not listed here are forwarded unchanged.'

@@ -5,7 +5,7 @@ import { Closed } from '../../../contract/forms.ts'
 import { GatewayError } from '../../../contract/http/inference.ts'
 import { type Static, Type } from '../../../contract/type.ts'
 
-/** An error that is also a problem document (RFC 9457): `key_config_mismatch`, as EHBP has it. */
+/** An error that is also a problem document (RFC 9457): `key_config_mismatch`, as defined by EHBP. */
 export const GatewayProblem = Closed({
   type: Type.Literal(keyConfigProblem.type),
   title: Type.String(),

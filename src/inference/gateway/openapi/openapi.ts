@@ -1,8 +1,8 @@
 // The OpenAPI 3.1 document of service B, the inference gateway. Pure. Chat and completion bodies are OpenAI's; the
 // document names the fields that the gateway checks.
 //
-// The gateway serves openapi.json, which `bun scripts/openapi.ts --write` makes of it: measured programs contain the
-// text alone.
+// The gateway serves openapi.json, which `bun scripts/openapi.ts --write` generates from this file, so that measured
+// programs contain only the text.
 
 import {
   epochHeader,
@@ -49,7 +49,7 @@ import { SHAPED_SCHEMAS } from './dialects.ts'
 import { GatewayProblem } from './gateway-problem.ts'
 import { FAILURES, HEADERS, PARAMETERS } from './parts.ts'
 
-/** The whole document, as plain JSON. */
+/** Returns the whole document as plain JSON. */
 export function inferenceOpenapiDocument(): OpenApiDocument {
   return toOpenApi({
     info: {

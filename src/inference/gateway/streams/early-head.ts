@@ -19,19 +19,19 @@ export type EarlyHeadDeps = {
   readonly deadlines: Deadlines
   readonly limits: ChunkStreamLimits
   readonly readBy: ReadBy
-  /** Called once, unless the response has begun before. */
+  /** Called once, unless the response has already begun. */
   readonly respond: (response: Response) => void
 }
 
 type WaitingStream = {
   readonly plan: CompletionPlan
-  /** Called once, when they are sent. */
+  /** Called once, when the headers are sent. */
   readonly headers: () => ResponseHeaders
-  /** Queue position of the request; null if it is not known to wait. Never rejects. */
+  /** Returns the queue position of the request; null if it is not known to wait. Never rejects. */
   readonly place: () => QueuePlace | null | Promise<QueuePlace | null>
 }
 
-/** Sends one request's headers and pings early. Failover may follow; errors become events. */
+/** Sends the headers and pings of one request early. Failover may follow; errors become events. */
 export class EarlyHead {
   readonly #deps: EarlyHeadDeps
   #cancelTimer: (() => void) | null = null
@@ -40,9 +40,9 @@ export class EarlyHead {
   /** True between `wait` or `retry` and `pause`. */
   #isWaiting = false
   #place: WaitingStream['place'] | null = null
-  /** Null for a ping without it. */
+  /** The place that each ping named; null for a ping without one. */
   readonly #pings: (string | null)[] = []
-  /** The client has not read the last ping yet. */
+  /** True while the client has not read the last ping. */
   #hasUnread = false
   #isLeft = false
   /** Null until a reader opens the stream. */
@@ -54,17 +54,17 @@ export class EarlyHead {
     this.#deps = deps
   }
 
-  /** Whether the client has the headers. */
+  /** Whether the client has received the headers. */
   get isSent(): boolean {
     return this.#chunks !== null
   }
 
-  /** Pings that the client gets before everything else, each with the place in a queue that it names. */
+  /** Pings that the client receives before everything else, each with the place in the queue that it names. */
   get pings(): readonly (string | null)[] {
     return this.#pings
   }
 
-  /** Schedules the headers, or the next ping. Call when an upstream has the request, or a queue (`afterMs`). */
+  /** Schedules the headers, or the next ping. Call it when an upstream or a queue (`afterMs`) has the request. */
   wait(stream: WaitingStream, afterMs = headAfterMs): void {
     this.#isWaiting = true
     this.#place = stream.place
@@ -72,7 +72,7 @@ export class EarlyHead {
     else this.#after(pingEveryMs, place => this.#ping(place))
   }
 
-  /** Cancels unsent headers, or resumes pings. Call after a failed attempt. */
+  /** Cancels unsent headers, or resumes pings. Call it after a failed attempt. */
   retry(): void {
     this.pause()
     if (this.#chunks === null) return
@@ -88,7 +88,7 @@ export class EarlyHead {
     this.#cancelTimer = null
   }
 
-  /** Hands the stream to `user`. Returns false if headers were not sent: the caller responds. */
+  /** Hands the stream to `user`. Returns false if the headers were not sent; then the caller responds. */
   handOver(user: OutletUser): boolean {
     this.pause()
     if (this.#chunks === null) return false
@@ -98,7 +98,7 @@ export class EarlyHead {
     return true
   }
 
-  /** Ends the stream with the error. Call only if `isSent`. */
+  /** Ends the stream with the error. Call it only if `isSent`. */
   fail(error: unknown): void {
     this.pause()
     this.#lastText = this.#chunks?.fail(errorBody(error)) ?? ''
@@ -110,7 +110,7 @@ export class EarlyHead {
     this.#chunks = new ChunkStream(plan, limits)
     const body = openOutlet(readBy, {
       onOpen: outlet => this.#open(outlet),
-      // Before `handOver`, the request's signal reports a disconnect.
+      // Until `handOver`, the request's signal reports a disconnect.
       onLeave: () => {
         this.#isLeft = true
         this.#user?.onLeave()
@@ -128,7 +128,7 @@ export class EarlyHead {
     else if (this.#isWaiting) this.#ping(null)
   }
 
-  /** Sends nothing before the stream is open, and while the client does not read: texts would pile up. */
+  /** Sends nothing before the stream is open or while the client does not read, because texts would pile up. */
   #ping(place: string | null): void {
     if (this.#chunks !== null && this.#outlet !== null && !this.#hasUnread) {
       this.#pings.push(place)

@@ -9,7 +9,7 @@ import { utf8 } from '../../../base/bytes.ts'
 export type Outlet = {
   /**
    * Sends well-formed text as UTF-8. Null if the client accepts more; otherwise a promise that resolves when it does.
-   * The last writes of a stream need not wait for it.
+   * The last writes of a stream need not await it.
    */
   readonly write: (data: Uint8Array | string) => Promise<unknown> | null
   readonly close: () => void
@@ -23,7 +23,7 @@ export type ReadBy = 'server' | 'reader'
 export type OutletUser = {
   /** Called once, when the stream begins to be read. */
   readonly onOpen: (outlet: Outlet) => void
-  /** The reader has cancelled the stream, or the client's connection is closed. */
+  /** Called when the reader cancels the stream or the client's connection closes. */
   readonly onLeave: () => void
 }
 
@@ -32,7 +32,7 @@ export function openOutlet(readBy: ReadBy, user: OutletUser): ReadableStream<Uin
 }
 
 function openDirect({ onOpen, onLeave }: OutletUser): ReadableStream<Uint8Array> {
-  // Until then Bun keeps the response open.
+  // Bun keeps the response open until then.
   const ended = Promise.withResolvers<void>()
   let isOpen = true
   const end = () => {

@@ -17,11 +17,11 @@ import { type EarlyHead, pingEveryMs } from './early-head.ts'
 import { type Outlet, openOutlet, type ReadBy } from './outlet.ts'
 
 export type StreamLimits = ChunkStreamLimits & {
-  /** Between two events; comments and incomplete events do not count. */
+  /** Maximum time between two events; comments and incomplete events do not count. */
   readonly idleTimeoutMs: number
-  /** Until the first event, from when the gateway begins to read; 0 for no limit. */
+  /** Maximum time until the first event, from when the gateway begins to read; 0 for no limit. */
   readonly firstByteTimeoutMs: number
-  /** How long a client may read nothing while there is something for it. */
+  /** How long a client may leave available data unread. */
   readonly stallTimeoutMs: number
 }
 
@@ -45,7 +45,10 @@ export type StreamDeps = {
   readonly counts: TokenCounts
   /** Null if there is no receipt. */
   readonly seal: ResponseSeal | null
-  /** Called once, awaited before the end is sent: the ledger is right when the client has everything. Never rejects. */
+  /**
+   * Called once and awaited before the end is sent, so that the ledger is correct when the client has everything. Never
+   * rejects.
+   */
   readonly onEnd: (end: StreamEnd) => Promise<void>
   /** Aborted when the client leaves. */
   readonly signal: AbortSignal
@@ -55,8 +58,8 @@ export type StreamDeps = {
 }
 
 /**
- * Reads up to the first event: until then a failure is an UpstreamFault with a status; later failures are events.
- * Rejects with the signal's reason when the client has left.
+ * Reads up to the first event. Until then, a failure is an UpstreamFault with a status; later failures are events.
+ * Rejects with the signal's reason if the client has left.
  */
 export function openStream(upstream: UpstreamResponse, deps: StreamDeps): Promise<OpenedStream> {
   return new StreamRelay(upstream, deps).open()
@@ -65,7 +68,7 @@ export function openStream(upstream: UpstreamResponse, deps: StreamDeps): Promis
 export type OpenedStream = {
   /** Null if the early head already opened the stream. */
   readonly body: ReadableStream<Uint8Array> | null
-  /** The chunks that the client has got so far. */
+  /** Returns the number of chunks that the client has received so far. */
   readonly countDelivered: () => number
 }
 
@@ -88,10 +91,10 @@ class StreamRelay implements BodySink {
   #flow: BodyFlow | null = null
   #receivedBytes = 0
   #earlyPings = 0
-  /** [DONE] has come. */
+  /** Whether [DONE] has arrived. */
   #isDraining = false
   #isEnded = false
-  /** The client has left, or does not read. */
+  /** Whether the client has left, or does not read. */
   #isLeft = false
 
   constructor(upstream: UpstreamResponse, deps: StreamDeps) {
@@ -114,7 +117,7 @@ class StreamRelay implements BodySink {
     })
     const { signal, limits, readBy, early } = this.#deps
     signal.throwIfAborted()
-    // Besides `onLeave`, which is called only after something has begun to read the stream.
+    // In addition to `onLeave`, which is called only after reading of the stream has begun.
     signal.addEventListener('abort', () => this.#abort(), { once: true })
     this.#stallDeadline.set(limits.stallTimeoutMs)
     const user = { onOpen: (outlet: Outlet) => this.#begin(outlet, first), onLeave: () => this.#abort() }
@@ -149,7 +152,7 @@ class StreamRelay implements BodySink {
     else this.#fail(error)
   }
 
-  /** The first events for the client, at least one of them or the end. */
+  /** Returns the first events for the client: at least one, or the end. */
   async #readFirst(): Promise<Batch> {
     const { deadlines, limits, early } = this.#deps
     let isLate = false
@@ -178,7 +181,7 @@ class StreamRelay implements BodySink {
     }
   }
 
-  /** Replays early pings through converter and seal: ids and receipt must match the sent bytes. */
+  /** Replays early pings through converter and seal, because ids and receipt must match the sent bytes. */
   #catchUp(): void {
     const { early, seal } = this.#deps
     for (const place of early?.pings.slice(this.#earlyPings) ?? []) {
@@ -193,7 +196,7 @@ class StreamRelay implements BodySink {
     return this.#chunks.push(bytes, start, end)
   }
 
-  /** The fault of a body that ended without [DONE]. */
+  /** Returns the fault of a body that ended without [DONE]. */
   #endFault(): UpstreamFault {
     return new UpstreamFault(this.#chunks.isClean() ? 'unfinished' : 'cut')
   }
@@ -206,7 +209,7 @@ class StreamRelay implements BodySink {
     if (this.#deliver(first)) this.#goOn()
   }
 
-  /** Whether the next events may come at once. */
+  /** Returns whether the next events may arrive at once. */
   #deliver({ text, isEnd }: Batch): boolean {
     const taken = text === '' ? null : this.#send(text)
     if (isEnd) void this.#complete().catch(error => this.#fail(error))
@@ -226,7 +229,10 @@ class StreamRelay implements BodySink {
     }
   }
 
-  /** The client takes no more for now; meanwhile, silence of the upstream is not a failure, unless it was a ping. */
+  /**
+   * Pauses reading until the client accepts more. Meanwhile, silence of the upstream is not a failure, unless the last
+   * write was a ping.
+   */
   #waitUntil(taken: Promise<unknown>, isPing = false): void {
     this.#flow?.pause()
     if (!isPing) this.#idleDeadline.clear()
@@ -239,7 +245,7 @@ class StreamRelay implements BodySink {
     )
   }
 
-  /** A ping proves nothing about the upstream, so the deadline of its next event stays. */
+  /** Resumes reading. A ping proves nothing about the upstream, so the deadline of its next event stays. */
   #goOn(isPing = false): void {
     if (this.#isEnded) return
     this.#stallDeadline.clear()
@@ -248,7 +254,7 @@ class StreamRelay implements BodySink {
     this.#flow?.resume()
   }
 
-  /** See the outlet's `write`. */
+  /** Writes the text; returns the same as the outlet's `write`. */
   #send(text: string): Promise<unknown> | null {
     const { seal } = this.#deps
     this.#pingDeadline.set(pingEveryMs)
@@ -272,7 +278,7 @@ class StreamRelay implements BodySink {
     seal?.update(utf8(last + end))
     let text = last + end
     try {
-      // Both at once: while the signature waits for others', the stream holds no place at its upstream.
+      // Runs both at once: while the signature waits for others, the stream holds no place at its upstream.
       const signed = seal?.finish(tokensOf(usage)) ?? null
       const [receipt] = await Promise.all([signed, this.#end('completed', null, signed)])
       if (receipt !== null) text = last + receiptComment(receipt) + end
@@ -284,7 +290,7 @@ class StreamRelay implements BodySink {
     this.#outlet?.close()
   }
 
-  /** Nothing should follow [DONE]; waits for the end, so that the connection can be used again. */
+  /** Waits for the end of the body after [DONE], so that the connection can be reused. Nothing should follow. */
   #drain(): void {
     this.#isDraining = true
     this.#idleDeadline.clear()
@@ -295,13 +301,13 @@ class StreamRelay implements BodySink {
 
   #fail(error: unknown): void {
     if (this.#isEnded) return
-    // Others abort the upstream when the client leaves, and may do so first.
+    // Another listener may have aborted the upstream first because the client left.
     if (this.#deps.signal.aborted) this.#abort()
     else void this.#endFailed(error)
   }
 
   async #endFailed(error: unknown): Promise<void> {
-    // First: to abort the upstream is a failure of its body, too, and that one would not wait for the books.
+    // First, because aborting the upstream also causes a failure of its body, which would not wait for the ledger.
     const booked = this.#end('failed', error)
     this.#drainDeadline.clear()
     this.#upstream.abort()
@@ -311,7 +317,7 @@ class StreamRelay implements BodySink {
     this.#outlet?.close()
   }
 
-  /** The client has left, or does not read. */
+  /** Ends the stream of a client that has left, or does not read. */
   #abort(): void {
     this.#isLeft = true
     void this.#end('aborted', null)

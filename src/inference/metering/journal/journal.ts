@@ -36,7 +36,7 @@ export type JournalRow = { readonly row: Usage; readonly place: number }
 export type JournalRange = { readonly from: number; readonly to: number }
 
 const slotBytes = 256
-/** 16 MiB: as many rows of common size. */
+/** 16 MiB: as many rows of usual size. */
 export const slotCount = 65_536
 export const headerBytes = 4_096
 const fileBytes = headerBytes + slotCount * slotBytes
@@ -54,7 +54,7 @@ const textBytesMax = 65_536
 /** linux/magic.h and OpenZFS: btrfs, bcachefs, ZFS. */
 const COPY_ON_WRITE: readonly number[] = [0x9123_683e, 0xca45_1a4e, 0x2fc1_2fc1]
 
-/** The database takes no larger ones, and a row that it refuses would stop every backup. */
+/** The database accepts no larger amounts, and a row that it refuses would stop every backup. */
 const Amount = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
 
 const UsageSchema = Type.Object({
@@ -85,7 +85,7 @@ export class UsageJournal {
   #found: readonly JournalRow[]
 
   /**
-   * Opens or makes the file. Throws if another process has it open, the disk has no room for all of it, or the file
+   * Opens or creates the file. Throws if another process has it open, the disk has no room for all of it, or the file
    * system is copy-on-write.
    */
   constructor(path: string) {
@@ -116,7 +116,7 @@ export class UsageJournal {
     return found
   }
 
-  /** Position behind the newest row. */
+  /** Position after the newest row. */
   get end(): number {
     return this.#end
   }
@@ -154,7 +154,7 @@ export class UsageJournal {
     this.#bytes.writeDoubleLE(position, HEADER.end)
   }
 
-  /** Notes that the database has every row before `position`, whose slots are free from then on. */
+  /** Records that the database has every row before `position`, whose slots may then be reused. */
   release(position: number): void {
     if (!this.#isOpen || position <= this.#booked) return
     const bytes = this.#bytes
@@ -195,7 +195,7 @@ export class JournalReader {
     closeSync(this.#fd)
   }
 
-  /** Leaves out torn records. */
+  /** Returns the rows of the range, without torn records. */
   rows({ from, to }: JournalRange): Usage[] {
     const rows: Usage[] = []
     for (let at = from; at < to; ) {
@@ -211,7 +211,8 @@ export class JournalReader {
 }
 
 /**
- * Returns the rows that the database may lack, oldest first, also while a daemon writes. Empty without a whole file.
+ * Returns the rows that the database may lack, oldest first, also while a daemon writes. Empty if there is no complete
+ * file.
  */
 export function readUnbooked(path: string): readonly Usage[] {
   if (!existsSync(path)) return []
@@ -219,7 +220,7 @@ export function readUnbooked(path: string): readonly Usage[] {
   return bytes.length < fileBytes ? [] : rowsOf(unbookedIn(bytes, bookedOf(bytes))).map(({ row }) => row)
 }
 
-/** Whole records at or behind the position `booked`, oldest first. */
+/** Returns the complete records at or after the position `booked`, oldest first. */
 function unbookedIn(bytes: Buffer, booked: number): readonly JournalRecord[] {
   return [...recordsOf(bytes, { from: 0, slots: slotCount })]
     .filter(({ position }) => position >= booked)
@@ -238,7 +239,7 @@ function mapped(path: string): Buffer {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
 }
 
-/** Writes zeros, for which the file system takes room at once, so no later write needs any. */
+/** Writes zeros, for which the file system allocates room at once, so no later write needs any. */
 function preallocate(fd: number): void {
   const { size } = fstatSync(fd)
   if (size >= fileBytes) return
@@ -251,7 +252,10 @@ function preallocate(fd: number): void {
   }
 }
 
-/** 0 for a new file, and for a header that is torn: then every record counts as not booked. */
+/**
+ * Returns the position up to which the database has all rows. 0 for a new file, and for a torn header; then every
+ * record counts as not recorded.
+ */
 function bookedOf(bytes: Buffer): number {
   const isWhole =
     bytes.readUInt32LE(HEADER.mark) === headerMark &&
@@ -263,7 +267,7 @@ type JournalRecord = { readonly position: number; readonly slots: number; readon
 
 type SlotRange = { readonly from: number; readonly slots: number }
 
-/** The whole records in these slots of the ring. */
+/** Yields the complete records in these slots of the ring. */
 function* recordsOf(bytes: Buffer, { from, slots }: SlotRange): Generator<JournalRecord> {
   for (let slot = from; slot < from + slots; ) {
     const record = recordAt(bytes, slot)
@@ -284,7 +288,7 @@ function recordAt(bytes: Buffer, slot: number): JournalRecord | null {
   return { position, slots: Math.ceil((end - at) / slotBytes), text }
 }
 
-/** A list, because with the names of its fields a common row takes two slots instead of one. */
+/** Encodes the row as a list, because with field names a common row takes two slots instead of one. */
 function textOf(row: Usage): string {
   return JSON.stringify([
     row.id,
@@ -315,7 +319,7 @@ function rowOf(value: unknown): unknown {
   return { ...sender, ...amounts, outcome, tokensSource, endUser, tags }
 }
 
-/** Null for a text that another release wrote. */
+/** Parses a row; null for a text that another release wrote. */
 function rowOfText(text: string): Usage | null {
   try {
     const row = rowOf(JSON.parse(text))

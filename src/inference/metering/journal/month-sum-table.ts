@@ -1,4 +1,4 @@
-// A table of sums of usage by calendar month (UTC), in memory: of rows that are not in the store yet. No I/O.
+// A table of usage sums by calendar month (UTC), in memory, for rows that are not in the store yet. No I/O.
 
 import { noUsage } from '../../../store/directory/usage/periods.ts'
 import type { MonthScope, MonthSum } from '../../../store/directory/usage/usage-month.query.ts'
@@ -6,7 +6,7 @@ import { addSums, type CountedRow, monthOfRow, periodsOfRow, scopeName, scopesOf
 
 export class MonthSums {
   readonly #sums = new Map<string, MonthSum>()
-  /** Whether days and weeks are summed, too: it takes three times as long. */
+  /** Whether days and weeks are summed too, which takes three times as long. */
   readonly hasShort: boolean
 
   constructor(hasShort = false) {

@@ -17,7 +17,7 @@ export function negative({ nanoUsd, tokens }: Amounts): Amounts {
   return { nanoUsd: -nanoUsd, tokens: -tokens }
 }
 
-/** Amounts of a key, or with an empty key of all keys of the organization. */
+/** Returns the amounts of a key; with an empty key, those of all keys of the organization. */
 export function amountsIn(
   { organizationId, keyPrefix }: Spender,
   all: readonly (Spender & { readonly nanoUsd: number; readonly tokens: number })[],

@@ -1,4 +1,4 @@
-// This host's share of a fleet's budgets: what it has spent, and what it was granted. Returns the unused part.
+// This host's share of a fleet's budgets: the amounts that it has spent and was granted. Returns the unused part.
 // Effects: through its dependencies, timers.
 
 import type { Clock } from '../../../base/clock.ts'
@@ -20,7 +20,7 @@ import type {
 } from '../types.ts'
 import { amountsOf, NO_AMOUNTS, plus } from './amounts.ts'
 
-/** Blocks that are leased from the directory of a fleet (fleet/budgets/budget-leases.ts). */
+/** Blocks leased from the directory of a fleet (fleet/budgets/budget-leases.ts). */
 export type BudgetLeases = {
   readonly leaseOf: (scope: MonthScope) => Amounts | null
   readonly all: () => readonly (MonthScope & Amounts)[]
@@ -41,7 +41,7 @@ export type HostSharesDeps = {
   readonly log: Logger
 }
 
-/** A budget that was not used for one to two of these is given back. */
+/** A budget that was unused for one to two of these intervals is returned. */
 const idleMs = 5_000
 /**
  * Budgets that are checked and returned in one turn, without a pause. No share: the next turn has the remaining
@@ -57,11 +57,11 @@ export class HostShares implements HostBudgetShares {
   /** Null if reserved amounts are unknown, as with a gateway in a VM. */
   #reserved: ((spender: Spender) => Amounts) | null = null
   #lowerInVm: LowerInVm | null = null
-  /** How much of each block was used at the last look. */
+  /** How much of each block was used at the last check. */
   #seen = new Map<string, string>()
-  /** Used and held amounts at the last request to a VM: it gets no further request before they change. */
+  /** Used and held amounts at the last request to a VM, which gets no further request before they change. */
   #lowered = new Map<string, string>()
-  /** Budgets whose shares are being returned: a VM may use none until the remaining amount is known. */
+  /** Budgets whose shares are being returned; a VM may use none of them until the remaining amount is known. */
   readonly #lowering = new Set<string>()
 
   constructor(deps: HostSharesDeps) {
@@ -93,14 +93,14 @@ export class HostShares implements HostBudgetShares {
     const scopes = scopesOf(spender, month)
     const raised = (of: keyof ShareDemands, { need, want }: ShareDemand) =>
       leases.acquire(scopes[of], () => {
-        // Read again: others of this scope had their turn before.
+        // Read again, because other requests of this scope may have run before.
         const now = asked()[of] ?? { need, want }
         const used = amountsOf(ownSpent(spender, month)[of])
         return { used, need: plus(used, now.need), want: plus(used, now.want) }
       })
     const { key, organization } = asked()
     try {
-      // The organization's first: it is shared, and refused more often.
+      // The organization's first, because it is shared and refused more often.
       if (organization !== null && !(await raised('organization', organization))) return false
       return key === null || (await raised('key', key))
     } catch (cause) {
@@ -121,7 +121,7 @@ export class HostShares implements HostBudgetShares {
     })
   }
 
-  /** Returns what was unused since the last check. Fault `fleet.unavailable`. */
+  /** Returns amounts that have been unused since the last check. Throws Fault `fleet.unavailable`. */
   async releaseIdle(): Promise<void> {
     const { leases, clock } = this.#deps
     const now = monthOf(clock.nowMs())
@@ -147,7 +147,7 @@ export class HostShares implements HostBudgetShares {
       if (count > releasesMax) break
       await leases.release(held, () => this.#usedOf(held, held.month) ?? held)
       if (held.month >= now) continue
-      // Requests that began then were granted in this month, too, where another host has begun it.
+      // If another host has begun this month, requests that began earlier were granted in it too.
       const current = { ...held, month: now }
       if (leases.leaseOf(current) === null) await leases.release(current, () => this.#usedOf(held, now) ?? held)
       if (isOver) leases.drop(held)
@@ -156,7 +156,7 @@ export class HostShares implements HostBudgetShares {
     this.#lowered = lowered
   }
 
-  /** Returns only what the VM reports as unused. The result is the number of requests that this took. */
+  /** Returns only amounts that the VM reports as unused. Resolves to the number of requests that this took. */
   async #releaseOfVm(held: MonthScope & Amounts, { seen, lowered }: Looks): Promise<number> {
     const { leases } = this.#deps
     const lower = this.#lowerInVm
@@ -172,7 +172,7 @@ export class HostShares implements HostBudgetShares {
     try {
       await leases.release(held, async () => {
         const kept = await lower(held)
-        // Rows that were booked meanwhile are in both.
+        // Rows that were recorded in the meantime are counted in both.
         return kept === null ? null : plus(this.#spentOf(held), kept)
       })
     } finally {

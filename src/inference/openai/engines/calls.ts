@@ -8,16 +8,16 @@ import { calledInput, customCall, customPiece } from './custom-tools.ts'
 import { argumentsOf, calledTool, checkStrictArguments } from './deviations.ts'
 
 type BegunCall = {
-  /** Index for the client: calls are counted from 0 in the order in which they begin. */
+  /** Index for the client, which counts calls from 0 in the order in which they begin. */
   readonly index: number
   /** The engine's id; null if the engine sent none. */
   readonly engineId: string | null
   readonly isStrict: boolean
-  /** The client gets the whole text at the end. The pieces before it are empty. */
+  /** Whether the client gets the whole text at the end. The pieces before it are empty. */
   readonly isCustom: boolean
-  /** Arguments so far; of a tool that is neither strict nor custom only whether there are any. */
+  /** Arguments so far; for a tool that is neither strict nor custom, only whether there are any. */
   args: string
-  /** The arguments arrived as an object, so no more may follow. */
+  /** Whether the arguments arrived as an object, so that no more may follow. */
   isWhole: boolean
 }
 
@@ -37,7 +37,7 @@ export class ChoiceCalls {
   readonly #begun: BegunCall[] = []
   readonly #byIndex = new Map<unknown, BegunCall>()
 
-  /** `noteKept`: called before arguments are kept; throws if they are too many. */
+  /** `noteKept` is called before arguments are kept; it throws if they are too long. */
   constructor(plan: CompletionPlan, noteKept: (chars: number) => void) {
     this.#plan = plan
     this.#noteKept = noteKept
@@ -47,12 +47,12 @@ export class ChoiceCalls {
     return this.#begun.length
   }
 
-  /** The pieces for the client. UpstreamFault malformed or wrong_tool. */
+  /** Returns the pieces for the client. Throws UpstreamFault malformed or wrong_tool. */
   take(calls: readonly JsonObject[]): JsonObject[] {
     return calls.flatMap(call => this.#take(pieceOf(call)))
   }
 
-  /** UpstreamFault bad_arguments if a strict tool is called with anything but a JSON object. */
+  /** Throws UpstreamFault bad_arguments if a strict tool is called with anything but a JSON object. */
   checkStrict(): void {
     for (const { isStrict, args } of this.#begun) if (isStrict) checkStrictArguments(args)
   }
@@ -105,11 +105,11 @@ export class ChoiceCalls {
     } else call.args = ' '
   }
 
-  /** Null for a piece that begins a call. */
+  /** Returns the call that the piece continues; null for a piece that begins a call. */
   #continuedBy({ index, name, engineId }: Piece): BegunCall | null {
     const known = (isNone(index) ? this.#begun.at(-1) : this.#byIndex.get(index)) ?? null
     if (known === null || name === null) return known
-    // Some engines number all calls 0, or none of them.
+    // Some engines number all calls 0, or do not number them.
     if (engineId === null) return isNone(index) ? null : known
     return known.engineId === null || known.engineId === engineId ? known : null
   }

@@ -86,7 +86,7 @@ const toolSearch: ClientTool = {
 }
 
 /**
- * Returns the function that stands for the tool; null for a tool that runs on a server, or of an unknown type. The
+ * Returns the function that represents the tool; null for a tool that runs on a server, or of an unknown type. The
  * tool's own name, description and parameters take precedence.
  */
 export function functionOfClientTool(tool: JsonObject): JsonObject | null {
@@ -105,7 +105,7 @@ function knownTool(type: string, tool: JsonObject): ClientTool | null {
     case 'local_shell':
       return localShell
     case 'shell':
-      // In a container it runs at OpenAI.
+      // A tool in a container runs at OpenAI.
       return isObject(tool.environment) && tool.environment.type !== 'local' ? null : shell
     case 'apply_patch':
       return applyPatch
@@ -119,7 +119,7 @@ function knownTool(type: string, tool: JsonObject): ClientTool | null {
   }
 }
 
-/** Anthropic's types end with a date. */
+/** Returns the tool for one of Anthropic's types, which end with a date. */
 function datedTool(type: string, tool: JsonObject): ClientTool | null {
   const [, kind] = /^(bash|text_editor|memory|computer)_\d{8}$/.exec(type) ?? []
   if (kind === undefined) return null

@@ -3,7 +3,7 @@
 //
 // vLLM has `guided_*` until 0.11 and `structured_outputs` since 0.11. Each version ignores the other form without an
 // error, so vLLM gets both. SGLang has `json_schema` and `regex`, llama-server `json_schema` and `grammar`. Every
-// engine takes a schema in the `response_format` of a chat, where the gateway checks the answer too.
+// engine accepts a schema in the `response_format` of a chat, and the gateway checks the answer against it too.
 
 import { resultOr } from '../../../base/result-or.ts'
 import type { Engine } from '../../../config/upstream/kinds.ts'
@@ -12,7 +12,7 @@ import { checkSchemaBounds, patternProblem } from '../../schema-check/bounds.ts'
 import type { CompletionOperation } from '../../types.ts'
 import type { Repairs } from '../repairs.ts'
 
-/** `field`: the field that the client has used, for errors. A chat has schemas in `response_format`. */
+/** `field`: the field that the client used, for errors. A chat has its schemas in `response_format`. */
 export type Constraint =
   /** The schema is in the field `guided_json` of the body. */
   | { readonly kind: 'json'; readonly field: string }
@@ -21,7 +21,7 @@ export type Constraint =
 
 type Kind = Constraint['kind'] | 'refused'
 
-/** Field in which the body of a text completion has its schema. */
+/** Field of a text completion's body that contains its schema. */
 export const schemaField = 'guided_json'
 const vllmField = 'structured_outputs'
 

@@ -14,8 +14,8 @@ const PARAMETERS = {
 } as const
 
 /**
- * Returns the function that stands for a custom tool. Engines do not enforce its grammar, but the description gives
- * it to the model. The Responses API has the grammar's fields in `format`, chats have them in `format.grammar`.
+ * Returns the function that represents a custom tool. Engines do not enforce its grammar, but the description gives it
+ * to the model. The Responses API has the grammar's fields in `format`, chats have them in `format.grammar`.
  */
 export function functionOfCustomTool({ name, description, format }: JsonObject): JsonObject {
   const grammar = isObject(format) && isObject(format.grammar) ? format.grammar : format
@@ -34,7 +34,7 @@ export function customArguments(input: string): string {
   return JSON.stringify({ [inputName]: input })
 }
 
-/** Returns the string that a custom tool is called with; null if the arguments do not fit its function. */
+/** Returns the text that a custom tool is called with; null if the arguments do not fit its function. */
 export function customInputOf(args: string): string | null {
   const value: unknown = resultOr(() => JSON.parse(args), null)
   const input = isObject(value) ? value[inputName] : null
@@ -42,8 +42,8 @@ export function customInputOf(args: string): string | null {
 }
 
 /**
- * Returns the text that a client gets with a call of a custom tool. Broken arguments are the text
- * themselves; null if they were cut off, because half of a text is unusable.
+ * Returns the text that a client gets with a call of a custom tool. Broken arguments are returned unchanged; null if
+ * they were cut off, because half of a text is unusable.
  */
 export function calledInput(args: string, isCut: boolean): string | null {
   const input = customInputOf(args)
@@ -60,8 +60,8 @@ export type CustomCall = {
 }
 
 /**
- * Returns a call as a chat has it, whole or begun. `function` repeats it: Cursor 3.14 fails on a
- * call without `function.name`, and takes the text from the arguments.
+ * Returns a call in the form of a chat, complete or begun. `function` repeats it, because Cursor 3.14 fails on a call
+ * without `function.name`, and takes the text from the arguments.
  */
 export function customCall(id: string, name: string, input: string): CustomCall {
   return { id, type: 'custom', custom: { name, input }, function: { name, arguments: input } }

@@ -12,12 +12,12 @@ import { isNone, malformed, stringOrNull } from '../upstream-json.ts'
 /** Names of events that only keep a connection open. */
 export const PING_EVENTS: ReadonlySet<string> = new Set(['ping', 'heartbeat', 'keepalive', 'keep-alive'])
 
-/** Whether a document of a stream has no content: a chunk without choices, or a ping. */
+/** Reports whether a document of a stream has no content: a chunk without choices, or a ping. */
 export function isWithoutContent({ choices, usage, object, type }: JsonObject): boolean {
   return isNone(choices) && (isObject(usage) || type === 'ping' || object === 'chat.completion.chunk')
 }
 
-/** Whether an upstream's document is an error: vLLM before 0.10 has its fields at the top. */
+/** Reports whether an upstream's document is an error. vLLM before 0.10 has its fields at the top. */
 export function isErrorDocument({ error, object }: JsonObject): boolean {
   return !isNone(error) || object === 'error'
 }
@@ -29,10 +29,10 @@ const FINISH_REASONS: ReadonlyMap<string, string> = new Map([
   ...['tool_calls', 'function_call', 'tool_use'].map(name => [name, 'tool_calls'] as const),
 ])
 
-/** Reasons by which engines report that they gave up: the text before them is no answer. */
+/** Reasons by which engines report that they gave up; the text before them is not an answer. */
 const ABORTED: ReadonlySet<string> = new Set(['abort', 'error', 'network_error', 'insufficient_system_resource'])
 
-/** OpenAI's name of a finish reason. UpstreamFault reported_error or malformed. */
+/** Returns OpenAI's name of a finish reason. Throws UpstreamFault reported_error or malformed. */
 export function parseFinishReason(reason: unknown, operation: CompletionOperation, callCount: number): string {
   const name = typeof reason === 'string' ? reason.toLowerCase() : ''
   if (ABORTED.has(name)) throw new UpstreamFault('reported_error')
@@ -41,7 +41,9 @@ export function parseFinishReason(reason: unknown, operation: CompletionOperatio
   return known === 'tool_calls' && callCount === 0 ? 'stop' : known
 }
 
-/** The choices of a whole completion by their indices, which are all of 0 to n - 1. UpstreamFault malformed. */
+/**
+ * Returns the choices of a complete completion by their indices, which are 0 to n - 1. Throws UpstreamFault malformed.
+ */
 export function inOrder(choices: readonly unknown[]): readonly JsonObject[] {
   const sorted: JsonObject[] = []
   for (let at = 0; at < choices.length; at += 1) {
@@ -54,21 +56,22 @@ export function inOrder(choices: readonly unknown[]): readonly JsonObject[] {
   return sorted
 }
 
-/** The calls of a message or delta: `tool_calls`, or the one `function_call` of OpenAI's former API. */
+/** Returns the calls of a message or delta: `tool_calls`, or the one `function_call` of OpenAI's former API. */
 export function callsOf({ tool_calls: calls, function_call: call }: JsonObject): readonly JsonObject[] {
   if (isNone(calls) || (Array.isArray(calls) && calls.length === 0)) return isObject(call) ? [{ function: call }] : []
   if (!Array.isArray(calls) || !calls.every(isObject)) throw malformed()
   return calls
 }
 
-/** The arguments of a call, or a piece of them, as JSON text. Empty if there are none. */
+/** Returns the arguments of a call, or a piece of them, as JSON text. Empty if there are none. */
 export function argumentsOf(value: unknown): string {
   return isObject(value) ? JSON.stringify(value) : (stringOrNull(value) ?? '')
 }
 
 /**
- * The name of the tool that a completion calls. With `tool_choice` auto a name that was not offered passes: the client
- * reports the mistake to the model. UpstreamFault wrong_tool if tool_choice or a strict response_format forbids it.
+ * Returns the name of the tool that a completion calls. With `tool_choice` auto, a name that was not offered passes:
+ * the client reports the mistake to the model. Throws UpstreamFault wrong_tool if tool_choice or a strict
+ * response_format forbids it.
  */
 export function calledTool(name: string, { tools, toolChoice, format }: GatewayRequest): string {
   if (tools.has(name)) return name
@@ -83,7 +86,7 @@ export function calledTool(name: string, { tools, toolChoice, format }: GatewayR
   return name
 }
 
-/** UpstreamFault bad_arguments if the arguments of a call of a strict tool are no JSON object. */
+/** Throws UpstreamFault bad_arguments if the arguments of a call of a strict tool are not a JSON object. */
 export function checkStrictArguments(args: string): void {
   let value: unknown = null
   try {
@@ -94,7 +97,7 @@ export function checkStrictArguments(args: string): void {
   if (!isObject(value)) throw new UpstreamFault('bad_arguments')
 }
 
-/** `content` of a message or delta, which may be in parts. `reasoning`: of the parts with thoughts. */
+/** Returns `content` of a message or delta, which may be in parts. `reasoning`: text of the parts with thoughts. */
 export function contentOf(content: unknown): { readonly content: string | null; readonly reasoning: string } {
   if (!Array.isArray(content)) return { content: stringOrNull(content), reasoning: '' }
   let text = ''

@@ -1,10 +1,9 @@
-// Joins the messages of a chat for engines: all system and developer texts in one message in front,
-// and neighbours of one role in one message. Pure.
+// Joins the messages of a chat for engines: all system and developer texts in one message at the front, and adjacent
+// messages of one role in one message. Pure.
 //
-// Chat templates of many models raise an error for other orders, or drop the text of such messages
-// without a word. Among the templates that llama.cpp ships, those for Qwen 3.5 and Mistral raise;
-// those for Qwen 2.5 and 3, GLM, DeepSeek and MiMo drop developer messages. Results of tools stay
-// apart, because each names its call.
+// Chat templates of many models raise an error for other orders, or drop the text of such messages silently. Among the
+// templates that llama.cpp ships, those for Qwen 3.5 and Mistral raise an error; those for Qwen 2.5 and 3, GLM,
+// DeepSeek and MiMo drop developer messages. Results of tools stay separate, because each names its call.
 
 import { assert } from '../../../base/assert.ts'
 import { isObject, type JsonObject, membersOf, partsOf } from '../../json-text.ts'
@@ -44,7 +43,7 @@ function mustJoin(roles: readonly unknown[]): boolean {
   )
 }
 
-/** Indices of the messages that become one message each, in order. */
+/** Returns the indices of the messages that are joined into one message each, in order. */
 function runsOf(roles: readonly unknown[]): number[][] {
   const instructions: number[] = []
   const runs: number[][] = []

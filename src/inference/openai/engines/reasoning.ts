@@ -1,8 +1,8 @@
 // Reasoning of earlier answers, which clients send back with the messages of a chat. Pure.
 //
 // Chat templates need it between the calls of tools. vLLM passes `reasoning_content` to the template until 0.15,
-// `reasoning` from 0.16 to 0.21, and either since 0.22. SGLang and llama-server read `reasoning_content` alone.
-// Other servers may refuse such fields, so they get them only as a client of chats has written them.
+// `reasoning` from 0.16 to 0.21, and either since 0.22. SGLang and llama-server read only `reasoning_content`. Other
+// servers may refuse such fields, so they get them only as a client of chats has written them.
 
 import type { Engine } from '../../../config/upstream/kinds.ts'
 import { isObject, type JsonObject, type Member, membersOf, partsOf } from '../../json-text.ts'
@@ -16,7 +16,7 @@ export const reasoningName = 'messages.reasoning'
 
 const FIELDS: readonly string[] = ['reasoning_content', 'reasoning']
 
-/** Null for an engine that gets none. */
+/** Fields of each engine; null for an engine that gets no reasoning. */
 const ENGINE_FIELDS = {
   openai: null,
   vllm: FIELDS,
@@ -25,7 +25,7 @@ const ENGINE_FIELDS = {
   'text-embeddings-inference': null,
 } as const satisfies Record<Engine, readonly string[] | null>
 
-/** Returns the texts of `reasoning_details`, the form of OpenRouter and MiniMax; empty for none. */
+/** Returns the texts of `reasoning_details`, the form of OpenRouter and MiniMax; empty if there are none. */
 export function detailsText(details: unknown): string {
   if (!Array.isArray(details)) return ''
   const texts = details.map(detail => (isObject(detail) ? (detail.text ?? detail.summary) : null))
@@ -63,11 +63,13 @@ export function keepsReasoning(engine: Engine, origin: ReasoningOrigin): boolean
   return engine === 'openai' && origin === 'client'
 }
 
-/** Returns the JSON of the messages with reasoning in the fields of the engine. `isWhole`: all of it. */
+/**
+ * Returns the JSON of the messages with reasoning in the fields of the engine. `isWhole`: whether all of it was kept.
+ */
 export function messagesWithReasoning(messages: string, engine: Engine): { readonly text: string; isWhole: boolean } {
   let isWhole = true
   const parts = partsOf(messages).map(message => {
-    // A mark stands for messages that were cut out (cut-source.ts); they have no reasoning to convert.
+    // A mark represents messages that were cut out (cut-source.ts); they have no reasoning to convert.
     const members = reasoningMembers(message)
     const given = members?.find(isReasoning)
     if (members === null || given === undefined) return message

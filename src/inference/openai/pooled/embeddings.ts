@@ -1,5 +1,5 @@
 // Converts an engine's embeddings into OpenAI's: checked number by number, written in the client's encoding. Pure. A
-// response may hold millions of numbers, so the work yields in between. Schema: OpenAI's published API description,
+// response may contain millions of numbers, so the work yields in between. Schema: OpenAI's published API description,
 // CreateEmbeddingResponse. text-embeddings-inference answers with a list of lists of numbers, and counts in a header.
 
 import { Fault } from '../../../base/fault.ts'
@@ -20,7 +20,7 @@ import {
 } from '../usage.ts'
 import { dimensionsMax, type EmbeddingsRequest, type PooledRequest } from './request.ts'
 
-/** Numbers as an engine wrote them, or out of base64. */
+/** Numbers as an engine wrote them, or decoded from base64. */
 type Vector = readonly number[] | Float32Array
 
 export type Embeddings = {
@@ -67,7 +67,10 @@ export function tooManyInputs(): Fault {
   return new Fault('invalid_request', message, { param: 'input' })
 }
 
-/** UpstreamFault malformed, wrong_dimensions; Fault invalid_request for more inputs than a response has room for. */
+/**
+ * Parses a response. Throws UpstreamFault malformed or wrong_dimensions; Fault invalid_request if there are more inputs
+ * than a response has room for.
+ */
 export function* parseEmbeddings(text: string, request: EmbeddingsRequest, counts: PooledCounts): Turns<Embeddings> {
   if (text.length > decimalCharsMax && /^\s*\[|"embedding"\s*:\s*\[/.test(text)) throw tooManyInputs()
   const value = parseUpstreamJson(text)
@@ -97,12 +100,15 @@ export function* parseEmbeddings(text: string, request: EmbeddingsRequest, count
   }
 }
 
-/** UpstreamFault malformed unless the value holds a valid number of values, each finite as a 32-bit float. */
+/**
+ * Returns the vector. Throws UpstreamFault malformed unless it has a valid number of values, each finite as a 32-bit
+ * float.
+ */
 function vectorOf(embedding: unknown): Vector {
   const vector = typeof embedding === 'string' ? fromBase64(embedding) : embedding
   const isVector = Array.isArray(vector) || vector instanceof Float32Array
   if (!isVector || vector.length === 0 || vector.length > dimensionsMax) throw malformed()
-  // A loop: it is called for each of millions of numbers.
+  // A plain loop, because it runs for each of millions of numbers.
   for (let at = 0; at < vector.length; at += 1) {
     const number: unknown = vector[at]
     if (typeof number !== 'number' || !Number.isFinite(Math.fround(number))) throw malformed()
@@ -112,7 +118,7 @@ function vectorOf(embedding: unknown): Vector {
 
 const bytesOfNumber = Float32Array.BYTES_PER_ELEMENT
 
-/** 32-bit floats, little-endian, as OpenAI has them. */
+/** Decodes 32-bit floats, little-endian, as OpenAI encodes them. */
 function fromBase64(text: string): Float32Array {
   if (text.length > Math.ceil((dimensionsMax * bytesOfNumber) / 3) * 4) throw malformed()
   let bytes: Uint8Array
@@ -121,20 +127,20 @@ function fromBase64(text: string): Float32Array {
   } catch {
     throw malformed()
   }
-  // White space would have been passed over.
+  // The decoder ignores white space.
   const isPlain = text.length === Math.ceil(bytes.length / 3) * 4
   if (!isPlain || bytes.length % bytesOfNumber !== 0) throw malformed()
   return new Float32Array(bytes.slice().buffer)
 }
 
 export type EmbeddingsWriter = {
-  /** Most characters of the whole. */
+  /** Maximum number of characters of the whole text. */
   readonly charsMax: number
-  /** Takes the text in order; all of it is ASCII but for the model's id. */
+  /** Takes the text in order. All of it is ASCII except the model's id. */
   readonly take: (piece: string) => void
 }
 
-/** The response's text. Fault invalid_request for more inputs than a response has room for. */
+/** Writes the response's text. Throws Fault invalid_request if there are more inputs than a response has room for. */
 export function* writeEmbeddings(
   { vectors, tokens: { prompt } }: Embeddings,
   { model, encoding }: EmbeddingsRequest,
@@ -167,11 +173,11 @@ function toBase64(vector: Vector): string {
   return new Uint8Array(new Float32Array(vector).buffer).toBase64()
 }
 
-/** Nine digits distinguish any two 32-bit floats. */
+/** Writes decimals. Nine digits distinguish any two 32-bit floats. */
 function toDecimals(vector: Vector): string {
   if (!(vector instanceof Float32Array)) return JSON.stringify(vector)
   const decimals: string[] = []
-  // JSON's number format as well. Shortening by Number and JSON.stringify takes four times as long.
+  // The result is also in JSON's number format. Shortening by Number and JSON.stringify takes four times as long.
   for (const value of vector) decimals.push(value.toPrecision(9))
   return `[${decimals.join(',')}]`
 }

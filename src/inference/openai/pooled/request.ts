@@ -1,4 +1,5 @@
-// A client's request for embeddings or for a ranking, and what of it goes to the upstream. Pure. Fault invalid_request.
+// A client's request for embeddings or for a ranking, and the parts of it that the upstream gets. Pure. Fault
+// invalid_request.
 
 import type { Engine } from '../../../config/upstream/kinds.ts'
 import { invalidField, type JsonObject, membersOf } from '../../json-text.ts'
@@ -12,18 +13,18 @@ export type EmbeddingsRequest = {
   readonly inputCount: number
   /** Encoding of the response. The gateway always requests base64 from upstreams. */
   readonly encoding: 'float' | 'base64'
-  /** Null for the model's default. */
+  /** Null means the model's default. */
   readonly dimensions: number | null
   /** The client's own; null if it has none. */
   readonly cacheSalt: string | null
 }
 
-/** Form that Cohere, Jina and engines have for rankings: documents are scored against a query. */
+/** Form of rankings that Cohere, Jina and engines use: documents are scored against a query. */
 export type RerankRequest = Pick<EmbeddingsRequest, 'model' | 'inputCount' | 'cacheSalt'> & {
-  /** Results to return. */
+  /** Number of results to return. */
   readonly topN: number
   readonly returnsDocuments: boolean
-  /** Bytes of the query beyond the first time: an engine reads it with each document. */
+  /** Bytes of the query beyond its first reading, because an engine reads it with each document. */
   readonly repeatedBytes: number
 }
 
@@ -39,18 +40,18 @@ export function isPooled(operation: Operation): operation is PooledOperation {
 
 export type ParsedEmbeddingsRequest = { readonly request: EmbeddingsRequest; readonly source: RequestSource }
 
-/** OpenAI's own bound. */
+/** OpenAI's bound. */
 const inputsMax = 2_048
-/** More than any model gives. */
+/** More than any model has. */
 export const dimensionsMax = 16_384
 const tokenMax = 2 ** 32 - 1
 
-/** Fault invalid_request. The caller bounds the length. */
+/** Parses a request. Throws Fault invalid_request. The caller bounds the length. */
 export function parseEmbeddingsRequest(bytes: Uint8Array): ParsedEmbeddingsRequest {
   return parseEmbeddingsSource(readSource(bytes))
 }
 
-/** Fault invalid_request. */
+/** Checks a request for embeddings. Throws Fault invalid_request. */
 export function parseEmbeddingsSource(source: RequestSource): ParsedEmbeddingsRequest {
   const { model, input, encoding_format: encoding, dimensions, user, cache_salt: cacheSalt } = source.body
   if (typeof model !== 'string' || model === '') throw invalidField('model', 'must be the id of a model.')
@@ -71,7 +72,7 @@ export function parseEmbeddingsSource(source: RequestSource): ParsedEmbeddingsRe
   return { request, source }
 }
 
-/** Fault invalid_request. */
+/** Checks a request for a ranking. Throws Fault invalid_request. */
 export function parseRerankSource({ body }: RequestSource): RerankRequest {
   const { model, query, documents, top_n: topN, return_documents: returns, cache_salt: cacheSalt } = body
   if (typeof model !== 'string' || model === '') throw invalidField('model', 'must be the id of a model.')
@@ -95,7 +96,7 @@ export function parseRerankSource({ body }: RequestSource): RerankRequest {
   }
 }
 
-/** Null counts as absent, as with OpenAI. */
+/** Reports whether the value is absent. As with OpenAI, null counts as absent. */
 function isNone(value: unknown): value is null | undefined {
   return value === undefined || value === null
 }
@@ -105,7 +106,7 @@ function check(name: string, value: unknown, problemOf: (value: unknown) => stri
   if (problem !== null) throw invalidField(name, problem)
 }
 
-/** A text, a list of texts, a list of tokens, or a list of those. */
+/** Counts the inputs: a text, a list of texts, a list of tokens, or a list of such lists. */
 function countInputs(input: unknown): number {
   if (typeof input === 'string') {
     if (input === '') throw invalidField('input', 'must not be empty.')
@@ -135,7 +136,7 @@ type PooledFields = {
   /** Fields that the gateway acts on. */
   readonly own: ReadonlySet<string>
   readonly form: PooledForm
-  /** Form of text-embeddings-inference, whose answers have no count of tokens. */
+  /** Form of text-embeddings-inference, whose responses have no count of tokens. */
   readonly native: PooledForm
 }
 
@@ -143,14 +144,14 @@ type PooledFields = {
 type PooledForm = {
   /** Appended to the base path of the upstream. */
   readonly path: string
-  /** Names that the upstream has for the fields of the client. */
+  /** The upstream's names for the fields of the client. */
   readonly sent: ReadonlyMap<string, string>
   /** Members that the gateway adds. */
   readonly added: readonly string[]
   readonly namesModel: boolean
 }
 
-/** The gateway itself sorts, cuts and adds documents: engines differ in all three. */
+/** The gateway itself sorts, cuts and adds documents, because engines differ in all three. */
 const FIELDS: Readonly<Record<PooledOperation, PooledFields>> = {
   embeddings: {
     own: new Set(['model', 'encoding_format']),
@@ -192,7 +193,9 @@ function formOf(operation: PooledOperation, engine: Engine): PooledForm {
   return FIELDS[operation][engine === 'text-embeddings-inference' ? 'native' : 'form']
 }
 
-/** The checked members as the client wrote them, except the model: a key may use its own name for it. */
+/**
+ * Returns the checked members as the client wrote them, except the model, because a key may use its own name for it.
+ */
 export function embeddingsUpstreamBody(
   { request, source: { text, body } }: { readonly request: PooledRequest; readonly source: RequestSource },
   { engine, cacheSalt }: UpstreamKind,
@@ -211,7 +214,7 @@ export function embeddingsUpstreamBody(
   return { path, text: `{${members.join(',')}}`, ignored: namesBeyond(operation, body, engine) }
 }
 
-/** Whether an upstream or the gateway acts on the field. */
+/** Reports whether an upstream or the gateway acts on the field. */
 export function isPooledField(operation: PooledOperation, name: string): boolean {
   const { own, form } = FIELDS[operation]
   return form.sent.has(name) || own.has(name)

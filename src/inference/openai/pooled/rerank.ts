@@ -13,7 +13,7 @@ import type { RerankRequest } from './request.ts'
 type Ranked = { readonly index: number; readonly score: number }
 
 export type Ranking = {
-  /** The best first. */
+  /** Results, the best first. */
   readonly ranked: readonly Ranked[]
   readonly tokens: Tokens
   readonly tokensSource: TokensSource
@@ -35,7 +35,7 @@ export function tooManyDocuments(): Fault {
   return new Fault('invalid_request', message, { param: 'documents' })
 }
 
-/** UpstreamFault malformed unless each document has one finite score. */
+/** Parses a ranking. Throws UpstreamFault malformed unless each document has one finite score. */
 export function parseRanking(text: string, { inputCount }: RerankRequest, counts: PooledCounts): Ranking {
   const { bounds, promptEstimate } = counts
   const value = parseUpstreamJson(text)
@@ -61,7 +61,7 @@ export function parseRanking(text: string, { inputCount }: RerankRequest, counts
   }
 }
 
-/** Null unless each result has its own count. */
+/** Returns the sum of the results' counts; null unless each result has its own. */
 function summedUsage(results: readonly unknown[]): Usage | null {
   let prompt = 0
   for (const result of results) {
@@ -72,7 +72,7 @@ function summedUsage(results: readonly unknown[]): Usage | null {
   return usageOf({ prompt, completion: 0 })
 }
 
-/** `documents`: JSON of each document; null if the client does not want them. */
+/** Writes the response. `documents`: JSON of each document; null if the client does not request them. */
 export function rankingText(
   { ranked, tokens: { prompt } }: Ranking,
   { model, topN }: RerankRequest,

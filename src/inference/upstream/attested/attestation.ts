@@ -5,7 +5,7 @@ import { type Policy, parsePolicy } from '../../../attest/policy/policy.ts'
 import { openRtmrs, parseTdxPolicy, type TdxPolicy } from '../../../attest/tdx/policy.ts'
 import { utf8 } from '../../../base/bytes.ts'
 
-/** Plain data: it stands in workload.json, and travels to the processes that serve clients. */
+/** Plain data, because it is part of workload.json and is sent to the processes that serve clients. */
 export type UpstreamAttestation = {
   readonly kind: 'snp' | 'tdx'
   /** Text of the policy, of this kind. */
@@ -15,7 +15,7 @@ export type UpstreamAttestation = {
   readonly intervalMs: number
   /** File of Intel's collateral, read for each verification; null if the upstream sends it with its quote. */
   readonly collateralFile: string | null
-  /** PEM of a simulated root that counts; null means AMD's and Intel's alone. */
+  /** PEM of a simulated root that is accepted; null means only AMD's and Intel's. */
   readonly simulatedRoot: string | null
 }
 
@@ -23,7 +23,7 @@ export type ReadPolicy =
   | { readonly kind: 'snp'; readonly policy: Policy }
   | { readonly kind: 'tdx'; readonly policy: TdxPolicy }
 
-/** Throws Malformed. A policy that names no measurement would accept anybody's VM. */
+/** Parses the policy. Throws Malformed. A policy that names no measurement would accept anybody's VM. */
 export function readUpstreamPolicy({ kind, policy: text }: Pick<UpstreamAttestation, 'kind' | 'policy'>): ReadPolicy {
   if (kind === 'snp') {
     const policy = parsePolicy(text)
@@ -41,7 +41,7 @@ export function readUpstreamPolicy({ kind, policy: text }: Pick<UpstreamAttestat
   return { kind, policy }
 }
 
-/** SHA-256 of the policy's text, in hexadecimal: what receipts and verdicts name it by. */
+/** Returns the SHA-256 of the policy's text, in hexadecimal, by which receipts and verdicts name the policy. */
 export function policyDigest({ policy }: Pick<UpstreamAttestation, 'policy'>): string {
   return Buffer.from(Bun.CryptoHasher.hash('sha256', utf8(policy))).toString('hex')
 }

@@ -1,5 +1,5 @@
-// Outside upstreams that must show evidence: each is verified at the start and at an interval, and its connections
-// are held to the TLS key that the evidence names. Effects: timers, connections to upstreams.
+// Outside upstreams that must show evidence: each is verified at the start and at an interval, and its connections must
+// use the TLS key that the evidence names. Effects: timers, connections to upstreams.
 
 import { type Clock, pause } from '../../../base/clock.ts'
 import type { RandomBytes } from '../../../base/ids.ts'
@@ -23,31 +23,31 @@ export type AttestedUpstream = {
   readonly kind: string
   /** Whether it gets prompts. */
   readonly attested: boolean
-  /** The last good verification, by the gateway's clock; null if there was none. */
+  /** Time of the last successful verification, by the gateway's clock; null if there was none. */
   readonly goodAtMs: number | null
-  /** Milliseconds since the last good verification, by the monotonic clock; null if there was none. */
+  /** Milliseconds since the last successful verification, by the monotonic clock; null if there was none. */
   readonly ageMs: number | null
-  /** Verifications that were not good since the start, by the check that failed first. */
+  /** Failed verifications since the start, by the check that failed first. */
   readonly failures: readonly { readonly check: string; readonly count: number }[]
 }
 
-/** Between two attempts while it is not verified. */
+/** Delay between two attempts while the upstream is not verified. */
 const retryRange = { minMs: 1_000, maxMs: 60_000 }
 
-/** Names that are counted by themselves: a name comes from an upstream's document at times. */
+/** Maximum number of names that are counted separately, because some names come from an upstream's document. */
 const namesCounted = 32
 const namePattern = /^[a-z0-9][a-z0-9/-]{0,63}$/
 
 type State = {
   readonly target: UpstreamTarget
   readonly attestation: UpstreamAttestation
-  /** The last good verification; null if there is none, or a later one was not good. */
+  /** The last successful verification; null if there is none, or a later one failed. */
   good: { readonly spkiSha256: string; readonly untilMs: number | null; readonly staleMs: number } | null
-  /** When the last good one began, by both clocks; null if there was none. */
+  /** Start of the last successful verification, by both clocks; null if there was none. */
   seen: { readonly atMs: number; readonly monotonicMs: number } | null
-  /** How many were not good, by the check that failed first. */
+  /** Number of failed verifications, by the check that failed first. */
   readonly failures: Map<string, number>
-  /** A verification under way. */
+  /** A running verification. */
   checking: Promise<boolean> | null
 }
 
@@ -64,7 +64,7 @@ export class AttestedUpstreams {
     return new Set(this.#states.keys())
   }
 
-  /** The same target; one that has to show evidence carries the key that is attested at the moment. */
+  /** Returns the target; one that must show evidence has the key that is currently attested. */
   follow(target: UpstreamTarget): UpstreamTarget {
     const { attestation } = target
     if (attestation === undefined) return target
@@ -94,12 +94,15 @@ export class AttestedUpstreams {
     }))
   }
 
-  /** Verifies each until the signal is aborted. */
+  /** Verifies each upstream until the signal is aborted. */
   start(signal: AbortSignal): void {
     for (const state of this.#states.values()) void this.#keep(state, signal)
   }
 
-  /** Verifies it now, or joins a verification that is under way. True for an upstream that need not show evidence. */
+  /**
+   * Verifies the upstream now, or joins a running verification. Resolves to true for an upstream that need not show
+   * evidence.
+   */
   async check(name: string): Promise<boolean> {
     const state = this.#states.get(name)
     if (state === undefined) return true
@@ -136,7 +139,7 @@ export class AttestedUpstreams {
     const { spkiSha256, untilMs } = found
     if (state.good?.spkiSha256 !== spkiSha256) log.info('upstream attested', { ...by, spkiSha256 })
     state.seen = { atMs, monotonicMs: startedMs }
-    // A timer that comes late must not stretch what one verification is worth.
+    // A timer that fires late must not extend the validity of a verification.
     state.good = { spkiSha256, untilMs, staleMs: startedMs + attestation.intervalMs + 4 * evidenceTimeoutMs }
     return true
   }

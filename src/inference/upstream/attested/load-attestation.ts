@@ -1,4 +1,4 @@
-// The evidence that an upstream must show, as the host's configuration has it. Effects: reads files.
+// The evidence that an upstream must show, as configured on the host. Effects: reads files.
 
 import { readFileSync } from 'node:fs'
 import { parsed } from '../../../attest/malformed.ts'
@@ -10,7 +10,10 @@ type Fields = Pick<UpstreamConfig, 'url'> &
   Pick<UpstreamConfig, 'attestation' | 'attestation_policy' | 'attestation_collateral' | 'attestation_path'> &
   Pick<UpstreamConfig, 'attestation_minutes' | 'attestation_simulated_root'>
 
-/** Null if no evidence is required. Faults: config.file; config.invalid when fields contradict each other. */
+/**
+ * Loads the requirement. Null if no evidence is required. Faults: config.file; config.invalid if fields contradict each
+ * other.
+ */
 export function loadAttestation(config: Fields, where: string): UpstreamAttestation | null {
   const invalid = (message: string) => new Fault('config.invalid', `${where}: ${message}`)
   const { attestation: kind, attestation_policy: policyFile, attestation_collateral: collateral } = config

@@ -1,8 +1,8 @@
-// Verifies an outside upstream against its policy, by fresh evidence that names the TLS key of its connection.
-// Effects: connections to the upstream, the collateral's file.
+// Verifies an outside upstream against its policy, by fresh evidence that names the TLS key of its connection. Effects:
+// connections to the upstream, the collateral's file.
 //
-// snp: the upstream is a gateway like this one. Its receipts are verified under its workload.json, by the code of
-// every client, and its prompts must stay in its VM. tdx: one document for the nonce
+// snp: the upstream is a gateway like this one. Its receipts are verified under its workload.json, with the code that
+// every client uses, and its prompts must stay in its VM. tdx: one document for the nonce
 // (attest/tdx/upstream-evidence.ts).
 
 import { readFileSync } from 'node:fs'
@@ -61,7 +61,7 @@ type EvidenceQuery = {
   readonly nowMs: number
 }
 
-/** Never rejects. */
+/** Verifies an upstream. Never rejects. */
 export async function verifyUpstream(
   target: UpstreamTarget,
   attestation: UpstreamAttestation,
@@ -90,7 +90,7 @@ async function verifySnp(asked: EvidenceQuery, policy: Policy): Promise<Attested
     ageMsMax: freshAgeMsMax,
     roots: simulatedRoot === null ? AMD_ROOTS : [...AMD_ROOTS, readSimulatedRoot(utf8(simulatedRoot))],
     policy,
-    // A simulated platform has neither AMD's firmware nor lists of AMD's.
+    // A simulated platform has neither AMD's firmware nor AMD's lists.
     pins: simulatedRoot === null ? allPins : { ...allPins, tcb: 'any', crl: 'any' },
     crl: undefined,
     allowlist: 'any',
@@ -128,7 +128,7 @@ async function evidenceOf({ target, attestation, nonce }: EvidenceQuery, bodyByt
   return answer
 }
 
-/** Fetched from the server that prompts would be sent to, with the same authorities and configured keys. */
+/** Fetches a document from the server that would get the prompts, with the same authorities and configured keys. */
 async function get(target: UpstreamTarget, path: string, bodyBytesMax: number): Promise<TlsResponse> {
   const url = new URL(path, target.url)
   const answer = await getOverTls({ url, ca: target.ca ?? undefined, timeoutMs: evidenceTimeoutMs, bodyBytesMax })
