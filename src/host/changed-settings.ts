@@ -1,5 +1,5 @@
-// Kernel settings of this host that the appliance has changed for all programs, kept so that `strongroom teardown` can
-// put them back. Effects: one file of the state directory; writes /proc/sys.
+// Kernel settings of this host that the appliance has changed for all programs, stored so that `strongroom teardown`
+// can restore them. Effects: one file of the state directory; writes /proc/sys.
 
 import { readFileSync, writeFileSync } from 'node:fs'
 import { type Static, Type } from '@sinclair/typebox'
@@ -10,14 +10,14 @@ import { removeFile } from '../linux/files/removal.ts'
 import { writeFileAtomic } from '../linux/files.ts'
 import { hostBootId } from './system.ts'
 
-/** Name in the state directory. It speaks of this machine's boot, whatever records lie beside it. */
+/** Name in the state directory. The file describes this machine's boot, regardless of other records next to it. */
 export const changedSettingsFile = 'changed-settings.json'
 
 /** A setting before and after the change. */
 export type SettingChange = { readonly path: string; readonly was: string; readonly set: string }
 
 const Settings = Type.Object({
-  /** The kernel forgets its settings when the host boots. */
+  /** The kernel drops its settings when the host boots. */
   boot_id: Type.String(),
   settings: Type.Array(
     Type.Object({
@@ -37,7 +37,10 @@ type SettingsFile = {
   readonly write?: (path: string, v: string) => void
 }
 
-/** Remembers changes of this boot; the first value of a setting counts. Called before each change. Fault internal. */
+/**
+ * Returns a function that stores changes of this boot; the first value of a setting counts. Call it before each change.
+ * Throws Fault internal.
+ */
 export function settingsNote({ stateDir, bootId = hostBootId() }: SettingsFile): (change: SettingChange) => void {
   return change => {
     const { settings } = readSettings(stateDir, bootId)
@@ -50,7 +53,7 @@ export function settingsNote({ stateDir, bootId = hostBootId() }: SettingsFile):
 
 export type RestoredSetting = { readonly path: string; readonly value: string; readonly problem: string | null }
 
-/** Restores them, the last first. A setting that was changed since is left alone. Never throws. */
+/** Restores the settings, the last first. A setting that has changed since is not touched. Never throws. */
 export function restoreSettings({
   stateDir,
   bootId = hostBootId(),
@@ -74,7 +77,7 @@ function fileOf(stateDir: string): string {
   return `${stateDir}/${changedSettingsFile}`
 }
 
-/** None for a file of an earlier boot, or one that cannot be read. */
+/** Reads the settings. None for a file of an earlier boot, or one that cannot be read. */
 function readSettings(stateDir: string, bootId: string): Static<typeof Settings> {
   const none = { boot_id: bootId, settings: [] }
   const path = fileOf(stateDir)

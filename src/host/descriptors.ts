@@ -7,7 +7,7 @@ import { errno, libcOf } from '../linux/ffi.ts'
 import { unixStreamSocket } from '../linux/libc/sockets.ts'
 import { errnoName } from '../linux/libc.ts'
 
-/** Connects at once or not at all; the caller closes it. Fault host.command_failed. */
+/** Connects at once or not at all. The caller closes the socket. Throws Fault host.command_failed. */
 export function connectedUnix(path: string): number {
   const address = Buffer.alloc(addressBytes)
   address.writeUInt16LE(unixFamily)
@@ -21,7 +21,7 @@ export function connectedUnix(path: string): number {
   throw new Fault('host.command_failed', `connect ${path}: ${reason}`)
 }
 
-/** Sends all of the bytes, with copies of the descriptors beside the first one. Fault host.command_failed. */
+/** Sends all bytes, with copies of the descriptors next to the first one. Throws Fault host.command_failed. */
 export function sendWithDescriptors(socket: number, bytes: Uint8Array, fds: readonly number[]): void {
   for (let sent = 0; sent < bytes.length; ) {
     const message = messageOf(Buffer.from(bytes.subarray(sent)), sent === 0 ? controlOf(fds) : Buffer.alloc(0))
@@ -32,8 +32,8 @@ export function sendWithDescriptors(socket: number, bytes: Uint8Array, fds: read
 }
 
 /**
- * Everything up to a line feed, without it, and the descriptors beside it, close-on-exec; the caller closes them. It
- * waits. Fault host.command_failed: the sender ended, or sent more than `bytesMax`.
+ * Waits for a line. Returns everything up to a line feed, without it, and the descriptors sent with it, close-on-exec;
+ * the caller closes them. Throws Fault host.command_failed if the sender ended, or sent more than `bytesMax`.
  */
 export function receiveLine(socket: number, bytesMax: number): { readonly line: string; readonly fds: number[] } {
   const fds: number[] = []
@@ -59,7 +59,7 @@ export function receiveLine(socket: number, bytesMax: number): { readonly line: 
 
 type Message = { readonly header: Buffer; readonly bytes: Buffer; readonly control: Buffer; readonly vector: Buffer }
 
-/** The buffers stay referenced as long as the message is. */
+/** Builds a message, which keeps references to the buffers. */
 function messageOf(bytes: Buffer, control: Buffer): Message {
   const vector = Buffer.alloc(16)
   vector.writeBigUInt64LE(BigInt(ptr(bytes)), 0)
@@ -90,13 +90,13 @@ function fdsIn(control: Buffer, length: number): number[] {
   return Array.from({ length: count }, (_, at) => control.readInt32LE(controlHeadBytes + 4 * at))
 }
 
-/** cmsg(3): a head of 16 bytes, the numbers, and padding to 8. */
+/** Returns the size of a control message (cmsg(3)): a head of 16 bytes, the numbers, and padding to 8. */
 function controlBytes(count: number): number {
   return controlHeadBytes + Math.ceil((4 * count) / 8) * 8
 }
 
 const controlHeadBytes = 16
-/** A VM has thirteen; the kernel takes 253. No share: limits one start. */
+/** A VM has thirteen; the kernel accepts 253. No share: limits one start. */
 const fdCountMax = 32
 const chunkBytes = 65_536
 const lineFeed = 0x0a

@@ -1,4 +1,4 @@
-// An Ed25519 key of this appliance in a file of its own, made at the first start. Effects: that file.
+// An Ed25519 key of this appliance in a separate file, created at the first start. Effects: that file.
 
 import { createPrivateKey, createPublicKey, generateKeyPairSync, type KeyObject, sign } from 'node:crypto'
 import { readFileSync } from 'node:fs'
@@ -12,8 +12,8 @@ export type Ed25519Key = {
 }
 
 /**
- * `remedy`: for a file with another kind of key. Fault internal: the file cannot be read or written, or holds another
- * kind of key.
+ * Opens or creates the key. `remedy`: for a file with another kind of key. Throws Fault internal if the file cannot be
+ * read or written, or contains another kind of key.
  */
 export function openEd25519Key(
   path: string,

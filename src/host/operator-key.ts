@@ -1,10 +1,10 @@
 // The operator key: the ID key that signs the ID block of every launch of this host (AMD 56860 rev 1.58, 8.18). Every
-// report has its digest, so relying parties recognize VMs of this operator. Effects: three files of the state
+// report contains its digest, so relying parties recognize VMs of this operator. Effects: three files of the state
 // directory.
 //
-// The key is created once and never replaced by us: another key is another identity, which clients that pin the
-// digest refuse. The operator may replace it; running VMs keep the key of their launch, so the digests of all earlier
-// keys stay on record.
+// The key is created once and never replaced by us: another key is another identity, which clients that pin the digest
+// refuse. The operator may replace it; running VMs keep the key of their launch, so the digests of all earlier keys
+// stay recorded.
 
 import { generateKeyPairSync } from 'node:crypto'
 import { join } from 'node:path'
@@ -22,12 +22,17 @@ export type OperatorKey = {
   readonly publicPem: string
   /** SHA-384 of the key's structure: ID_KEY_DIGEST in reports. */
   readonly digest: Uint8Array
-  /** Digests of every key that this host has had, this one too; VMs that were launched with another may still run. */
+  /**
+   * Digests of every key that this host has had, including this one, because VMs launched with another may still run.
+   */
   readonly owned: readonly Uint8Array[]
   readonly keys: CryptoKeyPair
 }
 
-/** Opens or makes the key of this state directory. Fault internal: unreadable, or its two files do not match. */
+/**
+ * Opens or creates the key of this state directory. Throws Fault internal if it is unreadable, or its two files do not
+ * match.
+ */
 export async function openOperatorKey(stateDir: string): Promise<OperatorKey> {
   const keyFile = join(stateDir, 'operator-key.pem')
   const publicFile = join(stateDir, 'operator-key.pub.pem')
@@ -36,7 +41,8 @@ export async function openOperatorKey(stateDir: string): Promise<OperatorKey> {
   if (kept === null && keptPublic !== null) {
     throw new Fault('internal', `${publicFile} is there without ${keyFile}; ${remedyOf('it')}`)
   }
-  // The key first: killed in between, the next start finds a key whose public half was never published.
+  // Writes the private key first: after a kill in between, the next start finds a key whose public half was never
+  // published.
   if (kept === null) writeFileAtomic(keyFile, newKeyPem(), { mode: 0o600 })
   const { keys, publicPem } = await readKey(keyFile, readTextOrNull(keyFile) ?? '')
   if (keptPublic === null) writeFileAtomic(publicFile, publicPem, { mode: 0o644 })
@@ -50,7 +56,7 @@ export async function openOperatorKey(stateDir: string): Promise<OperatorKey> {
 
 const digestBytes = 48
 
-/** One digest a line, hexadecimal, the oldest first. Adds this one. */
+/** Returns the digests, and adds this one. The file has one per line, hexadecimal, the oldest first. */
 function ownedKeys(file: string, digest: Uint8Array): readonly Uint8Array[] {
   const lines = (readTextOrNull(file) ?? '').split('\n').filter(line => line !== '')
   const kept = lines.map((line, index) => {

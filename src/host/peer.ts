@@ -1,14 +1,14 @@
 // The peer of a UNIX socket, and the numbers of users and groups. Effects: calls into glibc.
 //
-// SO_PEERCRED (unix(7)): the kernel noted these ids when the peer called connect(2); the peer cannot choose them. The
-// process may have ended since, so its number is for the record alone.
+// SO_PEERCRED (unix(7)): the kernel recorded these ids when the peer called connect(2); the peer cannot choose them.
+// The process may have ended since, so its number is only for the record.
 
 import { FFIType, ptr, read } from 'bun:ffi'
 import { libcOf } from '../linux/ffi.ts'
 
 export type Peer = { readonly pid: number; readonly uid: number; readonly gid: number }
 
-/** Null if the descriptor is not a connected UNIX socket. */
+/** Returns the peer; null if the descriptor is not a connected UNIX socket. */
 export function peerOf(fd: number): Peer | null {
   if (!Number.isInteger(fd) || fd < 0) return null
   const credentials = new Int32Array(3)
@@ -20,12 +20,15 @@ export function peerOf(fd: number): Peer | null {
   return pid <= 0 ? null : { pid, uid: uid >>> 0, gid: gid >>> 0 }
 }
 
-/** The id of a user, from wherever this host keeps its users (nsswitch.conf(5)); null if there is none of this name. */
+/**
+ * Returns the id of a user, from wherever this host stores its users (nsswitch.conf(5)); null if there is none of this
+ * name.
+ */
 export function uidOf(name: string): number | null {
   return idOf(name, (text, entry, buffer, found) => libc().getpwnam_r(text, entry, buffer, BigInt(BUFFER_BYTES), found))
 }
 
-/** The same of a group. */
+/** Does the same for a group. */
 export function gidOf(name: string): number | null {
   return idOf(name, (text, entry, buffer, found) => libc().getgrnam_r(text, entry, buffer, BigInt(BUFFER_BYTES), found))
 }
@@ -33,7 +36,7 @@ export function gidOf(name: string): number | null {
 type Pointer = ReturnType<typeof ptr>
 type LookUp = (name: Pointer, entry: Pointer, buffer: Pointer, found: Pointer) => number
 
-/** struct passwd and struct group both begin with two pointers and then the id (pwd.h, grp.h). */
+/** Looks up an id. struct passwd and struct group both begin with two pointers and then the id (pwd.h, grp.h). */
 function idOf(name: string, lookUp: LookUp): number | null {
   const text = Buffer.from(`${name}\0`)
   const entry = Buffer.alloc(ENTRY.bytes)
@@ -47,7 +50,7 @@ function idOf(name: string, lookUp: LookUp): number | null {
 /** include/uapi/asm-generic/socket.h, the same on x86-64 and aarch64. */
 const SOCKET = { level: 1, peerCredentials: 17 } as const satisfies Record<string, number>
 const ENTRY = { bytes: 64, id: 16 } as const satisfies Record<string, number>
-/** For the entry's strings; members of a large group among them. */
+/** For the entry's strings, which include the members of a large group. */
 const BUFFER_BYTES = 262_144
 
 const { i32, u64, ptr: pointer } = FFIType

@@ -19,7 +19,10 @@ export type Detected = {
   readonly reasons: readonly string[]
 }
 
-/** The best platform of this host. /dev/kvm alone proves nothing: under some hypervisors it exists and guests hang. */
+/**
+ * Returns the best platform of this host. /dev/kvm alone proves nothing: under some hypervisors it exists and guests
+ * hang.
+ */
 export function detectPlatform({ root }: HostRoot = { root: '/' }): Detected {
   const sevDevice = existsSync(join(root, 'dev/sev'))
   const sevSnp = readText(root, 'sys/module/kvm_amd/parameters/sev_snp')?.trim() ?? 'absent'
@@ -44,7 +47,7 @@ function virtualizationFlag(cpuinfo: string): 'svm' | 'vmx' | null {
 
 export type HostCapacity = { readonly memoryMiB: number; readonly cpus: number }
 
-/** Memory and CPUs of the whole host. Fault host.unsupported when /proc does not say. */
+/** Returns memory and CPUs of the whole host. Throws Fault host.unsupported if /proc does not report them. */
 export function hostCapacity({ root }: HostRoot = { root: '/' }): HostCapacity {
   const memoryKiB = Number(/^MemTotal:\s+(\d+) kB$/m.exec(readText(root, 'proc/meminfo') ?? '')?.[1])
   const cpus = (readText(root, 'proc/cpuinfo') ?? '').match(/^processor\s*:/gm)?.length ?? 0
@@ -54,13 +57,13 @@ export function hostCapacity({ root }: HostRoot = { root: '/' }): HostCapacity {
   return { memoryMiB: Math.floor(memoryKiB / 1024), cpus }
 }
 
-/** The EPYC product of this host's processors; null for an unknown one. */
+/** Returns the EPYC product of this host's processors; null for an unknown one. */
 export function hostProduct(host: HostRoot = { root: '/' }): Product | null {
   const cpuid = hostCpuid(host)
   return cpuid === null ? null : productOfCpuid(cpuid)
 }
 
-/** CPUID of this host's processors if they are AMD's. */
+/** Returns the CPUID of this host's processors; null if they are not AMD's. */
 export function hostCpuid({ root }: HostRoot = { root: '/' }): Cpuid | null {
   const cpuinfo = readText(root, 'proc/cpuinfo') ?? ''
   if (/^vendor_id\s*:\s*(\S+)$/m.exec(cpuinfo)?.[1] !== 'AuthenticAMD') return null
@@ -72,15 +75,15 @@ export function hostCpuid({ root }: HostRoot = { root: '/' }): Cpuid | null {
 export type SnpFacts = {
   /** C-bit position in page tables: QEMU's `cbitpos`. */
   readonly cbitpos: number
-  /** Physical address bits that the host loses. QEMU's `reduced-phys-bits` is the guest's: the C-bit alone, 1. */
+  /** Physical address bits that the host loses. QEMU's `reduced-phys-bits` is the guest's: only the C-bit, 1. */
   readonly reducedPhysBits: number
-  /** VMs with SEV-ES or SEV-SNP at the same time. */
+  /** Maximum number of VMs with SEV-ES or SEV-SNP at the same time. */
   readonly asidCount: number
 }
 
 /**
- * Facts from CPUID 8000_001F through the cpuid device of the first CPU (cpuid(4); module `cpuid`, root only).
- * Fault host.unsupported when the device is absent or the CPU has no SEV-SNP.
+ * Reads facts from CPUID 8000_001F through the cpuid device of the first CPU (cpuid(4); module `cpuid`, root only).
+ * Throws Fault host.unsupported if the device is absent or the CPU has no SEV-SNP.
  */
 export function snpFacts({ root }: HostRoot = { root: '/' }): SnpFacts {
   return parseSnpLeaf(readCpuid(root, snpLeaf))
@@ -89,7 +92,7 @@ export function snpFacts({ root }: HostRoot = { root: '/' }): SnpFacts {
 const snpLeaf = 0x8000_001f
 const cpuidBytes = 16
 
-/** EAX, EBX, ECX, EDX of leaf 8000_001F, little-endian (AMD 24594 rev 3.36, appendix E.4.17). Pure. */
+/** Parses EAX, EBX, ECX, EDX of leaf 8000_001F, little-endian (AMD 24594 rev 3.36, appendix E.4.17). Pure. */
 export function parseSnpLeaf(leaf: Uint8Array): SnpFacts {
   if (leaf.length !== cpuidBytes) throw new Fault('host.unsupported', `CPUID leaf of ${leaf.length} bytes`)
   const view = new DataView(leaf.buffer, leaf.byteOffset, leaf.byteLength)
@@ -103,7 +106,8 @@ export function parseSnpLeaf(leaf: Uint8Array): SnpFacts {
   return {
     cbitpos: ebx & 0x3f,
     reducedPhysBits: (ebx >> 6) & 0x3f,
-    // ECX: ASIDs 1 to ECX encrypt. EDX: the first that plain SEV may use; those below are for SEV-ES and SEV-SNP.
+    // ECX: ASIDs 1 to ECX support encryption. EDX: the first that plain SEV may use; those below are for SEV-ES and
+    // SEV-SNP.
     asidCount: Math.max(0, Math.min(ecx, edx - 1)),
   }
 }

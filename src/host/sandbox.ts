@@ -1,12 +1,12 @@
-// A command in a root of its own: bubblewrap (bwrap(1)) under an unprivileged user. Effects: starts and ends
+// Runs a command in a separate root: bubblewrap (bwrap(1)) under an unprivileged user. Effects: starts and ends
 // processes.
 //
 // The command sees a read-only root and what is mounted over it, no network except through a mounted socket, no other
-// processes. It has no capabilities, and no way to new privileges or further user namespaces. It ends with this
+// processes. It has no capabilities, and cannot get new privileges or further user namespaces. It ends with this
 // process (PR_SET_PDEATHSIG).
 //
 // Under systemd, a scope bounds the memory of all its processes together. Elsewhere RLIMIT_DATA (getrlimit(2)) bounds
-// the private memory of each process alone, so a hostile program can get more.
+// only the private memory of each process, so a hostile program can get more.
 
 import { systemClock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
@@ -21,13 +21,13 @@ import { readStat } from '../linux/stat.ts'
 export type SandboxMount =
   | { readonly kind: 'bind'; readonly source: string; readonly target: string; readonly writable: boolean }
   | { readonly kind: 'tmpfs'; readonly target: string; readonly sizeBytes: number }
-  /** Makes an earlier tmpfs read-only, after its mount points were made. */
+  /** Makes an earlier tmpfs read-only, after its mount points were created. */
   | { readonly kind: 'read-only'; readonly target: string }
 
 export type Sandbox = {
-  /** Directory that becomes `/`, read-only; the user must reach it. */
+  /** Directory that becomes `/`, read-only; the user must have access to it. */
   readonly root: string
-  /** In this order; every target is there already, or lies on a tmpfs. */
+  /** In this order; every target already exists, or is on a tmpfs. */
   readonly mounts: readonly SandboxMount[]
   readonly user: Owner
   readonly env: Readonly<Record<string, string>>
@@ -35,23 +35,26 @@ export type Sandbox = {
 }
 
 export type SandboxLimits = {
-  /** 'any': no bound. */
+  /** 'any' means no bound. */
   readonly memoryMiBMax: number | 'any'
-  /** Threads of all processes together; in a scope only. */
+  /** Maximum number of threads of all processes together; only in a scope. */
   readonly tasksMax: number
 }
 
 export type SandboxOutput = {
-  /** A line of stdout or stderr, without its LF; a note in place of a line over `lineBytesMax`. */
+  /** Receives a line of stdout or stderr, without its LF; a note in place of a line over `lineBytesMax`. */
   readonly onLine: (line: string) => void
   readonly lineBytesMax: number
 }
 
 export type SandboxProcess = {
   readonly pid: number
-  /** Resolves when all of its processes have closed their output, and it is read: exit code, or 128 + signal number. */
+  /**
+   * Resolves when all of its processes have closed their output, and it is read, with the exit code, or 128 + signal
+   * number.
+   */
   readonly exited: Promise<number>
-  /** Kills every process of it; resolves when none is left. Idempotent. Fault host.command_timeout. */
+  /** Kills all of its processes; resolves when none is left. Idempotent. Throws Fault host.command_timeout. */
   readonly kill: () => Promise<void>
 }
 
@@ -66,7 +69,7 @@ export const startSandboxed: StartSandboxed = (sandbox, command, output) => {
     }
   }
   const child = spawn(argv)
-  // All of the processes hold these pipes: when the pipes end, all have ended, not only the outermost one.
+  // All of the processes hold these pipes: when the pipes end, all processes have ended, not only the outermost one.
   const drained = Promise.all([child.stdout, child.stderr].map(stream => readLines(stream, output, child)))
   const exited = Promise.all([child.exited, drained]).then(([exitCode]) => exitCode)
   const end = async () => {
@@ -94,7 +97,7 @@ function isEnded({ exitCode, signalCode }: Ending): boolean {
   return exitCode !== null || signalCode !== null
 }
 
-/** Fault host.command_timeout. */
+/** Waits until the process has ended. Throws Fault host.command_timeout. */
 async function gone({ pid, startTicks }: RunningProcess): Promise<void> {
   const deadlineMs = systemClock.monotonicMs() + goneTimeoutMs
   while (readStat(pid)?.startTicks === startTicks) {
@@ -113,13 +116,13 @@ const packageOf = { choom: 'util-linux', prlimit: 'util-linux', setpriv: 'util-l
 
 const toolPath = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
 
-/** User and group within; outside they are the sandbox's user. */
+/** User and group inside; outside they are the sandbox's user. */
 const innerId = '65534'
 
-/** When memory runs out the kernel kills this before the daemon and its VMs (proc_pid_oom_score_adj(5)). */
+/** When memory runs out, the kernel kills this before the daemon and its VMs (proc_pid_oom_score_adj(5)). */
 const oomScoreAdjust = '900'
 
-/** The whole command line: limits, then the user, then the sandbox, so that not even bwrap runs as root. */
+/** Returns the whole command line: limits, then the user, then the sandbox, so that not even bwrap runs as root. */
 export function sandboxArgv(
   sandbox: Sandbox,
   command: readonly string[],
@@ -127,7 +130,7 @@ export function sandboxArgv(
 ): string[] {
   const { memoryMiBMax, tasksMax } = sandbox.limits
   const data = systemd || memoryMiBMax === 'any' ? [] : [`--data=${memoryMiBMax * bytesPerMiB}`]
-  // No image of what it computes on reaches the disk.
+  // No memory image is written to the disk.
   const limits = ['prlimit', '--core=0', '--memlock=0', ...data, '--']
   const inner = [...limits, 'choom', '--adjust', oomScoreAdjust, '--', ...isolatedArgv(sandbox, command)]
   if (systemd) {
@@ -145,7 +148,7 @@ function isolatedArgv(sandbox: Sandbox, command: readonly string[]): string[] {
     ...['--', 'bwrap'],
     ...['--unshare-user', '--unshare-pid', '--unshare-ipc', '--unshare-uts', '--unshare-net', '--unshare-cgroup'],
     ...['--disable-userns', '--die-with-parent', '--new-session', '--cap-drop', 'ALL'],
-    // No host name of its own: sethostname(2) fails under ProtectHostname= of systemd.exec(5).
+    // No separate host name: sethostname(2) fails under ProtectHostname= of systemd.exec(5).
     ...['--uid', innerId, '--gid', innerId, '--clearenv'],
     ...Object.entries(sandbox.env).flatMap(([name, value]) => ['--setenv', name, value]),
     ...['--ro-bind', sandbox.root, '/', '--proc', '/proc', '--dev', '/dev'],
@@ -207,5 +210,5 @@ async function readLines(
 
 const lf = 0x0a
 
-/** A command that writes more waits for us: in lines of one character so many take a twentieth of this thread. */
+/** A command that writes more waits for us: in lines of one character, this many take a twentieth of this thread. */
 const outputBytesPerSecondMax = 128 * 1024

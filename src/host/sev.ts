@@ -13,7 +13,7 @@ export type SnpStatus = {
   readonly apiMajor: number
   readonly apiMinor: number
   readonly build: number
-  /** Whether SNP_INIT was done: VMs can be launched. */
+  /** Whether SNP_INIT has run, so that VMs can be launched. */
   readonly isInitialized: boolean
   readonly isRmpInitialized: boolean
   /** Whether reports name no chip. */
@@ -23,7 +23,7 @@ export type SnpStatus = {
   readonly reportedTcb: bigint
 }
 
-/** Faults: host.unsupported (no /dev/sev, or no SNP). Root only. */
+/** Reads the firmware's status. Faults: host.unsupported (no /dev/sev, or no SNP). Root only. */
 export function snpStatus(device = '/dev/sev'): SnpStatus {
   let fd: number
   try {
@@ -68,7 +68,7 @@ const STATUS = {
 } as const satisfies Record<string, readonly [offset: number, sizeBytes: number]>
 const statusBytes = 32
 
-/** Pure. Fault host.unsupported: it is of another length. */
+/** Parses the status. Pure. Throws Fault host.unsupported if it has another length. */
 export function parseSnpStatus(bytes: Uint8Array): SnpStatus {
   if (bytes.length !== statusBytes) throw new Fault('host.unsupported', `SNP_PLATFORM_STATUS of ${bytes.length} bytes`)
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
@@ -87,7 +87,7 @@ export function parseSnpStatus(bytes: Uint8Array): SnpStatus {
 
 export type AsidUse = { readonly used: number; readonly total: number }
 
-/** ASIDs of SEV-ES and SEV-SNP together; null where the kernel does not count them. Never throws. */
+/** Returns the ASIDs of SEV-ES and SEV-SNP together; null if the kernel does not count them. Never throws. */
 export function asidUse(root = '/sys/fs/cgroup'): AsidUse | null {
   const [used, total] = ['misc.current', 'misc.capacity'].map(file => countIn(join(root, file)))
   return used == null || total == null ? null : { used, total }

@@ -1,6 +1,6 @@
-// The simulated platform of a host without SEV-SNP: an authority and a chip, made once and kept, with the host's own
-// operator key (operator-key.ts). No hardware attests any of it. Effects: <stateDir>/simulator (keys.json, mode 0600;
-// root.pem for --trust-simulated-root).
+// The simulated platform of a host without SEV-SNP: an authority and a chip, created once and stored, with the host's
+// own operator key (operator-key.ts). No hardware attests any of it. Effects: <stateDir>/simulator (keys.json, mode
+// 0600; root.pem for --trust-simulated-root).
 
 import { generateKeyPair } from 'node:crypto'
 import { join } from 'node:path'
@@ -43,15 +43,15 @@ export type SimulatedHost = {
   readonly root: SimulatedRoot
   /** SHA-384 of the operator's ID key. */
   readonly operatorKey: Uint8Array
-  /** The launch digest that this platform reports for an image. */
+  /** Returns the launch digest that this platform reports for an image. */
   readonly measurementOf: (imageDigest: Uint8Array) => Uint8Array
   readonly evidence: (launch: {
     readonly measurement: Uint8Array
     readonly reportData: Uint8Array
     readonly hostData: Uint8Array
-    /** SHA-384 of the ID key that signed the launch's ID block; this host's own unless given. */
+    /** SHA-384 of the ID key that signed the launch's ID block. Default: this host's own. */
     readonly operatorKey?: Uint8Array
-    /** Guest policy; the plain one unless given. */
+    /** Guest policy. Default: the plain one. */
     readonly policy?: bigint
   }) => Promise<ReceiptEvidence>
 }
@@ -60,7 +60,7 @@ export type SimulatedHostDeps = {
   readonly stateDir: string
   readonly nowMs: () => number
   readonly random: RandomBytes
-  /** Bits of the authorities' RSA keys: AMD's are 4096, which takes seconds once; tests use 2048. */
+  /** Bits of the authorities' RSA keys. AMD's have 4096, which take seconds once; tests use 2048. */
   readonly modulusBits?: 2048 | 4096
 }
 
@@ -70,11 +70,13 @@ const collateralDays = 30
 /** Clocks of verifiers may be behind ours. */
 const backdateMs = dayMs
 const product = 'genoa'
-/** SMT, and ALIAS_CHECK_COMPLETE, as of firmware that is up to date; AMD 56860 rev 1.58, table 24. */
+/** SMT, and ALIAS_CHECK_COMPLETE, as reported by current firmware; AMD 56860 rev 1.58, table 24. */
 const platformInfo = 0x21n
 const tcb: Tcb = { fmc: null, bootloader: 10, tee: 0, snp: 27, microcode: 88 }
 
-/** Opens or makes the platform of this state directory, with its operator key. Fault internal: file errors. */
+/**
+ * Opens or creates the platform of this state directory, with its operator key. Throws Fault internal for file errors.
+ */
 export async function openSimulatedHost(deps: SimulatedHostDeps): Promise<SimulatedHost> {
   const dir = join(deps.stateDir, 'simulator')
   const keysFile = join(dir, 'keys.json')
@@ -123,19 +125,19 @@ export async function openSimulatedHost(deps: SimulatedHostDeps): Promise<Simula
   }
 }
 
-/** Certificates by which a relying party trusts the simulation: ARK, ASK and ASVK. */
+/** Returns the certificates by which a relying party trusts the simulation: ARK, ASK and ASVK. */
 export function simulatedRootPem({ ark, ask, asvk }: SimulatedRoot): string {
   return [ark, ask, asvk].map(der => toPem(der, 'CERTIFICATE')).join('')
 }
 
-/** Measurement of a simulated launch of the executable with this digest; anybody can compute it. */
+/** Returns the measurement of a simulated launch of the executable with this digest; anyone can compute it. */
 export function simulatedMeasurement(imageDigest: Uint8Array): Uint8Array {
   return sha384(concat(utf8(`${SIMULATED} launch\0`), imageDigest))
 }
 
 type Collateral = { readonly vcek: Uint8Array; readonly crl: Uint8Array }
 
-/** The VCEK and the CRL in force, issued at most once a day. */
+/** Returns the VCEK and the CRL in force, issued at most once a day. */
 function collateralOf({
   authority,
   chipId,
@@ -156,7 +158,7 @@ function collateralOf({
   }
   return () => {
     const atMs = nowMs()
-    // After a clock that jumped back, what was issued would be valid in the future only.
+    // If the clock was set back, the issued certificates would be valid only in the future.
     if (made === null || Math.abs(atMs - made.atMs) >= dayMs) {
       const collateral = make(atMs)
       made = { atMs, collateral }
@@ -217,7 +219,10 @@ async function encodeKept({ authority, chipId }: StoredHost): Promise<string> {
   return `${JSON.stringify(file)}\n`
 }
 
-/** Null when there is none yet. An unreadable file is never replaced: verifiers trust its root. */
+/**
+ * Reads the stored platform; null if there is none yet. An unreadable file is never replaced, because verifiers trust
+ * its root.
+ */
 async function readKept(path: string): Promise<StoredHost | null> {
   const text = readTextOrNull(path)
   if (text === null) return null
@@ -253,12 +258,15 @@ function decode(text: string): Uint8Array {
   return bytes
 }
 
-/** X.509 times have no fractions. */
+/** Rounds down, because X.509 times have no fractions. */
 function wholeSecond(ms: number): Date {
   return new Date(Math.floor(ms / 1000) * 1000)
 }
 
-/** By node:crypto, off the event loop: Bun's WebCrypto makes RSA keys on it, half a second each (tried on 1.4.5). */
+/**
+ * Makes a key with node:crypto, off the event loop: Bun's WebCrypto makes RSA keys on it, half a second each (tried on
+ * 1.4.5).
+ */
 async function makeAuthorityKey(
   algorithm: Omit<typeof SIMULATED_AUTHORITY_ALGORITHM, 'modulusLength'> & { readonly modulusLength: number },
 ): Promise<CryptoKeyPair> {

@@ -1,5 +1,5 @@
-// The files of the state directory that cannot be made again: what a backup keeps, and what shows that there were
-// records. Effects: looks which of them are there.
+// The files of the state directory that cannot be created again: those of a backup, and those that show that there were
+// records. Effects: checks which of them exist.
 
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
@@ -8,16 +8,16 @@ export const databaseFile = 'strongroom.db'
 
 /**
  * Rows of usage that the database does not have yet. A backup adds them to its copy of the database, and has no such
- * file: a restored daemon would read rows of another database.
+ * file, because a restored daemon would read rows of another database.
  */
 export const usageJournalFile = 'usage-journal.bin'
 
-/** Paths below the state directory; of a directory every file in it, at most two levels deep. */
+/** Paths below the state directory; for a directory, every file in it, at most two levels deep. */
 export const STATE_FILES = [
   'operator-key.pem',
   'operator-key.pub.pem',
   'operator-keys.txt',
-  /** Backups of former releases, whose hosts chose the gateway keys of instances, have it. Nothing reads it. */
+  /** Contained in backups of former releases, whose hosts chose the gateway keys of instances. Nothing reads it. */
   'gateway-key.secret',
   'control.key',
   'log-key.pem',
@@ -30,15 +30,17 @@ export const STATE_FILES = [
   'kds',
 ] as const
 
-/** A restore gathers here what it is about to put in place; the daemon does not start beside it without records. */
+/**
+ * A restore collects files here before it puts them in place. If it exists without records, the daemon does not start.
+ */
 export const restoringDir = 'restoring'
 
-/** The daemon makes these at its first start, after the database. */
+/** Files that the daemon creates at its first start, after the database. */
 const MADE_WITH_RECORDS = ['operator-keys.txt', 'control.key', 'ca', 'guest-ca', restoringDir] as const
 
 /**
- * Names of what an appliance with records leaves in its state directory. The operator key alone is none: an operator
- * may put it there before the first start, when there is no database file either.
+ * Returns the names of files that an appliance with records leaves in its state directory. The operator key alone does
+ * not count, because an operator may put it there before the first start, when there is no database file either.
  */
 export function leftoversOfRecords(stateDir: string): string[] {
   const there = (name: string) => existsSync(join(stateDir, name))

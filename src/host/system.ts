@@ -1,5 +1,5 @@
-// The machine under the daemon: boot id, routing, users, access to devices. Effects: reads and writes /proc, reads
-// /etc and modes of devices.
+// The machine on which the daemon runs: boot id, routing, users, access to devices. Effects: reads and writes /proc,
+// reads /etc and modes of devices.
 
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -7,14 +7,14 @@ import { Fault, wrapFault } from '../base/fault.ts'
 import type { Platform } from '../config/schema.ts'
 import { type Owner, readTextOrNull } from '../linux/files.ts'
 
-/** Random per boot of the host (random(4)): when it changes, every process of before is gone. */
+/** Returns an id that is random per boot of the host (random(4)): when it changes, every earlier process is gone. */
 export function hostBootId(): string {
   return readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()
 }
 
 /**
- * Whether systemd is shutting this host down, which ends the scopes of VMs while the daemon still runs. False without
- * systemd or without an answer (systemctl(1), is-system-running; exit code 0 for `running` alone).
+ * Reports whether systemd is shutting this host down, which ends the scopes of VMs while the daemon still runs. False
+ * without systemd or without an answer (systemctl(1), is-system-running; exit code 0 only for `running`).
  */
 export async function isHostStopping(
   command: readonly string[] = ['systemctl', 'is-system-running'],
@@ -34,10 +34,10 @@ export async function isHostStopping(
 
 const stateTimeoutMs = 3_000
 
-/** Learns of a setting before it is changed: see changed-settings.ts. */
+/** Called before a setting is changed; see changed-settings.ts. */
 type NoteChange = (change: { readonly path: string; readonly was: string; readonly set: string }) => void
 
-/** Lets the host forward IPv4 between interfaces, in this network namespace. Fault host.unsupported. */
+/** Makes the host forward IPv4 between interfaces, in this network namespace. Throws Fault host.unsupported. */
 export function enableForwarding(note: NoteChange, path = '/proc/sys/net/ipv4/ip_forward'): void {
   try {
     const was = readFileSync(path, 'utf8').trim()
@@ -50,9 +50,9 @@ export function enableForwarding(note: NoteChange, path = '/proc/sys/net/ipv4/ip
 }
 
 /**
- * Enables IPv6 forwarding, which is on for all interfaces or none. Interfaces that take routes from router
- * advertisements go on doing so (Documentation/networking/ip-sysctl.rst, accept_ra): else this host would lose its
- * own. Fault host.unsupported.
+ * Enables IPv6 forwarding, which is on for all interfaces or none. Interfaces that accept routes from router
+ * advertisements continue to do so (Documentation/networking/ip-sysctl.rst, accept_ra); otherwise this host would lose
+ * its own. Throws Fault host.unsupported.
  */
 export function enableForwardingV6(note: NoteChange, directory = '/proc/sys/net/ipv6/conf'): void {
   try {
@@ -73,7 +73,7 @@ export function enableForwardingV6(note: NoteChange, directory = '/proc/sys/net/
   }
 }
 
-/** User and primary group id by name (passwd(5)). Fault host.unsupported when there is no such user. */
+/** Returns user and primary group id by name (passwd(5)). Throws Fault host.unsupported if there is no such user. */
 export function lookupUser(name: string, passwdFile = '/etc/passwd'): Owner {
   for (const line of readFileSync(passwdFile, 'utf8').split('\n')) {
     const [user, , uid, gid] = line.split(':')
@@ -85,7 +85,7 @@ export function lookupUser(name: string, passwdFile = '/etc/passwd'): Owner {
 type Range = { readonly min: number; readonly max: number }
 
 /**
- * Returns the range. Fault host.unsupported when a user of /etc/passwd, the built-in worker's included, or a
+ * Returns the range. Throws Fault host.unsupported if a user of /etc/passwd, the built-in worker's included, or a
  * container's range of /etc/subuid (subuid(5)) has ids in it. Users of a directory service are not looked up.
  */
 export function checkUidRange<R extends Range>(range: R, { root }: { readonly root: string } = { root: '/' }): R {
@@ -107,12 +107,12 @@ export function checkUidRange<R extends Range>(range: R, { root }: { readonly ro
   )
 }
 
-/** Devices that QEMU itself opens, for reading and writing. */
+/** Devices that QEMU itself opens for reading and writing. */
 const DEVICES: Record<Platform, readonly string[]> = { tcg: [], kvm: ['dev/kvm'], snp: ['dev/kvm', 'dev/sev'] }
 
 /**
- * Groups that an unprivileged QEMU needs to open its devices, by number, without repeats; none for devices open to
- * everybody. Fault host.unsupported when a device is missing, or closed to any group but root's.
+ * Returns the groups that an unprivileged QEMU needs to open its devices, by number, without repeats; none for devices
+ * that everyone may open. Throws Fault host.unsupported if a device is missing, or closed to any group except root's.
  */
 export function groupsOfDevices(platform: Platform, { root }: { readonly root: string } = { root: '/' }): number[] {
   const groups = DEVICES[platform].flatMap(device => {

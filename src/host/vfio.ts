@@ -1,5 +1,6 @@
-// PCI devices of this host that VMs can get whole (Linux Documentation/driver-api/vfio.rst, Documentation/ABI/testing/
-// sysfs-bus-pci). Effects: reads sysfs below a root, writes one attribute of a device, opens device nodes.
+// PCI devices of this host that can be assigned to VMs (Linux Documentation/driver-api/vfio.rst,
+// Documentation/ABI/testing/sysfs-bus-pci). Effects: reads sysfs below a root, writes one attribute of a device, opens
+// device nodes.
 
 import { closeSync, existsSync, openSync, readdirSync, readFileSync, readlinkSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
@@ -7,11 +8,11 @@ import { wrapFault } from '../base/fault.ts'
 import { resultOr } from '../base/result-or.ts'
 import type { HostRoot } from './platform.ts'
 
-/** A base address register that has memory behind it. */
+/** A base address register with memory. */
 export type Bar = {
   readonly index: number
   readonly sizeBytes: number
-  /** Whether it may lie above 4 GiB. */
+  /** Whether it may be above 4 GiB. */
   readonly is64Bit: boolean
   /** Largest size that the device offers for it (PCIe 6.0, 7.8.6); null if its size is fixed. */
   readonly largestBytes: number | null
@@ -20,21 +21,21 @@ export type Bar = {
 export type VfioDevice = {
   readonly address: string
   readonly exists: boolean
-  /** Value in sysfs, like 0x10de; '' if it has none. The same holds for the next two. */
+  /** Value in sysfs, such as 0x10de; empty if there is none. The same applies to the next two. */
   readonly vendor: string
   readonly pciClass: string
-  /** d3cold_allowed: 1 where the kernel may take the power off an idle device. */
+  /** d3cold_allowed: 1 if the kernel may switch off the power of an idle device. */
   readonly d3coldAllowed: string
-  /** Like D0 and D3hot; '' where the kernel does not say. */
+  /** Such as D0 and D3hot; empty if the kernel does not report it. */
   readonly powerState: string
-  /** Name of its driver; null for none. */
+  /** Name of its driver; null if there is none. */
   readonly driver: string | null
-  /** Other devices of its IOMMU group but bridges, by address. Null if it is in no group. */
+  /** Other devices of its IOMMU group except bridges, by address. Null if it is in no group. */
   readonly neighbours: readonly string[] | null
   readonly bars: readonly Bar[]
-  /** The device's node of /dev/vfio/devices, by which QEMU gets it without its group; null if there is none. */
+  /** The device's node in /dev/vfio/devices, by which QEMU gets it without its group; null if there is none. */
   readonly node: string | null
-  /** Whether /dev/iommu is there. */
+  /** Whether /dev/iommu exists. */
   readonly hasIommu: boolean
 }
 
@@ -42,7 +43,7 @@ const devicesDir = 'sys/bus/pci/devices'
 const iommuNode = 'dev/iommu'
 const bridgeClass = '0x0604'
 
-/** Never throws: what cannot be read is not there. */
+/** Reads a device. Never throws: unreadable parts count as absent. */
 export function readVfioDevice(address: string, { root }: HostRoot = { root: '/' }): VfioDevice {
   const directory = join(root, devicesDir, address)
   const text = (name: string) => resultOr(() => readFileSync(join(directory, name), 'utf8').trim(), '')
@@ -63,7 +64,10 @@ export function readVfioDevice(address: string, { root }: HostRoot = { root: '/'
   }
 }
 
-/** vfio.rst: a group is given to one user as a whole; its bridges stay with their driver. */
+/**
+ * Returns the other devices of its group. A group is assigned to one user as a whole; its bridges keep their driver
+ * (vfio.rst).
+ */
 function neighboursOf(address: string, { root }: HostRoot): string[] | null {
   const group = join(root, devicesDir, address, 'iommu_group')
   if (!existsSync(group)) return null
@@ -84,7 +88,7 @@ const RESOURCE = { memory: 0x200n, memory64: 0x10_0000n } as const
 const barCount = 6
 const mib = 1024 * 1024
 
-/** Lines "start end flags" of the file `resource`; those behind the sixth are the ROM and bridges' windows. */
+/** Parses lines "start end flags" of the file `resource`; those after the sixth are the ROM and bridges' windows. */
 function barsIn(resource: string, resizeText: (index: number) => string): Bar[] {
   return resource.split('\n').flatMap((line, index): Bar[] => {
     const [, start, end, flags] = /^(0x[0-9a-f]{1,16}) (0x[0-9a-f]{1,16}) (0x[0-9a-f]{1,16})$/.exec(line) ?? []
@@ -101,13 +105,16 @@ function barsIn(resource: string, resizeText: (index: number) => string): Bar[] 
   })
 }
 
-/** The file `resourceN_resize`: bit n stands for 2^n MiB, hexadecimal. */
+/** Parses the file `resourceN_resize`, hexadecimal: bit n means 2^n MiB. */
 function largestOf(text: string): number | null {
   if (!/^[0-9a-f]{1,16}$/.test(text) || /^0+$/.test(text)) return null
   return 2 ** (BigInt(`0x${text}`).toString(2).length - 1) * mib
 }
 
-/** Returns the content of the file afterwards. Never throws: if /sys is read-only, the content is unchanged. */
+/**
+ * Forbids D3cold. Returns the content of the file afterwards. Never throws: if /sys is read-only, the content is
+ * unchanged.
+ */
 export function forbidD3cold(address: string, { root }: HostRoot = { root: '/' }): string {
   const path = join(root, devicesDir, address, 'd3cold_allowed')
   resultOr(() => writeFileSync(path, '0', { flag: 'r+' }), undefined)
@@ -120,7 +127,7 @@ export type OpenDevices = Disposable & {
   readonly devices: readonly number[]
 }
 
-/** Opens /dev/iommu and the nodes for one QEMU. Fault host.unsupported. */
+/** Opens /dev/iommu and the nodes for one QEMU. Throws Fault host.unsupported. */
 export function openVfio(nodes: readonly string[], { root }: HostRoot = { root: '/' }): OpenDevices {
   using opened = new DisposableStack()
   const open = (path: string): number => {

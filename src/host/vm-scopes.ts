@@ -1,4 +1,4 @@
-// The systemd scopes that VMs run in, as the kernel has them. Effects: reads control groups.
+// The systemd scopes in which VMs run, as the kernel reports them. Effects: reads control groups.
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -8,15 +8,19 @@ export type VmScope = {
   readonly vmId: string
   /** Name of the systemd unit. */
   readonly unit: string
-  /** Processes in it. */
+  /** Processes in the scope. */
   readonly pids: readonly number[]
 }
 
-/** Mount points of control groups: version 2 alone, systemd's tree beside version 1, and its name up to systemd 232. */
+/**
+ * Mount points of control groups: version 2 alone, systemd's tree next to version 1, and its name up to systemd 232.
+ */
 const TREES = ['', 'unified', 'systemd'] as const
 const slice = 'strongroom.slice'
 
-/** Scopes of VMs and their TPMs, sorted by name; none without systemd. Never throws: ended scopes are left out. */
+/**
+ * Returns scopes of VMs and their TPMs, sorted by name; none without systemd. Never throws: ended scopes are omitted.
+ */
 export function listVmScopes(root = '/sys/fs/cgroup'): VmScope[] {
   const found = new Map<string, VmScope>()
   for (const tree of TREES) {

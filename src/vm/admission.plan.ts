@@ -1,4 +1,4 @@
-// Whether a new VM fits: memory, vCPUs, disk room, addresses, ASIDs on snp, and VMs that boot at a time. Pure.
+// Checks whether a new VM fits: memory, vCPUs, disk room, addresses, ASIDs on snp, and VMs that boot at a time. Pure.
 
 import type { Reserved, Resources } from '../store/ledger/vm.query.ts'
 
@@ -11,10 +11,13 @@ export type Capacity = {
   readonly bootingMax: number
 }
 
-/** Use of the host's room. */
+/** Resources of the host in use. */
 export type Occupancy = {
   readonly reserved: Reserved
-  /** Resources for VMs that have waited longer. A VM that cannot fit is refused at once, not at its turn. */
+  /**
+   * Resources for VMs that have waited longer. A VM that cannot fit is refused at once, not when it is first in the
+   * queue.
+   */
   readonly ahead: Resources
   /** The part of `reserved` that is being released. */
   readonly ending: Resources
@@ -30,7 +33,7 @@ export type Admission =
   | { readonly kind: 'admit' }
   /** The VM fits, but the maximum number of VMs is booting. */
   | { readonly kind: 'queue' }
-  /** `isEnding`: there will be room when the ending VMs have ended. */
+  /** `isEnding`: whether there will be room once the ending VMs have ended. */
   | { readonly kind: 'full'; readonly lacking: Lacking; readonly isEnding: boolean }
 
 export type Request = { readonly vcpus: number; readonly memoryMib: number; readonly diskGib: number }
@@ -48,7 +51,7 @@ export function admission(request: Request, occupancy: Occupancy, capacity: Capa
   return reserved.booting >= capacity.bootingMax ? { kind: 'queue' } : { kind: 'admit' }
 }
 
-/** Further VMs of this kind that fit, and why not one more. `ahead`: for VMs that wait. */
+/** Number of further VMs of this kind that fit, and what prevents one more. `ahead` is reserved for waiting VMs. */
 export type Room = { readonly count: number; readonly lacking: Lacking }
 
 export function roomFor(request: Request, occupancy: Occupancy, capacity: Capacity): Room {

@@ -25,6 +25,6 @@ export type BuildEngine = Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onChan
    */
   readonly vouch: (vmId: string, wanted: VouchWanted, accept: AcceptEvidence, timeoutMs: number) => Promise<void>
   readonly cancel: (vmId: string, timeoutMs: number) => Promise<void>
-  /** Makes the firewall drop all packets of the VM for good. Idempotent; no effect on a VM that was never opened. */
+  /** Makes the firewall drop all packets of the VM permanently. Idempotent; no effect on a VM that was never opened. */
   readonly close: (vmId: string) => void
 }

@@ -1,4 +1,4 @@
-// Resources left on a host: for the next waiting VM, and for one that is not defined yet. Effects: SQL.
+// Resources left on a host, for the next waiting VM and for one that is not defined yet. Effects: SQL.
 
 import type { LedgerDb } from '../store/db.ts'
 import { restingAt } from '../store/ledger/address.query.ts'
@@ -16,7 +16,7 @@ import {
 } from './admission.plan.ts'
 import { freeAddress, freeAddressV6 } from './launch.plan.ts'
 
-/** A host, and the room that VMs may have of it. */
+/** A host, and the part of it that VMs may use. */
 export type Host = {
   readonly hostId: string
   readonly capacity: Capacity
@@ -31,12 +31,12 @@ export type Pools = { readonly v4: string | null; readonly v6: string | null }
 /** Addresses of a VM, at least one. */
 export type VmAddresses = Pick<Vm, 'address' | 'addressV6'>
 
-/** A place on the host with an address of each pool, or why there is none now. */
+/** A slot on the host with an address of each pool, or why there is none now. */
 export type AddressSlot = ({ readonly kind: 'place' } & VmAddresses) | Exclude<Admission, { readonly kind: 'admit' }>
 
 /**
- * The slot for a VM in state `waiting`, after those that have waited longer. Runs in the transaction that takes the
- * slot. VMs of networks `fetch` and `gateway` have only IPv4.
+ * Returns the slot for a VM in state `waiting`, after those that have waited longer. Runs in the transaction that takes
+ * the slot. VMs of networks `fetch` and `gateway` have only IPv4.
  */
 export function placeFor(
   tx: LedgerDb,
@@ -53,18 +53,18 @@ export function placeFor(
   const address = v4 === null ? null : freeAddress(v4, taken('address'))
   const addressV6 = v6 === null ? null : freeAddressV6(v6, taken('address_v6'))
   const lacks = (v4 !== null && address === null) || (v6 !== null && addressV6 === null) || (v4 ?? v6) === null
-  // Held addresses of an earlier pool, or those that failed VMs have not released yet.
+  // Addresses of an earlier pool are held, or those of failed VMs are not released yet.
   return lacks ? { kind: 'full', lacking: 'addresses', isEnding: false } : { kind: 'place', address, addressV6 }
 }
 
-/** Resources behind every waiting VM: `queue` while one waits, even where room is left. */
+/** Judges a VM that would queue behind every waiting VM: `queue` while one waits, even if there is room. */
 export function admissionFor(db: LedgerDb, wanted: Request, host: Host & { readonly nowMs: number }): Admission {
   const ahead = waitingOn(db, host.hostId)
   const { verdict } = judge(db, wanted, { ...host, ahead })
   return verdict.kind === 'admit' && ahead.vms > 0 ? { kind: 'queue' } : verdict
 }
 
-/** Further VMs of this kind that fit behind every waiting VM. */
+/** Returns how many further VMs of this kind fit behind every waiting VM. */
 export function roomOn(db: LedgerDb, wanted: Request, host: Host & { readonly nowMs: number }): Room {
   const { occupancy } = occupancyOf(db, { ...host, ahead: waitingOn(db, host.hostId) })
   return roomFor(wanted, occupancy, host.capacity)

@@ -7,7 +7,7 @@ import type { Claimed } from '../contract/vm/agent-responses.ts'
 import type { Network } from '../contract/vm/network.ts'
 import type { Vm, VmNetworkKind, VmState } from '../store/ledger/vm.table.ts'
 
-/** The documented failure codes that a VM can meet. */
+/** The documented failure codes of VMs. */
 export const VM_FAILURE_CODES = [
   'capacity_exhausted',
   'launch_mismatch',
@@ -30,7 +30,7 @@ export type VmView = {
   readonly state: VmState
   /** The platform of its QEMU. Null if it has not started yet. */
   readonly platform: Vm['platform']
-  /** Routed IPv4 address. Null if it is not assigned yet, released, or not IPv4. */
+  /** Routed IPv4 address. Null if it is not assigned yet, was released, or is not IPv4. */
   readonly address: string | null
   /** The same for IPv6. */
   readonly addressV6: string | null
@@ -45,50 +45,53 @@ export type VmView = {
     readonly sshHostKey: string | null
     readonly claimId: string | null
   } | null
-  /** The firewall passes its traffic. False after a restart of the daemon until that is checked. */
+  /** Whether the firewall passes its traffic. False after a restart of the daemon until that is checked. */
   readonly opened: boolean
 }
 
 export type VmSpec = {
-  /** Name of an image that the engine was given. */
+  /** Name of an image that the engine has. */
   readonly image: string
   readonly vcpus: number
   readonly memoryMib: number
-  /** Size of its scratch disk. Default: no disk. */
+  /** Size of its scratch disk in GiB. Default: no disk. */
   readonly scratchGib?: number
-  /** Size of the disk on which host and guest exchange files. Default: no disk. */
+  /** Size of the disk on which host and guest exchange files, in GiB. Default: no disk. */
   readonly exchangeGib?: number
-  /** Network that it reaches once opened. Default: the world. */
+  /** Network that it reaches once opened. Default: `world`. */
   readonly network?: VmNetworkKind
   /**
    * Text of workload.json, at most `workloadBytesMax` bytes. HOST_DATA becomes its SHA-256, not the launch document's.
    */
   readonly workload?: string
-  /** Path of a disk that it gets read-only. Default: no disk. */
+  /** Path of a disk that the VM gets read-only. Default: no disk. */
   readonly modelDisk?: string
-  /** PCI addresses of GPUs of this host that it gets whole, on snp alone. Default: none. */
+  /** PCI addresses of GPUs of this host that are assigned to the VM, only on snp. Default: none. */
   readonly gpus?: readonly string[]
 }
 
-/** Fresh evidence of one VM, not verified: the caller does that (attest/receipt/verify.ts). */
+/** Fresh evidence of one VM. It is not verified: the caller does that (attest/receipt/verify.ts). */
 export type VmEvidence = {
   readonly receipt: Receipt
   /** Text of the launch document, whose SHA-256 is HOST_DATA of the report. */
   readonly launch: string
   /** SHA-384 of the ID key that signed the launch, from this host's records. */
   readonly operatorKey: Uint8Array
-  /** No hardware signed it. */
+  /** Whether the platform is simulated, so that no hardware signed the evidence. */
   readonly simulated: boolean
 }
 
 export type VmEngine = {
-  /** Records a new VM (state `waiting`) under the caller's id and starts on it. No effect if the id exists. */
+  /** Records a new VM (state `waiting`) under the caller's id and begins to start it. No effect if the id exists. */
   readonly define: (vmId: string, spec: VmSpec) => void
-  /** Records that a VM must go and starts on that. No effect if it is recorded already or there is no such VM. */
+  /**
+   * Records that a VM must be removed and begins to remove it. No effect if that is already recorded, or there is no
+   * such VM.
+   */
   readonly dismiss: (vmId: string) => void
   readonly view: (vmId: string) => VmView | null
   /**
-   * Gives a running VM its network (`network`, in force with the claim) again, then a sealed claim. Faults: channel.*.
+   * Sends a running VM its network again (`network`, in force with the claim), then a sealed claim. Faults: channel.*.
    */
   readonly claim: (
     vmId: string,
@@ -96,15 +99,15 @@ export type VmEngine = {
     timeoutMs: number,
   ) => Promise<Claimed & { readonly network: Network }>
   /**
-   * Evidence of a claimed VM over a nonce of 32 bytes. One at a time per VM; a few may wait. Faults: channel.*,
+   * Returns evidence of a claimed VM over a nonce of 32 bytes. One at a time per VM; a few may wait. Faults: channel.*,
    * attest.unavailable, whose message names what is missing and the remedy.
    */
   readonly evidence: (vmId: string, nonce: Uint8Array, timeoutMs: number) => Promise<VmEvidence>
-  /** Gives a VM the receipt of its last evidence, for the verifier inside. Faults: channel.*. */
+  /** Sends a VM the receipt of its last evidence, for the verifier inside. Faults: channel.*. */
   readonly handReceipt: (vmId: string, receipt: Receipt, timeoutMs: number) => Promise<void>
-  /** Gives a claimed VM the count of its egress, so that it can tell its owner. Faults: channel.*. */
+  /** Sends a claimed VM the count of its egress, which it shows to its owner. Faults: channel.*. */
   readonly handEgress: (vmId: string, egress: EgressCount, timeoutMs: number) => Promise<void>
-  /** Makes the firewall pass a VM's traffic for good; `VmView.opened` turns true when it does. Idempotent. */
+  /** Makes the firewall pass a VM's traffic permanently; `VmView.opened` becomes true once it does. Idempotent. */
   readonly open: (vmId: string) => void
   /** Calls `listener` with the id of every VM whose state has changed. */
   readonly onChange: (listener: (vmId: string) => void) => void

@@ -1,13 +1,16 @@
-// Names and paths derived from a VM's id, which a restarted daemon finds again, and addresses of the pools. Pure.
+// Names and paths derived from a VM's id, which a restarted daemon derives again, and addresses of the pools. Pure.
 
 import { assert } from '../base/assert.ts'
 import { formatIpv6, rangeOfV6 } from '../base/ipv6.ts'
 
 export type VmPaths = {
-  /** Only root can enter it: QEMU gets its files as open descriptors. */
+  /** Only root can enter it. QEMU gets its files as open descriptors. */
   readonly directory: string
   readonly qmp: string
-  /** Second monitor, for the operator: a socket serves one client, and a wedged one must not lock the operator out. */
+  /**
+   * Second monitor, for the operator, because a socket serves one client, and a hung client must not lock the operator
+   * out.
+   */
   readonly qmpRescue: string
   readonly channel: string
   readonly console: string
@@ -21,7 +24,7 @@ export type VmPaths = {
 
 export const scratchFileName = 'scratch.img'
 
-/** Files of one VM under the state directory. */
+/** Returns the files of one VM under the state directory. */
 export function vmPaths(stateDir: string, vmId: string): VmPaths {
   const directory = `${stateDir}/vms/${vmId}`
   return {
@@ -38,14 +41,14 @@ export function vmPaths(stateDir: string, vmId: string): VmPaths {
   }
 }
 
-/** User ids of VMs, one each, both ends included. No other program on this host may have them. */
+/** Range of the VMs' user ids, both ends included. Each VM has one. No other program on this host may use them. */
 export type UidRange = { readonly min: number; readonly max: number }
 
 export function uidCount({ min, max }: UidRange): number {
   return max - min + 1
 }
 
-/** The first free uid from `start` on, wrapping around. Null if all are taken. */
+/** Returns the first free uid from `start` on, wrapping around. Null if all are taken. */
 export function freeUid(range: UidRange, start: number, isTaken: (uid: number) => boolean): number | null {
   const count = uidCount(range)
   for (let step = 0; step < count; step += 1) {
@@ -55,30 +58,33 @@ export function freeUid(range: UidRange, start: number, isTaken: (uid: number) =
   return null
 }
 
-/** Interface name: the configured prefix and 10 hexadecimal digits of the VM id (IFNAMSIZ allows 15 characters). */
+/**
+ * Returns the interface name: the configured prefix and 10 hexadecimal digits of the VM id (IFNAMSIZ allows 15
+ * characters).
+ */
 export function tapName(prefix: string, vmId: string): string {
   const name = prefix + hexOf(vmId).slice(0, 10)
   assert(name.length <= 15, 'an interface name has at most 15 characters')
   return name
 }
 
-/** Whether a name is one of ours, of whichever VM. */
+/** Reports whether a name is one of ours, for any VM. */
 export function isTapName(prefix: string, name: string): boolean {
   return name.startsWith(prefix) && /^[0-9a-f]{10}$/.test(name.slice(prefix.length))
 }
 
-/** Locally administered unicast MAC, from the VM id. */
+/** Returns a locally administered unicast MAC, derived from the VM id. */
 export function macAddress(vmId: string): string {
   const hex = hexOf(vmId)
   return ['02', ...[0, 2, 4, 6, 8].map(at => hex.slice(at, at + 2))].join(':')
 }
 
-/** Number of usable addresses of an IPv4 pool: all but the network's first and last. */
+/** Returns the number of usable addresses of an IPv4 pool: all except the network's first and last. */
 export function poolSize(pool: string): number {
   return 2 ** (32 - prefixOf(pool)) - 2
 }
 
-/** The lowest free address of the pool. Null if all are taken. */
+/** Returns the lowest free address of the pool. Null if all are taken. */
 export function freeAddress(pool: string, taken: ReadonlySet<string>): string | null {
   const base = toNumber(pool.slice(0, pool.indexOf('/')))
   const first = base - (base % 2 ** (32 - prefixOf(pool)))
@@ -89,12 +95,12 @@ export function freeAddress(pool: string, taken: ReadonlySet<string>): string | 
   return null
 }
 
-/** Usable addresses of any IPv6 pool, as many as the largest IPv4 pool has. */
+/** Number of usable addresses of any IPv6 pool: that of the largest IPv4 pool. */
 export const poolSizeV6 = 65_534
 
 /**
- * The lowest free address of an IPv6 pool after the first, the routers' anycast address (RFC 4291 2.6.1). Null if all
- * are taken. In a /48 pool each VM gets the first address of its own /64, by which other networks distinguish
+ * Returns the lowest free address of an IPv6 pool after the first, the routers' anycast address (RFC 4291 2.6.1). Null
+ * if all are taken. In a /48 pool each VM gets the first address of its own /64, by which other networks distinguish
  * clients.
  */
 export function freeAddressV6(pool: string, taken: ReadonlySet<string>): string | null {

@@ -1,6 +1,6 @@
 // Connections to one running QEMU: monitor, agent channel, console. Effects: three UNIX sockets.
 //
-// Events sent without a connection are lost, so attaching requests the status; a VM that waits for its first `cont`
+// Events sent without a connection are lost, so attaching requests the status. A VM that waits for its first `cont`
 // gets it.
 
 import { lstatSync } from 'node:fs'
@@ -17,9 +17,9 @@ export type VmLink = {
   readonly qmp: Qmp
   readonly channel: Channel
   readonly observe: () => LinkObservation
-  /** Requests the guest's hello unless a request is open. The answer arrives as a change. */
+  /** Requests the guest's hello unless a request is open. The answer is reported as a change. */
   readonly greet: (timeoutMs: number) => void
-  /** Drops the guest's hello: its agent has restarted with other keys. */
+  /** Drops the guest's hello, because its agent has restarted with other keys. */
   readonly forget: () => void
   /** Resumes a paused VM. It may pause again before this resolves. Faults: qmp.*. */
   readonly resume: () => Promise<void>
@@ -27,11 +27,11 @@ export type VmLink = {
 }
 
 export type LinkObservation = {
-  /** A connection has ended: QEMU has ended or is about to. */
+  /** Whether a connection has ended, so that QEMU has ended or is about to. */
   readonly closed: boolean
-  /** The guest has powered off or panicked; QEMU holds it paused. */
+  /** Whether the guest has powered off or panicked; QEMU holds it paused. */
   readonly stopped: boolean
-  /** QEMU holds it until its scratch disk can be written again. */
+  /** Whether QEMU holds it until its scratch disk can be written again. */
   readonly paused: boolean
   readonly hello: Hello | null
 }
@@ -52,7 +52,7 @@ export type LinkDeps = {
 const STOPPED = new Set(['shutdown', 'guest-panicked', 'internal-error'])
 const WAITING_FOR_CONT = new Set(['prelaunch', 'inmigrate'])
 
-/** Connects everything, then lets a paused VM run. Faults: qmp.*, channel.*. */
+/** Connects everything, then resumes a paused VM. Faults: qmp.*, channel.*. */
 export async function attachLink(deps: LinkDeps): Promise<VmLink> {
   let closed = false
   let stopped = false
@@ -145,7 +145,8 @@ export async function attachLink(deps: LinkDeps): Promise<VmLink> {
 }
 
 /**
- * connect(2) follows links, even to another VM's socket. A missing socket is fine: connecting waits. Fault qmp.closed.
+ * Refuses links, because connect(2) follows them, even to another VM's socket. A missing socket is accepted, because
+ * connecting waits for it. Throws Fault qmp.closed.
  */
 function refuseUnlessSocket(path: string): void {
   if (lstatSync(path, { throwIfNoEntry: false })?.isSocket() === false) {

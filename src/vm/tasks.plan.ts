@@ -1,8 +1,8 @@
-// A service's next step for each state of its VM, stated by phases of a VM's life. Pure.
+// A service's next step for each state of its VM, defined by phases of a VM's life. Pure.
 
 import type { VmState } from '../store/ledger/vm.table.ts'
 
-/** `absent`: the ledger has no such VM, since it is not made yet or is purged. */
+/** `absent`: the ledger has no such VM, because it is not created yet or was purged. */
 export type TasksByVm<Task> = { readonly [vm in VmState | 'absent']: Task }
 
 /** `starting`: not running yet. `ending`: stopping, or ended. */
@@ -21,7 +21,7 @@ export function tasksByVm<const Task>({ absent, starting, running, ending }: Pha
   }
 }
 
-/** The same step in every state. */
+/** Returns the same step for every state. */
 export function always<const Task>(task: Task): TasksByVm<Task> {
   return tasksByVm({ absent: task, starting: task, running: task, ending: task })
 }

@@ -1,10 +1,9 @@
-// The collateral of this host's SNP reports: VCEK, chain and CRL, so that a report verifies without a network.
+// The collateral of this host's SNP reports: VCEK, chain and CRL, so that a report can be verified without a network.
 // Effects: through the client of the key distribution service; sleeps.
 //
-// Chain and CRL belong to the product, which CPUID names: they are fetched at start, and the CRL is renewed long
-// before it ends.
-// The VCEK belongs to one chip at one TCB; a report names both (CHIP_ID and REPORTED_TCB; AMD 56860 rev 1.58, table
-// 23).
+// Chain and CRL belong to the product, which CPUID names: they are fetched at start, and the CRL is renewed long before
+// it expires. The VCEK belongs to one chip at one TCB; a report names both (CHIP_ID and REPORTED_TCB; AMD 56860 rev
+// 1.58, table 23).
 
 import type { Product } from '../../attest/amd/product.ts'
 import { derBlocks } from '../../attest/encoding/pem.ts'
@@ -16,7 +15,7 @@ import { messageOf } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Kds, KdsResult } from './kds.ts'
 
-/** DER. Beside the report, all that a verifier needs. */
+/** Everything that a verifier needs besides the report, as DER. */
 export type Collateral = {
   readonly vek: Uint8Array
   readonly chain: readonly [intermediate: Uint8Array, ark: Uint8Array]
@@ -25,7 +24,7 @@ export type Collateral = {
 
 export type CollateralResult =
   | { readonly ok: true; readonly collateral: Collateral }
-  /** `retryAfterMs`: null when it is not known whether another attempt may succeed. */
+  /** `retryAfterMs`: null if it is unknown whether another attempt may succeed. */
   | { readonly ok: false; readonly reason: string; readonly retryAfterMs: number | null }
 
 export type CollateralDeps = {
@@ -36,7 +35,7 @@ export type CollateralDeps = {
   readonly log: Logger
 }
 
-/** AMD's CRLs are in force for months: this often is early enough, and soon enough after a revocation. */
+/** AMD's CRLs are valid for months: this interval is short enough, also to see a revocation soon. */
 const renewMs = 6 * 3_600_000
 const retryMs = 60_000
 const retryMsMax = 3_600_000
@@ -50,7 +49,7 @@ export class CollateralKeeper {
     this.#deps = deps
   }
 
-  /** Keeps chain and CRL fetched until the signal is aborted. Never rejects. */
+  /** Keeps chain and CRL current until the signal is aborted. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
     const { clock, log } = this.#deps
     let backOffMs = retryMs
@@ -68,7 +67,10 @@ export class CollateralKeeper {
     }
   }
 
-  /** Reads the disk first. A new VCEK may wait up to a minute for its turn at the service. Never rejects. */
+  /**
+   * Returns the collateral for a report. Reads the disk first. A new VCEK may wait up to a minute for its turn at the
+   * service. Never rejects.
+   */
   async forReport(report: Uint8Array): Promise<CollateralResult> {
     const { kds } = this.#deps
     try {
@@ -87,7 +89,10 @@ export class CollateralKeeper {
     }
   }
 
-  /** `isRenewed`: the CRL came from the service now. A kept CRL in force is no failure, but is tried again soon. */
+  /**
+   * Fetches chain and CRL. `isRenewed`: whether the CRL came from the service now. A stored CRL in force is not a
+   * failure, but is retried soon.
+   */
   async #renew(): Promise<{ readonly failure: KdsFailure | null; readonly isRenewed: boolean }> {
     const { kds, product } = this.#deps
     try {
@@ -107,7 +112,7 @@ function failed({ reason, retryAfterMs }: KdsFailure): CollateralResult {
   return { ok: false, reason, retryAfterMs }
 }
 
-/** The client has verified that these two are all. */
+/** Splits the chain; the client has verified that it has only these two certificates. */
 function chainPair(pem: Uint8Array): Collateral['chain'] {
   const [intermediate, ark] = derBlocks(pem, 'CERTIFICATE', 'chain')
   if (intermediate === undefined || ark === undefined) throw new Malformed('chain: not two certificates')

@@ -11,12 +11,12 @@ import { checkRevocation, prepareCrl } from '../../attest/verify/revocation.ts'
 import { decodeCertificate, isSame } from '../../attest/x509/certificate.ts'
 import { isSignedBy } from '../../attest/x509/signature.ts'
 
-/** Null when everything verifies, else the first thing that does not. */
+/** Null if everything verifies; otherwise the first problem. */
 export type Problem = string | null
 
 /**
- * Whether it is the wanted VCEK, signed through this chain, or through the root's own intermediate when there is none.
- * Its validity period is not checked.
+ * Checks that these bytes are the wanted VCEK, signed through this chain or, if there is none, through the root's own
+ * intermediate. Its validity period is not checked.
  */
 export async function vcekProblem(
   bytes: Uint8Array,
@@ -32,7 +32,7 @@ export async function vcekProblem(
   return TCB_COMPONENTS.every(kind => spl[kind] === wanted.tcb[kind]) ? null : 'the VCEK of another TCB'
 }
 
-/** Is it the tree's intermediate and then the trusted ARK, which signed it? Nothing else may be in it. */
+/** Checks that the chain is exactly the tree's intermediate and then the trusted ARK, which signed it. */
 export async function chainProblem(
   bytes: Uint8Array,
   { root, tree }: { root: DecodedRoot; tree: Tree },
@@ -50,7 +50,10 @@ export async function chainProblem(
   }
 }
 
-/** Is it signed by the trusted ARK and in force at this time? Whether it revokes something, verifiers check. */
+/**
+ * Checks that the CRL is signed by the trusted ARK and in force at this time. Verifiers check whether it revokes
+ * anything.
+ */
 export async function crlProblem(
   bytes: Uint8Array,
   { root, nowMs }: { root: DecodedRoot; nowMs: number },

@@ -1,8 +1,8 @@
 // Client of AMD's key distribution service (KDS) with a cache on disk. Effects: the network, files of one directory.
 //
-// The service allows one VCEK per 10 s and address, so each is fetched once per chip and TCB and kept for good.
-// Everything is verified below a trusted root before it is kept, and again at each read: an operator may put files
-// there by hand.
+// The service allows one VCEK per 10 s and address, so each is fetched once per chip and TCB and stored permanently.
+// Everything is verified below a trusted root before it is stored, and again at each read, because an operator may put
+// files there by hand.
 
 import { readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
@@ -30,30 +30,30 @@ export type KdsResult =
   | { readonly ok: true; readonly bytes: Uint8Array; readonly from: 'cache' | 'network' }
   | {
       readonly ok: false
-      /** `refused`: the service has no such thing. `invalid`: what it sent does not verify. */
+      /** `refused`: the service does not have it. `invalid`: its response does not verify. */
       readonly kind: 'rate-limited' | 'unreachable' | 'refused' | 'invalid'
       /** Names the file in which an operator can provide it. */
       readonly reason: string
-      /** When another attempt may succeed; null where the service does not say. */
+      /** When another attempt may succeed; null if the service does not report that. */
       readonly retryAfterMs: number | null
     }
 
-/** Equal calls share one request. Never rejects, except when the disk fails (Fault internal). */
+/** Equal calls share one request. Never rejects, unless the disk fails (Fault internal). */
 export type Kds = {
   /** DER. */
   readonly vcek: (wanted: VcekWanted) => Promise<KdsResult>
   /** PEM: ASK or ASVK, then ARK. */
   readonly chain: (product: Product, tree: Tree) => Promise<KdsResult>
-  /** DER; in force now, and fetched within the last hour unless the service cannot be reached. */
+  /** DER; in force now, and fetched within the last hour unless the service is unreachable. */
   readonly crl: (product: Product, tree: Tree) => Promise<KdsResult>
 }
 
 export type KdsOptions = {
-  /** AMD's service or a mirror of it; null for no requests, only what is on the disk. */
+  /** AMD's service or a mirror of it; null to make no requests and use only the disk. */
   readonly baseUrl: string | null
-  /** Made when it is missing. */
+  /** Created if it is missing. */
   readonly cacheDir: string
-  /** AMD's, or those of a simulated platform. */
+  /** Default: AMD's. Otherwise those of a simulated platform. */
   readonly roots?: readonly TrustedRoot[]
   readonly clock: Clock
   readonly log: Logger
@@ -123,9 +123,9 @@ export function createKds(options: KdsOptions): Kds {
 }
 
 type Source = {
-  /** From the disk, if it is there and verifies. */
+  /** Reads from the disk. Null if it is not there or does not verify. */
   readonly cached: (request: KdsRequest, check: Check) => Promise<KdsResult | null>
-  /** From the service, and onto the disk if it verifies. */
+  /** Fetches from the service, and stores the result if it verifies. */
   readonly refresh: (request: KdsRequest, check: Check, kind?: { isVcek: boolean }) => Promise<KdsResult>
   readonly shared: (request: KdsRequest, work: () => Promise<KdsResult>) => Promise<KdsResult>
 }
@@ -202,7 +202,7 @@ function failure(kind: FailureKind, reason: string, waitMs: number | null = null
   return { ok: false, kind, reason: `key distribution service: ${reason}`, retryAfterMs: waitMs }
 }
 
-/** Null when the file is missing, or larger than anything that was ever written there. */
+/** Reads the file. Null if it is missing, or larger than anything that is ever written there. */
 function readAtMost(path: string, sizeBytesMax: number): Uint8Array | null {
   const found = statSync(path, { throwIfNoEntry: false })
   if (found === undefined || !found.isFile() || found.size > sizeBytesMax) return null

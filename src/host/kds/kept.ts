@@ -1,4 +1,5 @@
-// The files kept from the key distribution service: their age and their faults. Effects: reads files of one directory.
+// The files stored from the key distribution service: their age and their problems. Effects: reads files of one
+// directory.
 
 import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
@@ -13,18 +14,21 @@ import { collateralRemedy } from './collateral.ts'
 /** Folder of the cache in the state directory. */
 export const kdsDirName = 'kds'
 
-/** Milliseconds since 1970 throughout; null for what is not there. */
+/** Times in milliseconds since 1970; null if there is none. */
 export type KeptCollateral = {
   readonly product: Product
   /** Certificates of keys that sign this host's reports, one per chip and TCB; the time of the newest. */
   readonly veks: { readonly count: number; readonly fetchedAtMs: number | null }
   readonly chainFetchedAtMs: number | null
   readonly crlFetchedAtMs: number | null
-  /** When the CRL in force has to be replaced. */
+  /** When the CRL in force must be replaced. */
   readonly crlNextUpdateMs: number | null
 }
 
-/** Checks no signatures: the user of a file does that (kds.ts). Never throws; an unreadable file counts as absent. */
+/**
+ * Returns the state of the stored files. Checks no signatures; the user of a file does that (kds.ts). Never throws: an
+ * unreadable file counts as absent.
+ */
 export function keptCollateral(cacheDir: string, product: Product): KeptCollateral {
   const crl = crlRequest(product, 'vcek')
   const names = listOf(cacheDir).filter(name => name.startsWith(`vcek-${product}-`) && name.endsWith('.der'))
@@ -39,7 +43,7 @@ export function keptCollateral(cacheDir: string, product: Product): KeptCollater
 }
 
 export type CollateralProblem = {
-  /** `bad`: no report of this host can be verified. `soon`: that is about to be so. */
+  /** `bad`: no report of this host can be verified. `soon`: that will soon be so. */
   readonly kind: 'bad' | 'soon'
   readonly text: string
   readonly remedy: string
@@ -49,7 +53,10 @@ export type CollateralProblem = {
 const renewalLateMs = 2 * dayMs
 const endingMs = 14 * dayMs
 
-/** The first problem; null without one. A VEK comes with the first report, so its absence is no problem. */
+/**
+ * Returns the first problem; null if there is none. A VEK arrives with the first report, so its absence is not a
+ * problem.
+ */
 export function collateralProblem(kept: KeptCollateral, nowMs: number): CollateralProblem | null {
   const { chainFetchedAtMs, crlFetchedAtMs, crlNextUpdateMs } = kept
   const problem = (kind: CollateralProblem['kind'], text: string) => ({ kind, text, remedy: collateralRemedy })

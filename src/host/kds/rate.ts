@@ -1,14 +1,14 @@
-// When the next request may go out. Effects: waits, by the clock it is given.
+// Decides when the next request may be sent. Effects: waits, by the clock that it is given.
 
 import { type Clock, pause } from '../../base/clock.ts'
 
 export type RateLimits = {
-  /** Between two requests for a VCEK, of whatever chip and TCB. */
+  /** Interval between two requests for a VCEK, for any chip and TCB. */
   readonly vcekIntervalMs: number
-  /** Longest wait for a turn; a request that would have to wait longer is refused at once. */
+  /** Longest wait for a turn. A request that would have to wait longer is refused at once. */
   readonly waitMsMax: number
   readonly waitersMax: number
-  /** After a 429 without Retry-After. */
+  /** Pause after a 429 without Retry-After. */
   readonly blockMs: number
   /** Maximum, even if Retry-After is longer. */
   readonly blockMsMax: number
@@ -37,7 +37,7 @@ export class RateGate {
     this.#blockedToMs = this.#vcekAtMs
   }
 
-  /** Null to send now. A number to refuse: the wait in ms, or the signal was aborted. */
+  /** Waits for a turn. Null to send now; a number to refuse: the required wait in ms, or the signal was aborted. */
   async enter(isVcek: boolean, signal: AbortSignal): Promise<number | null> {
     const startedMs = this.#clock.monotonicMs()
     for (;;) {
@@ -58,7 +58,7 @@ export class RateGate {
     }
   }
 
-  /** The service responded with 429: no request goes out for some time. Returns how long. */
+  /** Call it when the service responded with 429. Blocks requests for some time and returns how long, in ms. */
   block(retryAfterMs: number | null): number {
     const { blockMs, blockMsMax } = this.#limits
     const forMs = Math.min(retryAfterMs ?? blockMs, blockMsMax)

@@ -1,4 +1,4 @@
-// Makes a model's disk from a GGUF file: erofs (erofs.ts), veritysetup's superblock, the dm-verity tree. Reads the
+// Writes a model's disk from a GGUF file: erofs (erofs.ts), veritysetup's superblock, the dm-verity tree. Reads the
 // file once. Effects: reads one file, writes one.
 
 import type { FileHandle } from 'node:fs/promises'
@@ -20,7 +20,7 @@ export type Progress = (done: { readonly bytes: number; readonly totalBytes: num
 /** A multiple of the block's size. */
 const readBytes = 4 * 1024 * 1024
 
-/** Without salt: the same file has the same root hash everywhere, and one pass over it is enough. */
+/** Without salt, so that the same file has the same root hash everywhere, and one pass over it is enough. */
 function parametersOf(fileBytes: number): VerityParameters {
   return {
     dataBlockBytes: erofsBlockBytes,
@@ -30,7 +30,7 @@ function parametersOf(fileBytes: number): VerityParameters {
   }
 }
 
-/** Size of the whole disk with a file of this size. */
+/** Returns the size of the whole disk for a file of this size. */
 export function modelDiskBytes(fileBytes: number): number {
   const parameters = parametersOf(fileBytes)
   const treeBlocks = verityLevels(parameters).reduce((sum, level) => sum + level.blockCount, 0)
@@ -38,8 +38,8 @@ export function modelDiskBytes(fileBytes: number): number {
 }
 
 /**
- * Writes the disk of the `fileBytes` bytes of `source` to `target`, which is empty. Rejects when the signal is aborted.
- * Fault conflict: the source is shorter.
+ * Writes the disk of the `fileBytes` bytes of `source` to `target`, which must be empty. Rejects if the signal is
+ * aborted. Throws Fault conflict if the source is shorter.
  */
 export async function writeModelDisk(
   {
@@ -82,7 +82,7 @@ export async function writeModelDisk(
   }
   const rootHash = tree.finish()
   for (const { offset, block } of finished.splice(0)) await writeAt(target, block, offset)
-  // The guest takes the parameters from workload.json; the superblock is for people and their tools.
+  // The guest takes the parameters from workload.json. The superblock is for people and their tools.
   const superblock = new Uint8Array(treeOffset - hashOffset)
   superblock.set(writeVeritySuperblock(parameters, uuidOf(rootHash)))
   await writeAt(target, superblock, hashOffset)
@@ -104,7 +104,7 @@ async function writeAt(target: FileHandle, bytes: Uint8Array, offset: number): P
   }
 }
 
-/** A version 8 UUID (RFC 9562, section 5.8) out of the root hash. */
+/** Derives a version 8 UUID (RFC 9562, section 5.8) from the root hash. */
 function uuidOf(rootHash: Uint8Array): Uint8Array {
   const uuid = rootHash.slice(0, 16)
   uuid[6] = (present(uuid[6], 'a hash has 32 bytes') & 0x0f) | 0x80

@@ -1,5 +1,5 @@
-// Finds the disk of a configured model file, or has a child process make it, which keeps the event loop free. Effects:
-// starts `strongroom model add`; reads files.
+// Finds the disk of a configured model file, or makes it in a child process, so that the event loop stays free.
+// Effects: starts `strongroom model add`; reads files.
 
 import { Type } from '@sinclair/typebox'
 import { onAbort } from '../../base/clock.ts'
@@ -14,9 +14,9 @@ const Refused = Type.Object({ error: Type.Object({ message: Type.String() }) })
 const outputBytesMax = 65_536
 
 /**
- * A disk made here has no golden answer. A disk of the same bytes made by `model add` is used under whatever name,
- * with its golden answer. Reading a model of many GB takes minutes. Rejects when the signal is aborted. Fault
- * config.file: the disk cannot be made.
+ * Returns the disk. One made here has no golden answer. A disk of the same bytes made by `model add` is used under any
+ * name, with its golden answer. Reading a model of many GB takes minutes. Rejects if the signal is aborted. Throws
+ * Fault config.file if the disk cannot be made.
  */
 export async function ensureModel(stateDir: string, file: string, signal: AbortSignal): Promise<StoredModel> {
   const there = findModelOf(stateDir, file)
@@ -26,7 +26,7 @@ export async function ensureModel(stateDir: string, file: string, signal: AbortS
   return loadModel(stateDir, checkedJson(Added, printed, { what: 'strongroom model add', code: 'internal' }).name)
 }
 
-/** Runs this executable and returns its stdout. The child ends with this process, however that ends. */
+/** Runs this executable and returns its stdout. The child ends with this process, however this process ends. */
 async function runOwn(argv: readonly string[], signal: AbortSignal): Promise<Uint8Array> {
   signal.throwIfAborted()
   const child = Bun.spawn(['setpriv', '--pdeathsig=KILL', '--', ...ownProgram(), ...argv], {
@@ -60,7 +60,7 @@ async function readAtMost(stream: ReadableStream<Uint8Array>): Promise<Uint8Arra
   return Buffer.concat(chunks)
 }
 
-/** The message in the document that every command prints with --json when it fails. */
+/** Returns the message in the document that every failing command prints with --json. */
 function problemIn(stdout: Uint8Array): string | null {
   try {
     return checkedJson(Refused, stdout, { what: 'strongroom model add', code: 'internal' }).error.message

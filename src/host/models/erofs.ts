@@ -34,7 +34,7 @@ const SUPERBLOCK = {
 
 const superblockMagic = 0xe0f5_e1e2
 
-/** The extended form: only there a file may have 4 GiB and more. */
+/** The extended form, because only in that form a file may have 4 GiB or more. */
 const INODE = {
   format: [0, 2],
   xattrCount: [2, 2],
@@ -51,21 +51,21 @@ const INODE = {
   reserved2: [48, 16],
 } as const satisfies Layout
 
-/** Extended, with its data in blocks of its own (EROFS_INODE_FLAT_PLAIN). */
+/** Extended, with its data in separate blocks (EROFS_INODE_FLAT_PLAIN). */
 const inodeFormat = 1
 const inodeSlotBytes = 32
 
 const DIRENT = { nid: [0, 8], nameOffset: [8, 2], fileType: [10, 1], reserved: [11, 1] } as const satisfies Layout
 const fileTypes = { file: 1, directory: 2 } as const
 
-/** Right behind the superblock. */
+/** Directly after the superblock. */
 const rootOffset = superblockOffset + layoutBytes(SUPERBLOCK)
 const fileOffset = rootOffset + layoutBytes(INODE)
 
-/** 4 TiB; block numbers have 32 bits, and the tree comes behind. */
+/** 4 TiB. Block numbers have 32 bits, and the tree follows. */
 export const modelBytesMax = 2 ** 42
 
-/** The `erofsHeadBytes` before the file's bytes. */
+/** Returns the `erofsHeadBytes` before the file's bytes. */
 export function erofsHead(fileBytes: number): Uint8Array {
   assert(Number.isSafeInteger(fileBytes) && fileBytes > 0 && fileBytes <= modelBytesMax, 'the size of a model')
   const directory = directoryBytes()
@@ -85,7 +85,7 @@ export function erofsHead(fileBytes: number): Uint8Array {
       blocks: erofsBlocks(fileBytes),
       metaBlock: 0,
       xattrBlock: 0,
-      // No UUID: it would name one file system among others, and the root hash does that.
+      // No UUID, because it would identify the file system, which the root hash does.
       uuid: new Uint8Array(16),
       volumeName: new Uint8Array(16),
       rest: new Uint8Array(44),
@@ -115,7 +115,9 @@ function inode({ sizeBytes, ...inode }: Inode): Uint8Array {
   })
 }
 
-/** Entries in the order of their names, then the names; the last one ends where the directory does. */
+/**
+ * Returns the directory: entries in the order of their names, then the names. The last name ends with the directory.
+ */
 function directoryBytes(): Uint8Array {
   const entries = [
     { name: '.', offset: rootOffset, fileType: fileTypes.directory },

@@ -4,12 +4,12 @@ export const erofsBlockBytes = 4096
 export const modelFileName = 'model.gguf'
 export const headBlocks = 2
 
-/** How many blocks the file system has with a file of this size. */
+/** Returns the number of the file system's blocks for a file of this size. */
 export function erofsBlocks(fileBytes: number): number {
   return headBlocks + Math.ceil(fileBytes / erofsBlockBytes)
 }
 
-/** Where the hashes of its disk begin, which is where the file system ends. */
+/** Returns where the hashes of the disk begin, which is where the file system ends. */
 export function hashOffsetOf(fileBytes: number): number {
   return erofsBlocks(fileBytes) * erofsBlockBytes
 }

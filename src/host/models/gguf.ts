@@ -14,15 +14,15 @@ export const ggufHeaderBytes = layoutBytes(GGUF_HEADER)
 
 /** "GGUF", as a little-endian number. */
 const magic = 0x4655_4747
-/** The versions with counts of 64 bits, which is what llama.cpp reads. */
+/** The versions with counts of 64 bits, which llama.cpp reads. */
 const VERSIONS = [2, 3]
-/** Many times what any model has. No share: limits one file of the operator. */
+/** Many times the count of any model. No share: limits one file of the operator. */
 const countMax = 1_000_000n
-/** The shortest that each can be: name of one byte, one dimension; name of one byte, value of one byte. */
+/** The shortest form of each: name of one byte, one dimension; name of one byte, value of one byte. */
 const tensorInfoBytesMin = 33n
 const metadataBytesMin = 14n
 
-/** Why the head of a file of `sizeBytes` is no model's; null when it is. */
+/** Returns why the head of a file of `sizeBytes` is not a model's; null if it is. */
 export function ggufProblem(head: Uint8Array, sizeBytes: number): string | null {
   if (head.length < ggufHeaderBytes) return `${sizeBytes} bytes are too few for a GGUF file`
   const fields = readFields('GGUF header', head, GGUF_HEADER)
@@ -47,7 +47,7 @@ function swapped(value: number): number {
   return bytes.getUint32(0, false)
 }
 
-/** Part and count in a name that llama.cpp gives to one part of a split model; null for any other name. */
+/** Returns part and count in a name that llama.cpp gives to one part of a split model; null for any other name. */
 export function ggufPart(fileName: string): { readonly part: number; readonly of: number } | null {
   const found = /-(\d{5})-of-(\d{5})\.gguf$/.exec(fileName)
   return found === null || found[2] === '00001' ? null : { part: Number(found[1]), of: Number(found[2]) }

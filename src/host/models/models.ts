@@ -2,7 +2,7 @@
 // Effects: files.
 //
 // A disk appears under its name in one rename, complete and synced. A crash may leave `.adding` and `.removing`; the
-// next change removes them. Making a disk reads a whole model: only a process of its own does that, never the daemon
+// next change removes them. Making a disk reads a whole model, so only a separate process does that, never the daemon
 // (ensure.ts).
 
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, statSync } from 'node:fs'
@@ -25,7 +25,7 @@ import { hashOffsetOf } from './extent.ts'
 import { ggufHeaderBytes, ggufPart, ggufProblem } from './gguf.ts'
 
 export type StoredModel = {
-  /** The disk's file on this host, for root alone. */
+  /** The disk's file on this host, accessible only to root. */
   readonly disk: string
   readonly model: WorkloadModel
 }
@@ -44,7 +44,7 @@ const diskFileName = 'model.erofs'
 const factsFileName = 'model.json'
 const sourceFileName = 'source.json'
 
-/** The file that a disk was made of: while its identity is the same, it need not be read again. */
+/** The file that a disk was made from. While its identity is unchanged, it need not be read again. */
 const Source = Closed({ path: Type.String(), identity: OrNull(Type.String()) })
 type Source = Static<typeof Source>
 
@@ -59,7 +59,7 @@ function pathsOf(stateDir: string) {
   }
 }
 
-/** Fault config.file: there is no such disk, or not all of it. */
+/** Loads a disk. Throws Fault config.file if there is no such disk, or it is incomplete. */
 export function loadModel(stateDir: string, name: string): StoredModel {
   const what = `model ${name}`
   const fault = (problem: string) =>
@@ -84,7 +84,7 @@ export function loadModel(stateDir: string, name: string): StoredModel {
   return { disk, model }
 }
 
-/** In the order of their names. Faults: internal. */
+/** Lists the disks in the order of their names. Faults: internal. */
 export function listModels(stateDir: string): ListedModel[] {
   const { directory } = pathsOf(stateDir)
   if (!existsSync(directory)) return []
@@ -107,14 +107,14 @@ function readNames(directory: string): string[] {
   }
 }
 
-/** The disk that was made of this very file, unchanged since; null when there is none. */
+/** Returns the disk that was made from this file, unchanged since; null if there is none. */
 export function findModelOf(stateDir: string, file: string): StoredModel | null {
   const status = statSync(file, { bigint: true, throwIfNoEntry: false })
   return status === undefined ? null : findByIdentity(stateDir, fileIdentity(status))
 }
 
 /**
- * Like `findModelOf`, but also matches a disk of this path whose file was too new to distinguish from its next
+ * Like `findModelOf`, but also matches a disk of this path whose file was too new to distinguish it from its next
  * version.
  */
 export function mayBeModelOf(stateDir: string, file: string, name: string): boolean {
@@ -132,7 +132,7 @@ function wholeModels(stateDir: string): StoredModel[] {
   return listModels(stateDir).flatMap(kept => (kept.kind === 'whole' ? [{ disk: kept.disk, model: kept.model }] : []))
 }
 
-/** Null where it cannot be read: the file is then read instead. */
+/** Reads the source. Null if it cannot be read: then the model file is read instead. */
 function readSource(directory: string): Source | null {
   const read = () => readFileSync(`${directory}/${sourceFileName}`)
   return resultOr(() => checkedJson(Source, read(), { what: sourceFileName, code: 'internal' }), null)
@@ -143,7 +143,7 @@ export type NewModel = {
   readonly file: string
   /** Null to name it after the digest of its bytes, unless a disk of the same bytes exists under any name. */
   readonly name: string | null
-  /** Asked only for a disk that is not there yet, unless `replacesGolden`. */
+  /** Called only for a disk that does not exist yet, unless `replacesGolden`. */
   readonly golden: () => Promise<GoldenAnswer | null>
   readonly replacesGolden: boolean
 }
@@ -157,8 +157,8 @@ export type AddDeps = {
 }
 
 /**
- * Makes the disk of a GGUF file, or finds it. Rejects when the signal is aborted. Faults: invalid_request (the file or
- * the name), conflict (the name is another file's; the file changes; another process adds one), host.disk_full,
+ * Makes the disk of a GGUF file, or finds it. Rejects if the signal is aborted. Faults: invalid_request (the file or
+ * the name), conflict (the name belongs to another file; the file changes; another process adds one), host.disk_full,
  * internal.
  */
 export async function addModel(added: NewModel, deps: AddDeps): Promise<AddedModel> {
@@ -175,7 +175,7 @@ export async function addModel(added: NewModel, deps: AddDeps): Promise<AddedMod
   return found
 }
 
-/** The only one who changes models, and what a crash has left is gone. Faults: conflict, internal. */
+/** Locks the models against other changes, and removes remains of a crash. Faults: conflict, internal. */
 function lockModels(stateDir: string): FileLock {
   const { directory, lock, adding, removing } = pathsOf(stateDir)
   ensureDir(directory, { mode: 0o700 })
@@ -193,16 +193,16 @@ type OpenSource = AsyncDisposable & {
   readonly handle: FileHandle
   readonly path: string
   readonly sizeBytes: number
-  /** Null when its last change was so recent that another one could look alike. */
+  /** Null if its last change was so recent that another one could look the same. */
   readonly identity: string | null
-  /** Fault conflict. */
+  /** Throws Fault conflict if the file has changed. */
   readonly checkUnchanged: () => Promise<void>
 }
 
-/** The clock of a file system ticks every few milliseconds, that of a network's may be behind. */
+/** The clock of a file system ticks every few milliseconds, and that of a network may be behind. */
 export const settledAfterMs = 2_000
 
-/** Faults: invalid_request. */
+/** Opens the file. Faults: invalid_request. */
 async function openSource(path: string, nowMs: number): Promise<OpenSource> {
   const refuse = (problem: string) => new Fault('invalid_request', `${path}: ${problem}`, { param: 'file' })
   let handle: FileHandle
@@ -243,7 +243,10 @@ async function openSource(path: string, nowMs: number): Promise<OpenSource> {
   }
 }
 
-/** Null if there is no disk with that name, or with these bytes if no name is given. Fault conflict. */
+/**
+ * Finds an existing disk. Null if there is none with that name or, if no name is given, with these bytes. Throws Fault
+ * conflict.
+ */
 async function findThere(added: NewModel, source: OpenSource, deps: AddDeps): Promise<AddedModel | null> {
   const { stateDir, name } = added
   const { identity } = source
@@ -269,7 +272,7 @@ async function findThere(added: NewModel, source: OpenSource, deps: AddDeps): Pr
   return { ...there, made: false }
 }
 
-/** Reads the file only where there is a disk of one of its size. */
+/** Finds a disk by its digest. Reads the file only if there is a disk of a file of its size. */
 async function findByDigest(stateDir: string, source: OpenSource, deps: AddDeps): Promise<StoredModel | null> {
   const candidates = wholeModels(stateDir).filter(({ model }) => model.fileBytes === source.sizeBytes)
   if (candidates.length === 0) return null
@@ -296,7 +299,7 @@ async function sha256Of(source: OpenSource, { onProgress, signal }: AddDeps): Pr
   return sha256.digest('hex')
 }
 
-/** Room that stays free for others on the file system. */
+/** Room on the file system that stays free for other programs. */
 const spareBytes = 64 * 1024 * 1024
 
 async function makeModel(added: NewModel, source: OpenSource, deps: AddDeps): Promise<AddedModel> {
@@ -307,7 +310,7 @@ async function makeModel(added: NewModel, source: OpenSource, deps: AddDeps): Pr
   if (freeBytes < neededBytes) {
     throw new Fault('host.disk_full', `${directory}: the disk needs ${neededBytes} bytes, ${freeBytes} are free`)
   }
-  // Before hours of reading, since it may fail.
+  // Before hours of reading, because it may fail.
   const golden = await added.golden()
   try {
     mkdirSync(adding, { mode: 0o700 })
@@ -331,7 +334,7 @@ async function makeModel(added: NewModel, source: OpenSource, deps: AddDeps): Pr
   }
 }
 
-/** Length of the digest that names a disk without a given name. */
+/** Length of the digest in the name of a disk that was added without a name. */
 const digestChars = 32
 
 async function writeDisk(path: string, source: OpenSource, deps: AddDeps): Promise<ModelDiskFacts> {
@@ -375,12 +378,12 @@ export function removeModel(stateDir: string, name: string): void {
   removeTree(removing)
 }
 
-/** Path of the disk's file, also where the model is broken. */
+/** Returns the path of the disk's file, even if the model is damaged. */
 export function modelDiskPath(stateDir: string, name: string): string {
   return `${pathsOf(stateDir).of(name)}/${diskFileName}`
 }
 
-/** A name for the disk of this file: of its own name, in letters that names may have. */
+/** Returns a name for the disk of this file: the file's own, in letters that names may have. */
 export function modelNameOf(file: string): string {
   const letters = basename(file)
     .toLowerCase()

@@ -6,19 +6,19 @@ import { coversV6, rangeOfV6 } from '../../base/ipv6.ts'
 import { runLines } from '../../linux/command-lines.ts'
 import { hereNetns, type Netns } from './netns.ts'
 
-/** Options of conntrack(8): which side of an entry to look at. */
+/** Options of conntrack(8): the side of an entry to search. */
 const SIDES = ['--orig-src', '--reply-src'] as const
 export type ConnectionSide = (typeof SIDES)[number]
 
 export type RememberedAddress = {
   readonly address: string
-  /** Entries that name it, by side. */
+  /** Number of entries that name it, by side. */
   readonly counts: Readonly<Partial<Record<ConnectionSide, number>>>
 }
 
 export type RememberedAddresses = {
   readonly addresses: readonly RememberedAddress[]
-  /** False if there are more entries or addresses than are read. */
+  /** False if there are more entries or addresses than the limits allow to read. */
   readonly whole: boolean
 }
 
@@ -35,16 +35,16 @@ export type RememberedOptions = {
 }
 
 /**
- * Unassigned addresses of the network that an entry names as its client or its server. An entry without a reply is
- * ignored if the address is the server: anyone can create one, and it admits no traffic. Faults: host.command_failed,
- * host.command_timeout.
+ * Returns unassigned addresses of the network that an entry names as its client or its server. An entry without a reply
+ * is ignored if the address is the server: anyone can create one, and it admits no traffic. Faults:
+ * host.command_failed, host.command_timeout.
  */
 export async function rememberedAddresses(options: RememberedOptions): Promise<RememberedAddresses> {
   const { network, isHeld, timeoutMs, netns = hereNetns, entryCountMax = 1_048_576, addressCountMax = 1_000 } = options
   const found = new Map<string, Partial<Record<ConnectionSide, number>>>()
   const isIn = insideOf(network)
   let leftCount = entryCountMax
-  // conntrack(8) selects by network on the original side alone.
+  // conntrack(8) selects by network only on the original side.
   const argv = ['conntrack', '--dump', '--family', network.includes(':') ? 'ipv6' : 'ipv4']
   const onLine = (line: string): boolean => {
     for (const side of SIDES) {
@@ -73,7 +73,9 @@ function insideOf(network: string): (address: string) => boolean {
   return address => !address.includes(':') && containsRange(range, rangeOf(address))
 }
 
-/** The address on this side of an entry, or null. `src` stands twice in a line: original direction, then reply. */
+/**
+ * Returns the address on this side of an entry, or null. `src` occurs twice in a line: original direction, then reply.
+ */
 export function addressOf(line: string, side: ConnectionSide): string | null {
   const sources = [...line.matchAll(/\bsrc=([0-9a-f.:]+)/g)].map(([, address = '']) => address)
   if (sources.length !== 2) return null

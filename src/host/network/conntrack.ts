@@ -7,11 +7,11 @@ import { Fault } from '../../base/fault.ts'
 import { plainEnv, run } from '../../linux/command.ts'
 import { hereNetns, type Netns } from './netns.ts'
 
-/** Where an address can stand in an entry: source or destination, of the original direction or of the reply. */
+/** Where an address can be in an entry: source or destination, of the original direction or of the reply. */
 const SIDES = ['--orig-src', '--orig-dst', '--reply-src', '--reply-dst'] as const
 const outputBytesMax = 16_777_216
 
-/** Forgets every connection of an address, in both directions. Faults: host.command_failed, host.command_timeout. */
+/** Deletes every connection of an address, in both directions. Faults: host.command_failed, host.command_timeout. */
 export async function forgetConnections(address: string, timeoutMs: number, netns: Netns = hereNetns): Promise<void> {
   const family = isIP(address)
   assert(family !== 0, 'connections are forgotten by address')
@@ -25,7 +25,7 @@ export async function forgetConnections(address: string, timeoutMs: number, netn
   }
 }
 
-/** conntrack ends with 1 when there was nothing to delete. */
+/** Reports whether conntrack ended with 1 because there was nothing to delete. */
 export function isNothingDeleted(error: unknown): boolean {
   return error instanceof Fault && error.message.includes(': 0 flow entries have been deleted')
 }
@@ -34,7 +34,7 @@ export function hasConntrack(): boolean {
   return Bun.which('conntrack', { PATH: plainEnv.PATH }) !== null
 }
 
-/** Fault host.unsupported where the command is missing. */
+/** Throws Fault host.unsupported if the command is missing. */
 export function requireConntrack(): void {
   if (hasConntrack()) return
   throw new Fault(

@@ -3,7 +3,10 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { networkInterfaces } from 'node:os'
 
-/** The one IPv4 address of the default route's interface; null without a route, or with several. Never throws. */
+/**
+ * Returns the single IPv4 address of the default route's interface; null if there is no route, or several addresses.
+ * Never throws.
+ */
 export function defaultRouteAddress(): string | null {
   const file = '/proc/net/route'
   // A kernel without IPv4 has no such file.
@@ -15,7 +18,7 @@ export function defaultRouteAddress(): string | null {
 
 const FLAG_UP = 1
 
-/** From /proc/net/route (proc_pid_net(5)): destination and mask zero, up, lowest metric. */
+/** Parses /proc/net/route (proc_pid_net(5)): destination and mask zero, up, lowest metric. */
 export function defaultRouteInterface(text: string): string | null {
   const routes = text
     .split('\n')

@@ -16,11 +16,14 @@ export type DnsQuestion = {
   /** Whether the server should recurse. */
   readonly recursion: boolean
   readonly timeoutMs: number
-  /** Longer answers are ignored; no limit when left out. */
+  /** Longer answers are ignored. Default: no limit. */
   readonly answerBytesMax?: number
 }
 
-/** Faults: host.command_timeout (no answer in time), host.command_failed (no server, or an unreadable answer). */
+/**
+ * Sends the question. Faults: host.command_timeout (no answer in time), host.command_failed (no server, or an
+ * unreadable answer).
+ */
 export async function askDns(question: DnsQuestion, random: RandomBytes = systemRandom): Promise<DnsAnswer> {
   const { server, port, name, type, recursion, timeoutMs, answerBytesMax = datagramBytesMax } = question
   const [high = 0, low = 0] = random(2)
@@ -41,7 +44,7 @@ export async function askDns(question: DnsQuestion, random: RandomBytes = system
         if (typeof read === 'string') reject(failed(read))
         else resolve(read)
       })
-      // A connected socket takes datagrams of this server alone.
+      // A connected socket receives only datagrams of this server.
       socket.connect(port, server, () => socket.send(query))
     })
   } finally {
@@ -52,7 +55,7 @@ export async function askDns(question: DnsQuestion, random: RandomBytes = system
 
 const datagramBytesMax = 65_535
 
-/** `other`: it answers another question. Any other text: why it cannot be read. */
+/** Decodes an answer. `other`: it belongs to another question. Any other text: why it cannot be read. */
 function readAnswer(datagram: Uint8Array, query: Buffer, answerBytesMax: number): DnsAnswer | string {
   const answer = decodeAnswer(datagram, query)
   if (answer === 'other') return answer
@@ -60,7 +63,7 @@ function readAnswer(datagram: Uint8Array, query: Buffer, answerBytesMax: number)
   return answer ?? 'its answer is malformed'
 }
 
-/** Addresses of resolv.conf(5), at most three; empty where there is none. Never throws. */
+/** Returns the addresses of resolv.conf(5), at most three; empty if there is no file. Never throws. */
 export function systemResolvers(file = '/etc/resolv.conf'): string[] {
   return resultOr(() => parseResolvers(readFileSync(file, 'utf8')), [])
 }

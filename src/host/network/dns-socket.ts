@@ -12,11 +12,11 @@ export type DnsSender = { readonly transport: DnsTransport; readonly address: st
 export type DnsSocketOptions = {
   readonly transport: DnsTransport
   readonly address: string
-  /** 0 takes a free one. */
+  /** 0 selects a free port. */
   readonly port: number
   /** UDP: addresses of this host with another listener. */
   readonly except?: readonly string[]
-  /** Returns the response, small enough for UDP, or null for none. Must be quick: it blocks its thread. */
+  /** Returns the response, small enough for UDP, or null for none. Must be quick, because it blocks its thread. */
   readonly handler: (query: Uint8Array, from: DnsSender) => Uint8Array | null
   readonly log: Logger
   readonly limits?: Partial<DnsLimits>
@@ -46,7 +46,7 @@ export const dnsLimits: DnsLimits = {
   idleTimeoutMs: 5_000,
 }
 
-/** Fault host.unsupported when the address or port cannot be had. */
+/** Starts listening. Throws Fault host.unsupported if the address or port is unavailable. */
 export async function listenDns(options: DnsSocketOptions): Promise<DnsSocket> {
   const { transport, address: hostname, port } = options
   const listen = { hostname, port, limits: { ...dnsLimits, ...options.limits }, respond: createResponder(options) }
@@ -65,7 +65,7 @@ function refused({ transport, address, port }: DnsSocketOptions, error: unknown)
   })
 }
 
-/** A handler that throws must not end the listener. */
+/** Catches errors, so that a handler that throws does not end the listener. */
 function createResponder({ transport, handler, log }: DnsSocketOptions): TcpOptions['respond'] {
   let failures = 0
   return (query, address) => {
@@ -73,7 +73,7 @@ function createResponder({ transport, handler, log }: DnsSocketOptions): TcpOpti
       return handler(query, { transport, address })
     } catch (error) {
       failures += 1
-      // The 1st, 10th, 100th, …: anyone may send queries, so there is no log line for each.
+      // Logs the 1st, 10th, 100th, … failure only, because anyone may send queries.
       if (Number.isInteger(Math.log10(failures))) log.error('DNS handler failed', { failures, error })
       return null
     }

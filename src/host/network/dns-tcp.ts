@@ -7,13 +7,13 @@ import { headerBytes } from '../../base/dns/wire.codec.ts'
 export type TcpLimits = {
   /** Larger queries close the connection. */
   readonly queryBytesMax: number
-  /** When all places are taken, a new connection takes the one that has been idle longest (RFC 7766 6.2.3). */
+  /** When all slots are taken, a new connection replaces the one that has been idle longest (RFC 7766 6.2.3). */
   readonly connectionsMax: number
   /** Limit for one network, as `networkOf` counts. */
   readonly connectionsPerNetworkMax: number
   readonly networkOf: (address: string) => string
   readonly queriesPerConnectionMax: number
-  /** A connection without a whole new query for this long is closed. */
+  /** A connection without a complete new query for this long is closed. */
   readonly idleTimeoutMs: number
 }
 
@@ -21,14 +21,14 @@ export type TcpOptions = {
   readonly hostname: string
   readonly port: number
   readonly limits: TcpLimits
-  /** Null for no response, and the end of the connection. */
+  /** Returns the response; null for none, which also ends the connection. */
   readonly respond: (query: Uint8Array, address: string) => Uint8Array | null
 }
 
 const lengthBytes = 2
 /**
- * An honest client does not send more queries ahead of their responses, even of the longest.
- * No share: limits one connection.
+ * An honest client does not send more queries than this before it has read their responses, even the longest. No share:
+ * limits one connection.
  */
 const heldQueriesMax = 16
 
@@ -42,7 +42,7 @@ type Connection = {
 }
 type TcpSocket = Socket<Connection | undefined>
 
-/** Throws when the port cannot be had. */
+/** Starts listening. Throws if the port is unavailable. */
 export function listenTcp({ hostname, port, limits, respond }: TcpOptions) {
   const places = createPlaces(limits)
   const idle = (socket: TcpSocket) => setTimeout(() => socket.terminate(), limits.idleTimeoutMs)
@@ -51,7 +51,9 @@ export function listenTcp({ hostname, port, limits, respond }: TcpOptions) {
     const written = socket.write(connection.outgoing)
     if (written > 0) connection.outgoing = connection.outgoing.subarray(written)
   }
-  /** Responds to whole queries until a response does not go out at once: a client that does not read gets no more. */
+  /**
+   * Answers complete queries until a response cannot be sent at once, because a client that does not read gets no more.
+   */
   const serve = (socket: TcpSocket, connection: Connection) => {
     while (connection.outgoing.length === 0) {
       if (connection.queries >= limits.queriesPerConnectionMax) return void socket.end()
@@ -125,7 +127,7 @@ function createPlaces({ connectionsMax, connectionsPerNetworkMax }: TcpLimits) {
       perNetwork.set(network, count + 1)
       return true
     },
-    /** Marks it as just used. */
+    /** Marks the connection as just used. */
     use: (socket: TcpSocket): void => {
       if (taken.delete(socket)) taken.add(socket)
     },

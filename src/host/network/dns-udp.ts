@@ -13,31 +13,33 @@ export type UdpLimits = {
   /** Larger queries are dropped. */
   readonly queryBytesMax: number
   /**
-   * Past both limits, time and packets, timers get their turn; a thread that waited for a processor may have handled
-   * few packets. Waiting packets are lost, so this is for floods. DNS over TCP has another thread.
+   * After both limits, time and packets, timers run; a thread that waited for a processor may have handled few packets.
+   * Waiting packets are lost, so this is for floods. DNS over TCP has another thread.
    */
   readonly turnMsMax: number
   readonly turnPacketsMax: number
-  /** Sockets at most; further addresses get none. */
+  /** Maximum number of sockets; further addresses get none. */
   readonly addressesMax: number
-  /** Pause between two looks at the host's addresses. */
+  /** Pause between two checks of the host's addresses. */
   readonly addressesIntervalMs: number
 }
 
 export type UdpOptions = {
-  /** `0.0.0.0` stands for all IPv4 addresses of the host, `::` for those of both families. */
+  /** `0.0.0.0` means all IPv4 addresses of the host, `::` those of both families. */
   readonly hostname: string
-  /** 0 takes a free one. */
+  /** 0 selects a free port. */
   readonly port: number
   readonly limits: UdpLimits
-  /** Null for no response, or not yet: `later` sends one. */
+  /** Returns the response; null for none or not yet, in which case `later` sends it. */
   readonly respond: (query: Uint8Array, address: string, later: (response: Uint8Array) => void) => Uint8Array | null
   /** Addresses of `hostAddresses` to leave to other listeners. */
   readonly except?: readonly string[]
   readonly hostAddresses?: () => readonly string[]
 }
 
-/** Addresses of all interfaces that are up. Link-local IPv6 addresses are useless without their interface. */
+/**
+ * Returns the addresses of all interfaces that are up. Link-local IPv6 addresses are useless without their interface.
+ */
 function interfaceAddresses(): readonly string[] {
   const entries = Object.values(networkInterfaces()).flatMap(addresses => addresses ?? [])
   return entries.map(({ address }) => address).filter(address => !/^fe[89ab]/i.test(address))
@@ -48,9 +50,9 @@ export class UdpListener {
   readonly #sockets = new Map<string, udp.Socket<'buffer'>>()
   #timer: ReturnType<typeof setInterval> | null = null
   #port: number
-  /** Monotonic; meaningless without packets. */
+  /** Monotonic time; meaningless without packets. */
   #turnStartedMs = 0
-  /** Packets in this turn of the event loop. */
+  /** Number of packets in this turn of the event loop. */
   #turnPackets = 0
   #isClosed = false
 
@@ -59,7 +61,7 @@ export class UdpListener {
     this.#port = options.port
   }
 
-  /** Throws when one of the addresses cannot have the port. */
+  /** Opens the sockets. Throws if one of the addresses cannot use the port. */
   static async open(options: UdpOptions): Promise<UdpListener> {
     const listener = new UdpListener(options)
     try {
@@ -97,7 +99,7 @@ export class UdpListener {
     return [...new Set(addresses)].slice(0, limits.addressesMax)
   }
 
-  /** Opens missing sockets, closes those of addresses that went. A failed bind is tried again later. */
+  /** Opens missing sockets, and closes those of removed addresses. A failed bind is retried later. */
   async #follow(): Promise<void> {
     const addresses = new Set(this.#addresses())
     for (const [address, socket] of this.#sockets) {
@@ -112,13 +114,16 @@ export class UdpListener {
     if (this.#isClosed || this.#sockets.has(address)) return
     const socket = await this.#bind(address)
     if (socket === null) return
-    // Meanwhile it may have been closed, or opened by another program.
+    // In the meantime it may have been closed, or opened by another program.
     if (this.#isClosed || this.#sockets.has(address)) return socket.close()
     this.#port = socket.port
     this.#sockets.set(address, socket)
   }
 
-  /** Null if the host lacks the address, or does not have it yet (duplicate address detection, RFC 4862 5.4). */
+  /**
+   * Binds a socket. Null if the host lacks the address, or does not have it yet (duplicate address detection, RFC 4862
+   * 5.4).
+   */
   async #bind(address: string): Promise<udp.Socket<'buffer'> | null> {
     try {
       return await Bun.udpSocket({
@@ -126,7 +131,7 @@ export class UdpListener {
         port: this.#port,
         socket: {
           data: (socket, query, port, from) => this.#handle(address, { socket, query, port, from }),
-          // An earlier response met a closed port. Without this handler the error ends the process.
+          // An earlier response reached a closed port. Without this handler, that error would end the process.
           error: () => {},
         },
       })
@@ -150,10 +155,10 @@ export class UdpListener {
 
   #send({ socket, port, from }: Omit<Packet, 'query'>, response: Uint8Array): void {
     try {
-      // Not sent when the kernel's buffer is full: the client retries.
+      // Not sent if the kernel's buffer is full; the client retries.
       socket.send(response, port, from)
     } catch {
-      // An earlier response met a closed port, or this one has no route (a sender of port 0): any client can cause
+      // An earlier response reached a closed port, or this one has no route (a sender of port 0); any client can cause
       // that. A later response may find its socket closed.
     }
   }
@@ -171,8 +176,8 @@ export class UdpListener {
   }
 
   /**
-   * The runtime drains a socket before it runs anything else of the thread, which never ends under a flood. Closing
-   * the socket ends it: buffered packets are lost, and a new socket opens a moment later.
+   * Replaces a socket. The runtime drains a socket before anything else runs on the thread, which never ends during a
+   * flood. Closing the socket ends it: buffered packets are lost, and a new socket opens a moment later.
    */
   #interrupt(address: string, socket: udp.Socket<'buffer'>): void {
     socket.close()

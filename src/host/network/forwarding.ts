@@ -1,4 +1,4 @@
-// Finds out whether this host forwards packets: VMs need forwarding, which is on for all interfaces or none. Effects:
+// Determines whether this host forwards packets: VMs need forwarding, which is on for all interfaces or none. Effects:
 // reads /proc and the interfaces' addresses.
 
 import { existsSync, readFileSync } from 'node:fs'
@@ -7,7 +7,9 @@ import { networkInterfaces } from 'node:os'
 export type Forwarding = {
   /** Whether the kernel forwards this family (ip_forward, conf/all/forwarding). */
   readonly forwards: boolean
-  /** Interfaces that the host forwards between: with a non-link-local address, no loopback, not the link to VMs. */
+  /**
+   * Interfaces between which the host forwards: with a non-link-local address, neither loopback nor the link to VMs.
+   */
   readonly interfaces: readonly string[]
 }
 
@@ -17,8 +19,8 @@ const FAMILIES = {
 } as const
 
 /**
- * A host that forwards and has two interfaces or more is a router, unless a firewall drops. `link`: this host's end of
- * the link to VMs.
+ * Reads the forwarding of a family. A host that forwards and has two or more interfaces is a router, unless a firewall
+ * drops. `link`: this host's end of the link to VMs.
  */
 export function readForwarding(family: keyof typeof FAMILIES, link: string): Forwarding {
   const { name, file } = FAMILIES[family]

@@ -1,4 +1,4 @@
-// Lists the listening sockets of this host, by ss(8). Effects: runs a command that reads our network namespace.
+// Lists the listening sockets of this host with ss(8). Effects: runs a command that reads our network namespace.
 
 import { runLines } from '../../linux/command-lines.ts'
 
@@ -7,7 +7,10 @@ export type Listening = {
   /** `*` for all addresses of both families; IPv6 without brackets or zone. */
   readonly host: string
   readonly port: number
-  /** None: visible to root only, or gone. A child that a process has just forked has its sockets, too. */
+  /**
+   * Processes that hold the socket. Empty if they are visible only to root, or gone. A child that a process has just
+   * forked also holds its sockets.
+   */
   readonly holders: readonly { readonly pid: number; readonly name: string }[]
 }
 
@@ -15,7 +18,7 @@ export type Listening = {
 const lineCountMax = 16_384
 const lineBytesMax = 4_096
 
-/** Sockets that wait for clients. Faults: host.command_failed, host.command_timeout. */
+/** Returns the sockets that wait for clients. Faults: host.command_failed, host.command_timeout. */
 export async function listListening(timeoutMs: number): Promise<Listening[]> {
   const found: Listening[] = []
   await runLines(['ss', '--no-header', '--listening', '--tcp', '--udp', '--numeric', '--processes'], {
@@ -30,7 +33,7 @@ export async function listListening(timeoutMs: number): Promise<Listening[]> {
   return found
 }
 
-/** `tcp LISTEN 0 128 0.0.0.0:22 0.0.0.0:* users:(("sshd",pid=1,fd=3))`; null for anything else. */
+/** Parses `tcp LISTEN 0 128 0.0.0.0:22 0.0.0.0:* users:(("sshd",pid=1,fd=3))`; null for anything else. */
 export function parseListening(line: string): Listening | null {
   const [protocol, , , , local = '', , ...users] = line.trim().split(/\s+/)
   if (protocol !== 'tcp' && protocol !== 'udp') return null

@@ -18,7 +18,7 @@ export type NetlinkMessage = {
   readonly payload: Uint8Array
 }
 
-/** Messages of one read. An incomplete message ends the list. */
+/** Returns the messages of one read. An incomplete message ends the list. */
 export function readMessages(bytes: Uint8Array): NetlinkMessage[] {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   const messages: NetlinkMessage[] = []
@@ -36,7 +36,7 @@ export function readMessages(bytes: Uint8Array): NetlinkMessage[] {
   return messages
 }
 
-/** `change`: an object of this table, or the table, changed. `generation`: the transaction is complete. */
+/** `change`: an object of this table, or the table itself, changed. `generation`: the transaction is complete. */
 export type NftEvent =
   | { readonly kind: 'change'; readonly family: number; readonly table: string }
   | { readonly kind: 'generation' }
@@ -46,7 +46,7 @@ export const NFT_FAMILIES = { inet: 1, arp: 3 } as const satisfies Record<string
 
 const NFT = { subsystem: 10, newGeneration: 15, nameAttribute: 1 } as const satisfies Record<string, number>
 
-/** Null if no program made the change, such as a quota that packets have used up. */
+/** Returns the event; null if no program made the change, such as a quota that packets have used up. */
 export function nftEvent({ type, port, payload }: NetlinkMessage): NftEvent | null {
   if (type >>> 8 !== NFT.subsystem || port === 0) return null
   if ((type & 0xff) === NFT.newGeneration) return { kind: 'generation' }
@@ -55,7 +55,7 @@ export function nftEvent({ type, port, payload }: NetlinkMessage): NftEvent | nu
   return name === null ? null : { kind: 'change', family: payload[0] ?? 0, table: text(name) }
 }
 
-/** struct nlattr: length and type, two bytes each; the upper two bits of the type are flags. */
+/** Finds an attribute (struct nlattr): length and type, two bytes each; the upper two bits of the type are flags. */
 function attribute(bytes: Uint8Array, wanted: number): Uint8Array | null {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   let at = 0
@@ -71,7 +71,7 @@ function attribute(bytes: Uint8Array, wanted: number): Uint8Array | null {
 
 const attributeHeaderBytes = 4
 
-/** Without the final NUL. */
+/** Decodes a text, without the final NUL. */
 function text(bytes: Uint8Array): string {
   const end = bytes.indexOf(0)
   return Buffer.from(end < 0 ? bytes : bytes.subarray(0, end)).toString('latin1')

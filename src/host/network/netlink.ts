@@ -1,7 +1,7 @@
 // A socket for the kernel's notifications about networking (netlink(7)). Effects: opens a socket of the network
 // namespace that the caller is in, and reads it.
 //
-// No callback: the owner polls the socket. The glibc calls stand here because the measured images do not need them
+// No callback: the owner polls the socket. The glibc calls are here because the measured images do not need them
 // (linux/libc.ts).
 
 import { FFIType, ptr } from 'bun:ffi'
@@ -25,7 +25,7 @@ export const NETLINK = {
 export type NetlinkRead = {
   /** One or more messages each (netlink-message.ts). */
   readonly packets: readonly Uint8Array[]
-  /** Some did not fit into the socket's buffer, or wait for the next read. */
+  /** Whether some messages did not fit into the socket's buffer, or wait for the next read. */
   readonly lost: boolean
 }
 
@@ -49,7 +49,7 @@ export class NetlinkSocket implements Disposable {
     }
   }
 
-  /** All that waits, never more than there is room for. Does not wait. Fault host.unsupported. */
+  /** Returns all waiting messages, up to the buffer's size. Does not wait. Throws Fault host.unsupported. */
   read(): NetlinkRead {
     const packets: Uint8Array[] = []
     let lost = false

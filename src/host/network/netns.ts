@@ -2,7 +2,7 @@
 // back.
 //
 // A socket, an opened /dev/net/tun, a started process and an open file of /proc/thread-self/net belong to the namespace
-// that the thread is in when they are made, and stay there. The time between is 10 µs.
+// in which the thread was when they were created, and stay there. Moving there and back takes 10 µs.
 
 import { FFIType } from 'bun:ffi'
 import { closeSync, openSync, statfsSync } from 'node:fs'
@@ -11,14 +11,16 @@ import { errno, libcOf } from '../../linux/ffi.ts'
 import { errnoName } from '../../linux/libc.ts'
 
 export type Netns = {
-  /** Calls `work` inside, until it returns: after an `await` it is outside. Fault host.unsupported. */
+  /**
+   * Calls `work` inside the namespace until it returns; after an `await` it is outside. Throws Fault host.unsupported.
+   */
   readonly run: <T>(work: () => T) => T
 }
 
 /** The namespace of the process. */
 export const hereNetns: Netns = { run: work => work() }
 
-/** The namespace that is mounted on `file`. It may come later: each call opens it. */
+/** Returns the namespace that is mounted on `file`. It may be mounted later, because each call opens it. */
 export function netnsAt(file: string): Netns {
   return {
     run: work => {
@@ -38,7 +40,7 @@ export function netnsAt(file: string): Netns {
   }
 }
 
-/** Whether a namespace is mounted on `file`. */
+/** Reports whether a namespace is mounted on `file`. */
 export function isNetns(file: string): boolean {
   try {
     return statfsSync(file).type === nsfsMagic
@@ -68,7 +70,7 @@ function enter(fd: number, file: string): void {
   throw new Fault('host.unsupported', `enter the network namespace ${file}: ${errnoName(errno())}`)
 }
 
-/** A thread that stayed there would open the daemon's sockets to VMs. */
+/** Returns to the process's namespace. A thread that stayed there would open the daemon's sockets to VMs. */
 function comeBack(fd: number): void {
   if (libc().setns(fd, networkKind) !== 0) process.abort()
 }

@@ -1,8 +1,8 @@
 // Detects foreign changes of our nftables tables in one network namespace, and changes of its addresses. Effects: two
 // netlink sockets, read ten times a second.
 //
-// Our own transactions run through `ours`: the kernel reports each before nft(8) returns, so all that is read by then
-// is ours.
+// Our own transactions run through `ours`: the kernel reports each before nft(8) returns, so everything read by then is
+// ours.
 
 import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
@@ -20,18 +20,18 @@ export type NftWatchDeps = {
 
 export type NftListener = {
   /**
-   * A foreign change of our tables. Not `certain`: perhaps one, before the watch began or when events were lost. The
-   * next call waits until this one returns, and for a pause.
+   * Called after a foreign change of our tables. If not `certain`, there may have been one, before the watch began or
+   * when events were lost. The next call waits until this one returns, and for a pause.
    */
   readonly onForeignChange: (change: { readonly certain: boolean }) => Promise<void>
-  /** An address, an interface or a routing rule has come or gone. */
+  /** Called when an address, an interface or a routing rule was added or removed. */
   readonly onAddresses: () => Promise<void>
 }
 
 type EventCounts = { readonly ours: number; readonly lost: boolean }
 
 const intervalMs = 100
-/** Longest pause: repeated changes are answered ever more slowly. */
+/** Longest pause: repeated changes are handled ever more slowly. */
 const restMsMax = 5_000
 const calmMs = 1_000
 const retryMs = 30_000
@@ -41,14 +41,14 @@ export class NftWatch {
   #sockets: { readonly nft: NetlinkSocket; readonly addresses: NetlinkSocket } | null = null
   #isOurs = false
   #foreign: 'no' | 'perhaps' | 'yes' = 'no'
-  /** The open transaction has touched our tables. */
+  /** Whether the open transaction has touched our tables. */
   #isTouched = false
 
   constructor(deps: NftWatchDeps) {
     this.#deps = deps
   }
 
-  /** Runs one transaction of ours. One at a time. */
+  /** Runs one of our transactions; one at a time. */
   async ours<T>(work: () => Promise<T>): Promise<T> {
     this.#hear()
     this.#isOurs = true
@@ -56,12 +56,12 @@ export class NftWatch {
       return await work()
     } finally {
       this.#isOurs = false
-      // Events that match no transaction count as ours: else each of our transactions would cause the next.
+      // Events that match no transaction count as ours; otherwise each of our transactions would cause the next.
       if (this.#listen().ours > 1) this.#foreign = 'yes'
     }
   }
 
-  /** Until the signal is aborted. Never rejects: what fails is logged and tried again. */
+  /** Watches until the signal is aborted. Never rejects: logs failures and retries. */
   async run({ onForeignChange, onAddresses }: NftListener, signal: AbortSignal): Promise<void> {
     const { clock, log } = this.#deps
     let restMs = intervalMs
@@ -71,7 +71,7 @@ export class NftWatch {
       try {
         if (this.#sockets === null) {
           this.#open()
-          // Changes before this moment went unheard.
+          // Changes before this moment were not noticed.
           this.#foreign = 'perhaps'
         }
         if (!this.#isOurs) this.#hear()
@@ -115,7 +115,7 @@ export class NftWatch {
     else if (lost && this.#foreign === 'no') this.#foreign = 'perhaps'
   }
 
-  /** Transactions that have touched our tables. */
+  /** Counts the transactions that have touched our tables. */
   #listen(): EventCounts {
     const { packets, lost } = this.#sockets?.nft.read() ?? { packets: [], lost: false }
     let ours = 0

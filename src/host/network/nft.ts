@@ -1,8 +1,7 @@
 // nftables through nft(8). Effects: reads and changes the tables of one name, of families inet and arp, in one network
 // namespace.
 //
-// vm/network builds the text of the rulesets. Changes run one after the other, each as one kernel
-// transaction.
+// vm/network builds the text of the rulesets. Changes run one after the other, each as one kernel transaction.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { Fault, wrapFault } from '../../base/fault.ts'
@@ -15,14 +14,16 @@ import type { NftWatch } from './nft-watch.ts'
 
 export type Counter = { readonly packets: number; readonly bytes: number }
 export type Quota = { readonly usedBytes: number; readonly limitBytes: number }
-/** By object name. The numbers only grow as long as the table is there. */
+/** Counters and quotas by object name. The numbers only grow as long as the table exists. */
 export type Counters = { readonly counters: ReadonlyMap<string, Counter>; readonly quotas: ReadonlyMap<string, Quota> }
 
-/** Every method's Faults: host.command_failed (nothing changed; or too many changes wait), host.command_timeout. */
+/** Faults of every method: host.command_failed (nothing changed; or too many changes wait), host.command_timeout. */
 export type Nft = {
-  /** Applies whole text in one transaction, after the changes before it. `timeoutMs` begins when its turn comes. */
+  /** Applies a whole text in one transaction, after the changes before it. `timeoutMs` starts with its turn. */
   readonly applyRuleset: (text: string, timeoutMs: number) => Promise<void>
-  /** Named counters and quotas; null when the table of family inet is missing because someone flushed the ruleset. */
+  /**
+   * Reads named counters and quotas; null if the table of family inet is missing because someone flushed the ruleset.
+   */
   readonly readCounters: (timeoutMs: number) => Promise<Counters | null>
   readonly tableExists: (timeoutMs: number) => Promise<boolean>
   /** Deletes the tables of both families. No effect if there are none. */
@@ -32,11 +33,11 @@ export type Nft = {
 export type NftOptions = {
   readonly table: string
   readonly log: Logger
-  /** Changes that may wait for their turn. */
+  /** Maximum number of changes that wait for their turn. */
   readonly waitingMax?: number
   /** Default: that of the process. */
   readonly netns?: Netns
-  /** Notified of our own transactions, so that it can recognize those of others. Null without a watcher. */
+  /** Notified of our own transactions, so that it can recognize those of others. Null if there is no watcher. */
   readonly watch?: Pick<NftWatch, 'ours'> | null
 }
 
@@ -75,7 +76,7 @@ export function createNft({ table, log, waitingMax = 256, netns = hereNetns, wat
         throw wrapFault(error, 'read counters')
       }
     },
-    // `add` first, so that there is something to delete in every case.
+    // `add` comes first, so that there is always something to delete.
     deleteTables: timeoutMs =>
       change(async () => {
         await apply(
@@ -91,7 +92,7 @@ const FAMILIES = ['inet', 'arp'] as const
 const outputBytesMax = 67_108_864
 
 const Amount = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
-/** libnftables-json(5). The one key of a list item names its kind; we read three kinds. */
+/** libnftables-json(5). The only key of a list item names its kind; we read three kinds. */
 const ListItem = Type.Object({
   table: Type.Optional(Type.Object({ family: Type.String(), name: Type.String() })),
   counter: Type.Optional(Type.Object({ name: Type.String(), packets: Amount, bytes: Amount })),
@@ -99,7 +100,10 @@ const ListItem = Type.Object({
 })
 const List = Type.Object({ nftables: Type.Array(ListItem) })
 
-/** Output of `nft --json` for one list or several: one JSON object a line. Pure. Fault host.command_failed. */
+/**
+ * Parses the output of `nft --json` for one or several lists: one JSON object per line. Pure. Throws Fault
+ * host.command_failed.
+ */
 export function parseCounters(text: string): Counters {
   const counters = new Map<string, Counter>()
   const quotas = new Map<string, Quota>()

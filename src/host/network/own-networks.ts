@@ -1,4 +1,4 @@
-// The addresses of this host's interfaces, and the networks that it is in by them. Effects: reads them.
+// The addresses of this host's interfaces, and the networks to which they belong. Effects: reads them.
 
 import { networkInterfaces } from 'node:os'
 import { canonicalNetwork } from '../../base/ipv4.ts'
@@ -12,8 +12,8 @@ type Options = {
 }
 
 /**
- * Networks of the interfaces, sorted, without repeats. Single addresses (/32, /128) are left out, because the kernel
- * tests its own addresses (nft(8), fib); so are IPv6 link-local networks, which every interface is in.
+ * Returns the networks of the interfaces, sorted, without repeats. Omits single addresses (/32, /128), because the
+ * kernel tests its own addresses (nft(8), fib), and IPv6 link-local networks, which every interface has.
  */
 export function ownNetworks({ withV6, interfaces = networkInterfaces() }: Options): string[] {
   const networks = Object.values(interfaces).flatMap(addresses =>
@@ -28,7 +28,9 @@ export function ownNetworks({ withV6, interfaces = networkInterfaces() }: Option
   return [...new Set(networks)].sort()
 }
 
-/** Addresses, sorted, without repeats, without loopback and IPv6 link-local ones, which are unreachable for others. */
+/**
+ * Returns the addresses, sorted, without repeats, without loopback and IPv6 link-local ones, which others cannot reach.
+ */
 export function ownAddresses({ withV6, interfaces = networkInterfaces() }: Options): string[] {
   const addresses = Object.values(interfaces).flatMap(all =>
     (all ?? []).flatMap(({ family, cidr }) => {

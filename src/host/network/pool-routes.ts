@@ -1,4 +1,4 @@
-// Routes that lead to VMs. Effects: reads /proc/thread-self/net (proc_pid_net(5)), which has the main table of the
+// Routes that lead to VMs. Effects: reads /proc/thread-self/net (proc_pid_net(5)), which shows the main table of the
 // network namespace that the caller is in.
 
 import { readFileSync } from 'node:fs'
@@ -6,18 +6,18 @@ import { containsRange, rangeOf } from '../../base/ipv4.ts'
 import { coversV6, formatIpv6, rangeOfV6 } from '../../base/ipv6.ts'
 
 export type PoolRoute = {
-  /** Dotted, or as `formatIpv6` writes it. */
+  /** Dotted, or in the form of `formatIpv6`. */
   readonly address: string
   readonly prefixLength: number
-  /** `*` where the route refuses. */
+  /** `*` if the route refuses packets. */
   readonly device: string
 }
 
 type Pools = { readonly v4: string | null; readonly v6: string | null }
 
 /**
- * Routes by interfaces that begin with `tapPrefix`, but the default one, and routes to single addresses of the pools
- * (CIDR) by any interface. IPv6 routes only with an IPv6 pool. Throws when /proc is unreadable.
+ * Returns routes by interfaces that begin with `tapPrefix`, except the default one, and routes to single addresses of
+ * the pools (CIDR) by any interface. IPv6 routes only with an IPv6 pool. Throws if /proc is unreadable.
  */
 export function poolRoutes({ pools, tapPrefix }: { readonly pools: Pools; readonly tapPrefix: string }): PoolRoute[] {
   const range = pools.v4 === null ? null : rangeOf(pools.v4)
@@ -36,7 +36,7 @@ export function poolRoutes({ pools, tapPrefix }: { readonly pools: Pools; readon
   return [...found, ...foundV6]
 }
 
-/** Text of /proc/net/route. */
+/** Parses the text of /proc/net/route. */
 export function parseRoutes(text: string): PoolRoute[] {
   return text
     .split('\n')
@@ -53,8 +53,8 @@ export function parseRoutes(text: string): PoolRoute[] {
 const RTF = { local: 0x8000_0000, anycast: 0x0010_0000 } as const
 
 /**
- * Routes in the text of /proc/net/ipv6_route, without those that the kernel makes for every interface: its own
- * addresses, link-local, multicast.
+ * Parses the text of /proc/net/ipv6_route. Omits routes that the kernel makes for every interface: its own addresses,
+ * link-local, multicast.
  */
 export function parseRoutesV6(text: string): PoolRoute[] {
   return text.split('\n').flatMap(line => {
@@ -68,7 +68,7 @@ export function parseRoutesV6(text: string): PoolRoute[] {
   })
 }
 
-/** Bytes as they lie in memory, printed as a number of a little-endian machine. */
+/** Formats bytes that are printed as a number of a little-endian machine. */
 function dotted(hex: string): string {
   return [6, 4, 2, 0].map(at => Number.parseInt(hex.slice(at, at + 2), 16)).join('.')
 }

@@ -1,10 +1,10 @@
-// Ends TCP connections of others that led to an address behind this host, which is gone. Effects: reads connection
-// tracking by conntrack(8) and sends packets, both in one network namespace.
+// Ends TCP connections of others that led to a removed address behind this host. Effects: reads connection tracking
+// with conntrack(8) and sends packets, both in one network namespace.
 //
 // A reset counts only with the receiver's next sequence number (RFC 5961 3.2), which this host does not know. So it
-// sends segments that the receiver must answer: an acknowledgement of a wrong place (RFC 9293 3.10.7.4), and a
-// SYN-ACK, which it must challenge at any place (RFC 5961 4.2), and which the address translation of others passes on.
-// The answer names the number. It is for a connection that this kernel does not have, and the kernel resets it.
+// sends segments that the receiver must answer: an acknowledgement with a wrong number (RFC 9293 3.10.7.4), and a
+// SYN-ACK, which it must challenge with any number (RFC 5961 4.2), and which address translation of others passes on.
+// The answer contains the number. It is for a connection that this kernel does not have, so the kernel resets it.
 
 import { FFIType, ptr } from 'bun:ffi'
 import { closeSync } from 'node:fs'
@@ -24,26 +24,26 @@ type Endpoint = { readonly address: string; readonly port: number }
 const lineBytesMax = 4_096
 
 type ResetOptions = {
-  /** Where the connections are, and the daemon's own network namespace too. */
+  /** The namespace of the connections, and the daemon's own network namespace. */
   readonly netns: Netns
   readonly random: RandomBytes
   readonly timeoutMs: number
 }
 
 /**
- * Forgets the TCP connections of clients that came to an IPv4 address by an address of this host, and makes each of
- * them ask for its reset. Call it once no rule leads to the address. Returns how many there were. Connections of a
- * client that never answered are left out: strangers make them with any address. Faults: host.command_failed,
+ * Deletes the TCP connections of clients that reached an IPv4 address by an address of this host, and makes each client
+ * request its reset. Call it once no rule leads to the address. Returns the number of connections. Omits those of
+ * clients that never answered, because strangers can make them with any address. Faults: host.command_failed,
  * host.command_timeout; host.unsupported (no raw socket).
  */
 export async function resetClientsOf(address: string, { netns, random, timeoutMs }: ResetOptions): Promise<number> {
   let count = 0
   const fd = netns.run(rawSocket)
-  // conntrack prints each entry that it has deleted, so there is no wait for the other entries.
+  // conntrack prints each deleted entry at once, so there is no wait for the others.
   const argv = ['conntrack', '--delete', '--family', 'ipv4', '--proto', 'tcp', '--status', 'ASSURED']
   const onLine = (line: string): boolean => {
     const connection = parseConnection(line)
-    // One that led to the address itself is reset by another namespace, or has no peer that could answer.
+    // A connection to the address itself is reset by another namespace, or has no peer that could answer.
     if (connection === null || connection.server.address === address) return true
     challenge(fd, connection, random)
     count += 1
@@ -59,14 +59,14 @@ export async function resetClientsOf(address: string, { netns, random, timeoutMs
   return count
 }
 
-/** Fault host.unsupported. */
+/** Opens a raw socket. Throws Fault host.unsupported. */
 function rawSocket(): number {
   const fd = libc().socket(INET, RAW, IPPROTO_RAW)
   if (fd < 0) throw new Fault('host.unsupported', `raw socket: ${errnoName(errno())}`)
   return fd
 }
 
-/** Null unless it is a TCP connection that may still carry data to its client. */
+/** Parses a line; null unless it is a TCP connection that may still carry data to its client. */
 export function parseConnection(line: string): ClientConnection | null {
   const match =
     /^tcp +6 (?:\d+ )?(?:ESTABLISHED|FIN_WAIT|CLOSE_WAIT|LAST_ACK) src=([\d.]+) dst=([\d.]+) sport=(\d+) dport=(\d+) /.exec(
@@ -80,7 +80,7 @@ export function parseConnection(line: string): ClientConnection | null {
   }
 }
 
-/** A client that cannot be reached needs no reset: failures are ignored. */
+/** Sends the segments. Ignores failures, because a client that cannot be reached needs no reset. */
 function challenge(fd: number, { client, server }: ClientConnection, random: RandomBytes): void {
   const to = new Uint8Array(socketAddressBytes)
   const view = new DataView(to.buffer)
@@ -96,7 +96,7 @@ type Segment = {
   readonly from: Endpoint
   readonly to: Endpoint
   readonly flags: number
-  /** Sequence and acknowledgement. */
+  /** Sequence and acknowledgement numbers. */
   readonly numbers: Uint8Array
 }
 
@@ -106,7 +106,7 @@ const tcpBytes = 20
 const ttl = 64
 const tcpProtocol = 6
 
-/** IPv4 (RFC 791) and TCP (RFC 9293) without options or data. The kernel fills in the checksum of IPv4. */
+/** Builds IPv4 (RFC 791) and TCP (RFC 9293) without options or data. The kernel adds the checksum of IPv4. */
 export function segment({ from, to, flags, numbers }: Segment): Uint8Array {
   const bytes = new Uint8Array(ipBytes + tcpBytes)
   const view = new DataView(bytes.buffer)
@@ -126,7 +126,7 @@ export function segment({ from, to, flags, numbers }: Segment): Uint8Array {
   return bytes
 }
 
-/** Over the addresses, protocol, length and the segment (RFC 9293 3.1). */
+/** Computes the checksum over the addresses, protocol, length and the segment (RFC 9293 3.1). */
 function checksum(view: DataView): number {
   let sum = tcpProtocol + tcpBytes
   for (let at = 12; at < view.byteLength; at += 2) sum += view.getUint16(at)

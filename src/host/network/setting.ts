@@ -1,10 +1,10 @@
-// One kernel setting of networking (Documentation/networking/ip-sysctl.rst). Effects: writes /proc/sys, of the network
-// namespace that the caller is in.
+// Writes one kernel setting of networking (Documentation/networking/ip-sysctl.rst). Effects: writes /proc/sys, of the
+// network namespace that the caller is in.
 
 import { writeFileSync } from 'node:fs'
 import { Fault, messageOf, systemErrorCode } from '../../base/fault.ts'
 
-/** Fault host.command_failed. */
+/** Writes a setting. Throws Fault host.command_failed. */
 export function writeSetting(path: string, value: string): void {
   try {
     writeFileSync(path, value)

@@ -1,4 +1,4 @@
-// Probes whether the VM's sshd responds and holds the attested host key. Effects: one TCP connection per call.
+// Probes whether the VM's sshd responds and has the attested host key. Effects: one TCP connection per call.
 //
 // The handshake (RFC 4253 section 8, RFC 8731, RFC 8709) proves the key: the server signs the exchange hash with it.
 // The probe stops once the authentication service is accepted: no user name, no credential, no failed attempt in the
@@ -10,12 +10,12 @@ import { Fault } from '../../base/fault.ts'
 export type SshProbe = {
   readonly address: string
   readonly port: number
-  /** The only acceptable one: `ssh-ed25519 AAAA…`. */
+  /** The only acceptable key: `ssh-ed25519 AAAA…`. */
   readonly hostKey: string
   readonly timeoutMs: number
 }
 
-/** One attempt, up to the accepted authentication service. Faults: ssh.wrong_host_key, ssh.unreachable. */
+/** Makes one attempt, up to the accepted authentication service. Faults: ssh.wrong_host_key, ssh.unreachable. */
 export async function probeSsh({ address, port, hostKey, timeoutMs }: SshProbe): Promise<void> {
   const expected = parseHostKey(hostKey)
   const where = `ssh ${address}:${port}`
@@ -38,27 +38,27 @@ export async function probeSsh({ address, port, hostKey, timeoutMs }: SshProbe):
       host: address,
       port,
       username: 'probe',
-      // Our own timer decides; the library's default must not be shorter.
+      // Our own timer decides, so the library's default must not be shorter.
       readyTimeout: timeoutMs * 2,
       hostVerifier: (key: Buffer) => {
         wrongKey = !key.equals(expected)
         return !wrongKey
       },
-      // Called when the server has accepted the service; offering nothing leaves the connection there.
+      // Called when the server has accepted the service. Offering nothing stops the connection there.
       authHandler: () => resolve(),
     })
     await promise
     client.end()
   } finally {
     clearTimeout(timer)
-    // After `end` the server closes the connection; this is for a server that does not.
+    // After `end` the server closes the connection. This is for a server that does not.
     setTimeout(() => client.destroy(), lingerMs).unref()
   }
 }
 
 const lingerMs = 500
 
-/** All in Bun's native crypto; the guest's OpenSSH has each of them. */
+/** All are in Bun's native crypto, and the guest's OpenSSH has each of them. */
 const handshake = {
   algorithms: {
     serverHostKey: ['ssh-ed25519'],

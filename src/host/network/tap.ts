@@ -67,7 +67,7 @@ const ifreqBytes = 40
 function interfaceRequest(name: string): Uint8Array {
   const request = new Uint8Array(ifreqBytes)
   request.set(Buffer.from(name), IFREQ.name[0])
-  // No IFF_VNET_HDR: by that header the kernel segments a guest's frames, and the cap counts before that.
+  // No IFF_VNET_HDR: with that header the kernel would segment a guest's frames after the cap has counted them.
   const flags = FLAGS.tap | FLAGS.noPacketInfo | FLAGS.exclusive
   new DataView(request.buffer).setUint16(IFREQ.flags[0], flags, true)
   return request
@@ -77,30 +77,30 @@ export type TapAddresses = {
   readonly name: string
   /** The host's IPv4 address for guests, their default route, the same on every tap. */
   readonly nextHop: string
-  /** The VM's, routed to this tap alone; null if it has no IPv4. */
+  /** The VM's address, routed only to this tap; null if it has no IPv4. */
   readonly address: string | null
-  /** The same of IPv6. Without it the tap has none. */
+  /** The same for IPv6. Absent if the tap has none. */
   readonly v6?: { readonly nextHop: string; readonly address: string }
-  /** The VM's. If it is set, no machine can claim the VM's addresses by ARP or neighbour discovery. */
+  /** The VM's MAC. If it is set, no machine can claim the VM's addresses by ARP or neighbour discovery. */
   readonly mac?: string
   readonly mtuBytes: number
   readonly timeoutMs: number
 }
 
-/** MAC of every tap with IPv6, configured in guests. MACs of VMs begin otherwise (vm/launch.plan.ts). */
+/** MAC of every tap with IPv6, configured in guests. MACs of VMs begin differently (vm/launch.plan.ts). */
 export const tapMac = '0a:73:74:72:6f:6e'
 
 /** Brings the tap up with its routes; safe to repeat. Faults: host.command_failed, host.command_timeout. */
 export async function configureTap(tap: TapAddresses, netns: Netns = hereNetns): Promise<void> {
   checkName(tap.name)
   await netns.run(() => {
-    // Before `up`, so that there is no moment with unrequested IPv6 or with loose filters.
+    // Before `up`, so that there is never unrequested IPv6 or a loose filter.
     for (const [path, value] of tapSettings(tap)) writeSetting(path, value)
     return run(['ip', '-batch', '-'], { stdin: tapBatch(tap), timeoutMs: tap.timeoutMs, outputBytesMax })
   })
 }
 
-/** Commands for `ip -batch -`. Pure. */
+/** Returns commands for `ip -batch -`. Pure. */
 export function tapBatch({ name, nextHop, address, v6, mac, mtuBytes }: Omit<TapAddresses, 'timeoutMs'>): string {
   const neighbour = (of: string) =>
     mac === undefined ? [] : [`neighbour replace ${of} lladdr ${mac} dev ${name} nud permanent`]
@@ -112,14 +112,14 @@ export function tapBatch({ name, nextHop, address, v6, mac, mtuBytes }: Omit<Tap
       : [
           `address replace ${nextHop}/32 dev ${name} scope link`,
           `route replace ${address}/32 dev ${name} src ${nextHop}`,
-          // The way to this address leads out of the namespace, so the kernel answers for it only if configured to.
+          // The route to this address leads out of the namespace, so the kernel answers for it only if configured to.
           `neighbour replace proxy ${nextHop} dev ${name}`,
           ...neighbour(address),
         ]),
     ...(v6 === undefined
       ? []
       : [
-          // Deprecated, so that this host itself uses it for nothing but its VMs (RFC 6724 5, rule 3).
+          // Deprecated, so that this host uses it only for its VMs (RFC 6724 5, rule 3).
           `address replace ${v6.nextHop}/128 dev ${name} nodad noprefixroute preferred_lft 0`,
           `route replace ${v6.address}/128 dev ${name} src ${v6.nextHop}`,
           ...neighbour(v6.address),
@@ -128,7 +128,7 @@ export function tapBatch({ name, nextHop, address, v6, mac, mtuBytes }: Omit<Tap
   return `${lines.join('\n')}\n`
 }
 
-/** Settings below /proc/sys/net of one tap (Documentation/networking/ip-sysctl.rst). Pure. */
+/** Returns settings below /proc/sys/net of one tap (Documentation/networking/ip-sysctl.rst). Pure. */
 export function tapSettings({
   name,
   v6: addressesV6,
@@ -140,7 +140,7 @@ export function tapSettings({
     ...(addressesV6 === undefined
       ? ([[`${v6}/disable_ipv6`, '1']] satisfies [string, string][])
       : ([
-          // No automatic address (IN6_ADDR_GEN_MODE_NONE), so the kernel sends nothing by itself.
+          // No automatic address (IN6_ADDR_GEN_MODE_NONE), so that the kernel sends nothing by itself.
           [`${v6}/addr_gen_mode`, '1'],
           [`${v6}/autoconf`, '0'],
           [`${v6}/accept_redirects`, '0'],
@@ -150,9 +150,9 @@ export function tapSettings({
         ] satisfies [string, string][])),
     // A source that is not routed back to this tap is spoofed.
     [`${v4}/rp_filter`, '1'],
-    // Otherwise a guest waits most of a second for the next hop's MAC.
+    // Otherwise a guest would wait most of a second for the next hop's MAC.
     [`/proc/sys/net/ipv4/neigh/${name}/proxy_delay`, '0'],
-    // Answer ARP for the next hop only, and ask with it, not with other addresses of the host.
+    // Answers ARP only for the next hop, and queries with its address, not with others of the host.
     [`${v4}/arp_ignore`, '1'],
     [`${v4}/arp_announce`, '2'],
     [`${v4}/accept_redirects`, '0'],
@@ -164,13 +164,16 @@ export function tapSettings({
 const outputBytesMax = 4_194_304
 const Links = Type.Array(Type.Object({ ifname: Type.Optional(Type.String()) }))
 
-/** `routed`: up, with its route, and this host's by the link. `unrouted`: not so. `gone`: no such interface. */
+/**
+ * `routed`: up, with its route, and this host's by the link. `unrouted`: some of this is missing. `gone`: no such
+ * interface.
+ */
 export type TapState = 'routed' | 'unrouted' | 'gone'
 
-/** Where a tap is, and the interface of this host that leads there. Null if it is in the namespace of the process. */
+/** Namespace of a tap, and the interface of this host that leads there. Null for the namespace of the process. */
 type TapPlace = { readonly netns: Netns; readonly link: string } | null
 
-/** From /proc alone (proc(5), net/dev, net/route and net/ipv6_route). */
+/** Returns the state of a tap. Reads only /proc (proc(5), net/dev, net/route and net/ipv6_route). */
 export function tapState(name: string, routed: Routed, place: TapPlace = null): TapState {
   return stateIn(readTables(place), name, routed)
 }
@@ -179,8 +182,8 @@ export function tapState(name: string, routed: Routed, place: TapPlace = null): 
 const tablesMs = 1_000
 
 /**
- * States of many taps from one reading a second: with a thousand taps the tables have as many lines. `gone` is read
- * again first, as a tap may be younger than the reading.
+ * Returns states of many taps from one reading per second, because with a thousand taps the tables have as many lines.
+ * Before it returns `gone` it reads again, because a tap may be newer than the reading.
  */
 export class TapStates {
   readonly #clock: Pick<Clock, 'monotonicMs'>
@@ -203,11 +206,11 @@ export class TapStates {
   }
 }
 
-/** Names of interfaces, and `INTERFACE ADDRESS` of routes to single addresses, as the kernel writes these. */
+/** Names of interfaces, and `INTERFACE ADDRESS` of routes to single addresses, in the kernel's form. */
 type Tables = {
   readonly names: ReadonlySet<string>
   readonly routes: ReadonlySet<string>
-  /** This host's way there, and its routes. Null if there is none between. */
+  /** This host's route to the namespace, and its routes. Null if there is no link in between. */
   readonly link: { readonly name: string; readonly routes: ReadonlySet<string> } | null
 }
 
@@ -221,7 +224,7 @@ function linesOf(path: string): string[] {
   return readFileSync(`/proc/thread-self/net/${path}`, 'utf8').split('\n')
 }
 
-/** Interfaces of the namespace that the caller is in. */
+/** Returns the interfaces of the namespace that the caller is in. */
 export function interfaceNames(): string[] {
   return linesOf('dev').map(line => line.slice(0, Math.max(0, line.indexOf(':'))).trim())
 }
@@ -251,7 +254,7 @@ function stateIn({ names, routes, link }: Tables, name: string, { address, addre
 /** Addresses of a VM; null if there is none of this family. */
 type Routed = { readonly address: string | null; readonly addressV6: string | null }
 
-/** Bytes as they lie in memory, read as a number of this (little-endian) machine. */
+/** Formats an address in the form of the tables: its bytes, read as a number of this (little-endian) machine. */
 function hexOf(address: string): string {
   return address
     .split('.')
@@ -268,8 +271,9 @@ function hexOfV6(address: string): string {
 const etherHeaderBytes = 14
 
 /**
- * Bytes that each interface of the namespace has received since it was made, without link-layer headers: for a tap, the
- * bytes its holder wrote, dropped packets included. Read often, so from /proc alone (proc(5), net/dev).
+ * Returns the bytes that each interface of the namespace has received since its creation, without link-layer headers:
+ * for a tap, the bytes that its holder wrote, dropped packets included. Called often, so it reads only /proc (proc(5),
+ * net/dev).
  */
 export function receivedBytes(netns: Netns = hereNetns): ReadonlyMap<string, number> {
   const lines = netns.run(() => linesOf('dev')).slice(2)
@@ -282,7 +286,10 @@ export function receivedBytes(netns: Netns = hereNetns): ReadonlyMap<string, num
   )
 }
 
-/** Names of the tun and tap interfaces that begin with `prefix`. Faults: host.command_failed, host.command_timeout. */
+/**
+ * Returns the names of tun and tap interfaces that begin with `prefix`. Faults: host.command_failed,
+ * host.command_timeout.
+ */
 export async function listTaps(prefix: string, timeoutMs: number, netns: Netns = hereNetns): Promise<string[]> {
   const { stdout } = await netns.run(() =>
     run(['ip', '-json', '-details', 'link', 'show', 'type', 'tun'], { timeoutMs, outputBytesMax }),
@@ -291,7 +298,10 @@ export async function listTaps(prefix: string, timeoutMs: number, netns: Netns =
   return links.flatMap(({ ifname }) => (ifname?.startsWith(prefix) ? [ifname] : [])).sort()
 }
 
-/** Removes the interface, even one in use; none is no fault. Faults: host.command_failed, host.command_timeout. */
+/**
+ * Removes the interface, even one in use. No effect if there is none. Faults: host.command_failed,
+ * host.command_timeout.
+ */
 export async function removeTap(name: string, timeoutMs: number, netns: Netns = hereNetns): Promise<void> {
   checkName(name)
   try {
@@ -314,7 +324,9 @@ export async function moveTap(
   await run(['ip', 'link', 'set', 'dev', name, 'netns', file], { timeoutMs, outputBytesMax })
 }
 
-/** IFNAMSIZ is 16 with the final NUL. Names are ours, but they go into a batch and into paths. */
+/**
+ * Checks a name. IFNAMSIZ is 16 with the final NUL. Names are ours, but they are written into a batch and into paths.
+ */
 function checkName(name: string): void {
   if (!/^[a-z][a-z0-9-]{0,14}$/.test(name)) throw new Fault('internal', `not a tap name: ${JSON.stringify(name)}`)
 }

@@ -22,22 +22,22 @@ export type VmLinkPlan = {
   readonly nextHop: string
   /** Null if no VM has IPv6. */
   readonly nextHopV6: string | null
-  /** Loopback addresses of this host may be clients of VMs; the table of this host translates them. */
+  /** Whether loopback addresses of this host may be clients of VMs; the table of this host translates them. */
   readonly loopbackClients: boolean
   readonly mtuBytes: number
 }
 
-/** Locally administered, of both ends. MACs of VMs begin otherwise (vm/launch.plan.ts). */
+/** Locally administered, of both ends. MACs of VMs begin differently (vm/launch.plan.ts). */
 export const linkMac = '0a:73:74:72:6f:6c'
 
 /**
- * Both ends have one MAC and no ARP: a frame needs no neighbour. The link's next hop, which belongs to neither end,
- * keeps the kernel from holding a neighbour for each destination. It is the address of a router that has none (RFC
+ * Both ends have one MAC and no ARP, so a frame needs no neighbour. The link's next hop, which belongs to neither end,
+ * keeps the kernel from storing a neighbour for each destination. It is the address of a router that has none (RFC
  * 7600).
  */
 const linkNextHop = '192.0.0.8'
 const linkNextHopV6 = 'fe80::1'
-/** Holds routes for the next hop of VMs; it has no name in rt_tables(5). */
+/** Table of the routes for the next hop of VMs; it has no name in rt_tables(5). */
 const table = 29_554
 
 export function addLinkArgv({ host, inside }: LinkNames, namespaceFile: string): string[] {
@@ -47,13 +47,13 @@ export function addLinkArgv({ host, inside }: LinkNames, namespaceFile: string):
 
 type Setting = [path: string, value: string]
 
-/** Settings of this host's end, written before it is up. */
+/** Returns settings of this host's end, written before it is up. */
 export function hostSettings({ tapPrefix, ...plan }: VmLinkPlan): Setting[] {
   const { host } = linkNames(tapPrefix)
   return [...endSettings(host, plan), [`${ipv4}/${host}/route_localnet`, plan.loopbackClients ? '1' : '0']]
 }
 
-/** Settings of the whole namespace and of its end. */
+/** Returns settings of the whole namespace and of its end. */
 export function insideSettings({ tapPrefix, ...plan }: VmLinkPlan): Setting[] {
   return [
     ['/proc/sys/net/ipv4/ip_forward', '1'],
@@ -92,7 +92,7 @@ export function hostCommands({ tapPrefix, nextHop, nextHopV6, mtuBytes }: VmLink
     ...(nextHopV6 === null
       ? []
       : [
-          // Deprecated, so that this host itself uses it for nothing but its VMs (RFC 6724 5, rule 3).
+          // Deprecated, so that this host uses it only for its VMs (RFC 6724 5, rule 3).
           `address replace ${nextHopV6}/128 dev ${host} nodad noprefixroute preferred_lft 0`,
           `route replace local ${nextHopV6} dev ${host} table ${table}`,
         ]),
@@ -116,12 +116,12 @@ export type LinkRoutes = {
   readonly link: string
   readonly nextHop: string
   readonly nextHopV6: string
-  /** The VM's; null if there is none of this family. */
+  /** The VM's address; null if there is none of this family. */
   readonly address: string | null
   readonly addressV6: string | null
 }
 
-/** This host's routes to one VM, which it uses with their next hop's address. */
+/** Returns this host's routes to one VM, for which it uses the address of the VM's next hop as source. */
 export function vmRouteCommands({ link, nextHop, nextHopV6, address, addressV6 }: LinkRoutes): string[] {
   return [
     ...(address === null ? [] : [`route replace ${address}/32 via ${linkNextHop} dev ${link} onlink src ${nextHop}`]),
@@ -129,7 +129,7 @@ export function vmRouteCommands({ link, nextHop, nextHopV6, address, addressV6 }
   ]
 }
 
-/** Keys that a rule lacks are absent (ip-rule(8), -json). */
+/** Keys that a rule does not have are absent (ip-rule(8), -json). */
 const Rule = Type.Object({
   priority: Type.Integer({ minimum: 0 }),
   iif: Type.Optional(Type.String()),
@@ -144,19 +144,20 @@ const Rule = Type.Object({
 const Rules = Type.Array(Rule)
 export type RoutingRule = (typeof Rules)['static'][number]
 
-/** Output of `ip -json rule show`. Fault host.command_failed. */
+/** Parses the output of `ip -json rule show`. Throws Fault host.command_failed. */
 export function parseRules(text: string): RoutingRule[] {
   return checked(Rules, JSON.parse(text || '[]'), { what: 'ip rule', code: 'host.command_failed' })
 }
 
 const mark = `0x${answerMark.toString(16)}`
 
-/** Kept by systemd-networkd, which removes other rules that it has not made (networkd.conf(5)). */
+/** systemd-networkd keeps such rules; it removes others that it has not made (networkd.conf(5)). */
 const kept = 'protocol kernel'
 
 /**
- * Brings the rules of one family into the order above. Empty: they are. A new rule is placed after those with its
- * number, so each of ours is recreated in turn: the others meanwhile still keep packets from table `local`.
+ * Returns commands that bring the rules of one family into the order above; empty if they are in it. A new rule is
+ * placed after those with its number, so each of ours is recreated in turn, while the others still keep packets from
+ * table `local`.
  */
 export function hostRuleCommands(rules: readonly RoutingRule[], link: string): string[] {
   const localAt = rules.filter(isLocal).map(({ priority }) => priority)
@@ -186,7 +187,7 @@ export function hostRuleCommands(rules: readonly RoutingRule[], link: string): s
   ]
 }
 
-/** Removes our rules and restores table `local`, unless another program has moved it. */
+/** Returns commands that remove our rules and restore table `local`, unless another program has moved it. */
 export function withdrawnRuleCommands(rules: readonly RoutingRule[], link: string): string[] {
   const isMoved = !rules.some(rule => isLocal(rule) && rule.priority === 0) && rules.some(rule => isNop(rule, 2))
   return [
@@ -201,7 +202,10 @@ export function withdrawnRuleCommands(rules: readonly RoutingRule[], link: strin
   ]
 }
 
-/** Inside: what is for the next hop's address goes to this host, though the taps have it, too. Empty: it does. */
+/**
+ * Returns commands by which packets inside for the next hop's address go to this host, although the taps also have it;
+ * empty if they already do.
+ */
 export function insideRuleCommands(rules: readonly RoutingRule[], nextHop: string): string[] {
   const ours = rules.filter(({ table: to }) => to === `${table}`)
   const localAt = rules.filter(isLocal).map(({ priority }) => priority)

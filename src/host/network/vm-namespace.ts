@@ -1,9 +1,9 @@
-// The network namespace that VMs' taps are in, and its one link to this host. Effects: mounts the namespace below
-// /run/netns, makes interfaces, routes and routing rules in both, writes their settings.
+// The network namespace of VMs' taps, and its one link to this host. Effects: mounts the namespace below /run/netns,
+// creates interfaces, routes and routing rules in both, writes their settings.
 //
-// The taps' table of nftables is in there with them, so nothing that is flushed on this host opens or uncounts them.
-// Both ends of the link have one MAC and no ARP: a frame needs no neighbour. The next hop of VMs is this host's end of
-// the link. Inside it is on each tap as well, as the source of errors, but a routing rule sends what is for it here.
+// The taps' table of nftables is also in it, so flushing tables on this host neither opens nor uncounts them. Both ends
+// of the link have one MAC and no ARP, so a frame needs no neighbour. The next hop of VMs is this host's end of the
+// link. Inside, each tap also has it, as the source of errors, but a routing rule sends packets for it to this host.
 
 import { Type } from '@sinclair/typebox'
 import { linkNames } from '../../base/link-names.ts'
@@ -31,7 +31,7 @@ import {
   withdrawnRuleCommands,
 } from './vm-link.ts'
 
-/** `name`: below /run/netns, for ip-netns(8). */
+/** `name`: file name below /run/netns, for ip-netns(8). */
 type Options = VmLinkPlan & { readonly name: string }
 
 export type VmNamespace = {
@@ -39,9 +39,9 @@ export type VmNamespace = {
   readonly netns: Netns
   /** Name of this host's end of the link. */
   readonly link: string
-  /** Makes what is missing; safe to repeat. Faults: host.*. */
+  /** Creates what is missing; safe to repeat. Faults: host.*. */
   readonly open: () => Promise<void>
-  /** Like `open`, if other programs have removed the link or its limits. Changes nothing else. Faults: host.*. */
+  /** Like `open`, if other programs have removed the link or its limits. Otherwise changes nothing. Faults: host.*. */
   readonly keep: () => Promise<void>
 }
 
@@ -69,7 +69,7 @@ export function createVmNamespace(options: Options): VmNamespace {
   }
 }
 
-/** Ends the link and the namespace with everything in it; returns what was there. Faults: host.*. */
+/** Removes the link and the namespace with everything in it. Returns what was removed. Faults: host.*. */
 export async function removeVmNamespace({ name, tapPrefix }: Pick<Options, 'name' | 'tapPrefix'>): Promise<string[]> {
   const { host } = linkNames(tapPrefix)
   const removed: string[] = []
@@ -89,12 +89,15 @@ export async function removeVmNamespace({ name, tapPrefix }: Pick<Options, 'name
   return removed
 }
 
-/** Safe to repeat. Faults: host.command_failed, host.command_timeout. */
+/** Adds this host's routes to a VM; safe to repeat. Faults: host.command_failed, host.command_timeout. */
 export async function routeVm(routes: LinkRoutes): Promise<void> {
   await batch(vmRouteCommands(routes))
 }
 
-/** No effect where it has none. Faults: host.command_failed, host.command_timeout. */
+/**
+ * Removes this host's routes to the addresses. No effect if there are none. Faults: host.command_failed,
+ * host.command_timeout.
+ */
 export async function unrouteVm(link: string, addresses: readonly string[]): Promise<void> {
   if (!interfaceNames().includes(link)) return
   for (const address of addresses) {
@@ -103,14 +106,14 @@ export async function unrouteVm(link: string, addresses: readonly string[]): Pro
   }
 }
 
-/** This host's ends of such links, of whichever appliance. Faults: host.command_failed, host.command_timeout. */
+/** Returns this host's ends of such links, of any appliance. Faults: host.command_failed, host.command_timeout. */
 export async function listLinks(): Promise<string[]> {
   const { stdout } = await run(['ip', '-json', 'link', 'show', 'type', 'veth'], limits)
   const links = checked(Links, JSON.parse(stdout || '[]'), { what: 'ip link', code: 'host.command_failed' })
   return links.flatMap(({ ifname, address }) => (address === linkMac && ifname !== undefined ? [ifname] : [])).sort()
 }
 
-/** An empty row stands for each interface of another type. */
+/** Interfaces of other types are empty rows. */
 const Links = Type.Array(Type.Object({ ifname: Type.Optional(Type.String()), address: Type.Optional(Type.String()) }))
 
 const limits = { timeoutMs: 10_000, outputBytesMax: 1_048_576 }
@@ -120,8 +123,8 @@ const FAMILIES = [ipv4, ipv6] as const
 type Family = (typeof FAMILIES)[number]
 
 /**
- * A service of systemd has mounts of its own, which end with it: systemd itself mounts in those of the host, and the
- * service sees it.
+ * Mounts the namespace. A service of systemd has its own mounts, which end with it, so systemd itself mounts it in
+ * those of the host, where the service also sees it.
  */
 async function mountNamespace(file: string): Promise<void> {
   const isService = isUnderSystemd() && process.ppid === 1
@@ -141,7 +144,7 @@ async function join(options: Options, netns: Netns): Promise<void> {
   netns.run(() => {
     for (const [path, value] of insideSettings(options)) writeSetting(path, value)
   })
-  // Before an end is up: no packet comes to this host without the rules that bound where it goes.
+  // Before an end is up, so that no packet reaches this host without the rules that limit its destinations.
   for (const { family, nextHop } of nextHopsOf(options)) {
     await batch(hostRuleCommands(await readRules(family), names.host), family)
     const inside = await netns.run(() => readRules(family))

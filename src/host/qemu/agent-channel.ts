@@ -1,8 +1,8 @@
-// Host side of the agent channel (contract/vm/agent.ts) over the UNIX socket of QEMU's virtio-serial port. Effects:
-// one connection.
+// Host side of the agent channel (contract/vm/agent.ts) over the UNIX socket of QEMU's virtio-serial port. Effects: one
+// connection.
 //
-// The guest is hostile: memory and reading rate are bounded, and only a checked response to an open request counts.
-// A request may be sent before the guest opens its port: it waits in the socket.
+// The guest is hostile: memory and reading rate are bounded, and only a checked response to an open request counts. A
+// request may be sent before the guest opens its port; it waits in the socket.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
@@ -34,30 +34,33 @@ export type AgentOperation = WithoutId<AgentRequest | BuildAgentRequest | Enclav
 export type AgentSuccess = Extract<Static<typeof Response>, { ok: true }>
 
 /**
- * Ignored lines: malformed, too long, or responses without an open request (late, repeated, of an earlier connection).
+ * Counts of ignored lines: malformed, too long, or responses without an open request (late, repeated, of an earlier
+ * connection).
  */
 export type ChannelIgnored = { readonly garbage: number; readonly overlong: number; readonly unasked: number }
 
-/** How much a guest may say, and how many requests may wait for it at the same time. */
+/** How many bytes a guest may send, and how many requests may wait for it at the same time. */
 export type ChannelLimits = { readonly readBytesPerSecondMax: number; readonly pendingCountMax: number }
 
-/** The guest may send two of the longest lines a second. */
+/** The guest may send two of the longest lines per second. */
 export const usualLimits: ChannelLimits = { readBytesPerSecondMax: 2 * agentLineBytesMax, pendingCountMax: 8 }
 
 export type ChannelOptions = {
-  /** Another one for each connection, so that responses to an earlier one are recognized; at most 40 characters. */
+  /** Different for each connection, so that responses to an earlier one are recognized; at most 40 characters. */
   readonly idPrefix: string
   /** Time for the socket to appear. */
   readonly timeoutMs: number
-  /** Once, when QEMU or an error ends the connection; never after our own `close`. */
+  /** Called once when QEMU or an error ends the connection; never after our own `close`. */
   readonly onClose: (reason: string) => void
   readonly signal?: AbortSignal
   readonly log?: Logger
-  /** `usualLimits` unless given. */
+  /** Default: `usualLimits`. */
   readonly limits?: ChannelLimits
 }
 
-/** Connects; the guest need not be there yet. Faults: channel.closed (no socket), host.unsupported (path too long). */
+/**
+ * Connects; the guest need not be running yet. Faults: channel.closed (no socket), host.unsupported (path too long).
+ */
 export async function connectChannel(path: string, options: ChannelOptions): Promise<Channel> {
   const channel = new AgentChannel(options)
   await channel.connect(path)
@@ -66,7 +69,7 @@ export async function connectChannel(path: string, options: ChannelOptions): Pro
 
 type FieldOf<T> = T extends unknown ? keyof T : never
 
-/** A request and the one field of its response that it is made for. Faults as of every request. */
+/** Sends a request and returns the field of its response that it is made for. Faults as for every request. */
 export async function ask<Field extends FieldOf<AgentSuccess>>(
   channel: Pick<Channel, 'request'>,
   operation: AgentOperation,
@@ -78,10 +81,13 @@ export async function ask<Field extends FieldOf<AgentSuccess>>(
   throw new Fault('channel.refused', `agent ${operation.op}: a response without ${field}`)
 }
 
-/** The shortest lines cost the most for their bytes: so many take a few per cent of this one thread. */
+/** The shortest lines cost the most for their bytes; this many take a few per cent of the only thread. */
 const readLinesPerSecondMax = 20_000
 
-/** Every request's Faults: channel.timeout (it stays open), channel.refused (with the guest's code), channel.closed. */
+/**
+ * Faults of every request: channel.timeout (the channel stays open), channel.refused (with the guest's code),
+ * channel.closed.
+ */
 export type Channel = Omit<AgentChannel, 'connect'>
 
 class AgentChannel {
@@ -99,7 +105,7 @@ class AgentChannel {
     this.#pending = new Pending({ countMax, late: 'channel.timeout', full: 'channel.refused' })
   }
 
-  /** Once, by `connectChannel`. */
+  /** Called once, by `connectChannel`. */
   async connect(path: string): Promise<void> {
     const { timeoutMs, signal, onClose, limits = usualLimits } = this.#options
     const allowance = new TokenBucket(readLinesPerSecondMax, systemClock)
@@ -129,7 +135,7 @@ class AgentChannel {
         onClose(reason)
       },
     })
-    // Ends the half line that an earlier connection may have left with the guest.
+    // Ends the incomplete line that an earlier connection may have left with the guest.
     this.#socket.write(Buffer.from('\n'))
   }
 
@@ -139,12 +145,12 @@ class AgentChannel {
     const what = `agent ${operation.op}`
     const line = Buffer.from(`${JSON.stringify({ id, ...operation })}\n`)
     const response = this.#pending.add(id, timeoutMs, what)
-    // Refused, because too many wait: the guest is not to act on it either.
+    // Refused, because too many wait; the guest must not act on it either.
     if (!this.#pending.has(id)) return response
     if (line.length > agentLineBytesMax + 1) {
       this.#pending.reject(id, new Fault('channel.refused', `${what}: longer than ${agentLineBytesMax} bytes`))
     } else if (!this.#socket?.write(line)) {
-      // Full: the guest has not read for long; earlier requests still wait in the socket.
+      // Full: the guest has not read for a long time; earlier requests still wait in the socket.
       this.#pending.reject(id, new Fault('channel.closed', `${what}: the connection takes no more`))
     }
     return response
@@ -162,7 +168,10 @@ class AgentChannel {
     return ask(this, { op: 'claim', sealed }, 'claimed', timeoutMs)
   }
 
-  /** `simulated`: what a simulated platform reports of the launch; null where the guest has a report device. */
+  /**
+   * Requests evidence. `simulated`: what a simulated platform reports of the launch; null if the guest has a report
+   * device.
+   */
   evidence(nonce: Uint8Array, simulated: SimulatedLaunch | null, timeoutMs: number): Promise<GuestEvidence> {
     return ask(this, { op: 'evidence', nonce: toBase64Url(nonce), simulated }, 'evidence', timeoutMs)
   }
@@ -180,7 +189,7 @@ class AgentChannel {
     await this.request({ op: 'shutdown' }, timeoutMs)
   }
 
-  /** Lines that were no response to a waiting request. */
+  /** Returns the counts of lines that were not a response to a waiting request. */
   ignored(): ChannelIgnored {
     return { ...this.#ignored }
   }
@@ -194,7 +203,7 @@ class AgentChannel {
     if (line.length === 0) return
     const message = parseLine(line)
     if (message === null) this.#ignore('garbage')
-    // Before the schema, which costs the most: in a flood no id is one that waits.
+    // Before the schema, which costs the most: in a flood, no id is that of a waiting request.
     else if (!this.#pending.has(message.id)) this.#ignore('unasked')
     else if (!Value.Check(Response, message)) this.#ignore('garbage')
     else if (message.ok) this.#pending.resolve(message.id, message)
@@ -203,13 +212,13 @@ class AgentChannel {
 
   #ignore(kind: keyof ChannelIgnored): void {
     this.#ignored[kind] += 1
-    // The 1st, 10th, 100th, …: a flood must not become a flood of log lines.
+    // Logs the 1st, 10th, 100th, …, because a flood must not become a flood of log lines.
     if (!Number.isInteger(Math.log10(this.#ignored[kind]))) return
     this.#log.warn('line from the guest ignored', { kind, ...this.#ignored })
   }
 }
 
-/** The deepest message needs less. */
+/** More than the deepest message needs. */
 const depthMax = 16
 
 function parseLine(line: Uint8Array): { id: string } | null {

@@ -1,4 +1,4 @@
-// Serial console of a VM, kept in a ring of two files. Effects: one connection, two files per VM.
+// Serial console of a VM, stored in a ring of two files. Effects: one connection, two files per VM.
 //
 // QEMU's own file back end has no limit. Reading no faster than the disk writes, and than a fixed rate, makes a guest
 // that floods wait.
@@ -14,20 +14,23 @@ import { checkRegular, guardedFlags } from '../../linux/files/regular.ts'
 import { connectUnix } from './unix-socket.ts'
 
 export type ConsoleOptions = {
-  /** The VM's directory, in which `console.log` and `console.log.1` are made. */
+  /** The VM's directory, in which `console.log` and `console.log.1` are created. */
   readonly dir: string
   /** Limit of both files together. */
   readonly bytesMax: number
   /** Time for the socket to appear. */
   readonly timeoutMs: number
-  /** Once, when QEMU or an error ends the connection and all that came is written; never after our own `close`. */
+  /**
+   * Called once when QEMU or an error ends the connection and everything received is written; never after our own
+   * `close`.
+   */
   readonly onClose: (reason: string) => void
   readonly signal?: AbortSignal
   readonly log?: Logger
 }
 
 export type Console = {
-  /** Bytes that the disk did not take. */
+  /** Returns the number of bytes that could not be written. */
   readonly droppedBytes: () => number
   readonly close: () => Promise<void>
 }
@@ -47,7 +50,7 @@ export async function connectConsole(path: string, options: ConsoleOptions): Pro
     try {
       await ring.append(chunk)
     } catch (error) {
-      // A full disk costs console text, nothing else.
+      // A full disk affects only the console text.
       if (droppedBytes === 0) log.warn('console text dropped', { dir: options.dir, error: messageOf(error) })
       droppedBytes += chunk.length
     }
@@ -61,7 +64,7 @@ export async function connectConsole(path: string, options: ConsoleOptions): Pro
       bytesPerSecondMax,
       queuedBytesMax: 0,
       onData: chunk => {
-        // A copy: the socket uses its buffer again.
+        // Copied, because the socket reuses its buffer.
         const copy = chunk.slice()
         return appends.run(() => append(copy))
       },
@@ -82,7 +85,7 @@ export async function connectConsole(path: string, options: ConsoleOptions): Pro
   }
 }
 
-/** Two segments of a file: when the current one is full it becomes the previous one, which is then gone. */
+/** Two segments of a file: when the current one is full, it replaces the previous one. */
 class ConsoleRing {
   readonly #dir: string
   readonly #segmentBytesMax: number
@@ -97,7 +100,7 @@ class ConsoleRing {
     this.#sizeBytes = current.sizeBytes
   }
 
-  /** Goes on after what is recorded already. Fault internal. */
+  /** Continues after the existing record. Throws Fault internal. */
   static async open(dir: string, segmentBytesMax: number): Promise<ConsoleRing> {
     const path = join(dir, consoleFiles.current)
     try {
@@ -107,7 +110,7 @@ class ConsoleRing {
     }
   }
 
-  /** Not to be called while a call is under way. */
+  /** Appends bytes. Must not be called while another call runs. */
   async append(chunk: Uint8Array): Promise<void> {
     for (let at = 0; at < chunk.length; ) {
       if (this.#sizeBytes >= this.#segmentBytesMax) await this.#turn()
@@ -125,7 +128,7 @@ class ConsoleRing {
 
   async #turn(): Promise<void> {
     const current = join(this.#dir, consoleFiles.current)
-    // The file is missing if an earlier turn failed between these steps.
+    // The file is missing if an earlier rotation failed between these steps.
     if (await isThere(current)) await rename(current, join(this.#dir, consoleFiles.previous))
     const full = this.#file
     const next = await openSegment(current)
@@ -143,7 +146,10 @@ async function openSegment(path: string): Promise<Segment> {
   return { file, sizeBytes: (await file.stat()).size }
 }
 
-/** Does not block, as a FIFO would block a thread of the file pool. Fault internal: no regular file. */
+/**
+ * Opens the file without blocking, because a FIFO would block a thread of the file pool. Throws Fault internal if it is
+ * not a regular file.
+ */
 async function openRegularFile(path: string, flags: number): Promise<FileHandle> {
   const file = await open(path, flags | guardedFlags, 0o600)
   try {
@@ -162,7 +168,7 @@ async function isThere(path: string): Promise<boolean> {
   )
 }
 
-/** The last `tailBytes` recorded; empty when there is nothing. Fault internal. */
+/** Returns the last `tailBytes` recorded; empty if there are none. Throws Fault internal. */
 export async function readConsole(dir: string, tailBytes: number): Promise<Uint8Array> {
   const current = await readTail(join(dir, consoleFiles.current), tailBytes)
   const previous = await readTail(join(dir, consoleFiles.previous), tailBytes - current.length)
@@ -198,7 +204,7 @@ async function openIfThere(path: string): Promise<FileHandle | null> {
 
 export type FollowOptions = {
   readonly signal: AbortSignal
-  /** Bytes of the existing record to begin with. */
+  /** Number of bytes of the existing record to begin with. */
   readonly tailBytes: number
   readonly pollMs?: number
   readonly clock?: Clock
@@ -207,8 +213,8 @@ export type FollowOptions = {
 const followChunkBytes = 65_536
 
 /**
- * The console from `tailBytes` back, and then as it grows, until aborted. A reader more than a segment behind the
- * guest misses what the ring dropped. Fault internal.
+ * Yields the console from `tailBytes` back, and then as it grows, until aborted. A reader that is more than a segment
+ * behind the guest misses what the ring dropped. Throws Fault internal.
  */
 export async function* followConsole(dir: string, options: FollowOptions): AsyncGenerator<Uint8Array, void, void> {
   const { signal, tailBytes, pollMs = 200, clock = systemClock } = options
@@ -236,7 +242,7 @@ export async function* followConsole(dir: string, options: FollowOptions): Async
       }
       const next = await successor(path, file)
       if (next !== null) {
-        // Text may have come between the last read and the turn of the ring.
+        // Text may have arrived between the last read and the rotation.
         const rest: Uint8Array = file === null ? new Uint8Array(0) : await readFrom(file, position, followChunkBytes)
         if (rest.length > 0) {
           position += rest.length
@@ -256,7 +262,7 @@ export async function* followConsole(dir: string, options: FollowOptions): Async
   }
 }
 
-/** The current segment when it is no longer the one that is open. */
+/** Opens the current segment; null if it is already the open one. */
 async function successor(path: string, file: FileHandle | null): Promise<FileHandle | null> {
   try {
     const [now, held] = [await lstat(path), file === null ? null : await file.stat()]

@@ -3,11 +3,11 @@
 import { Fault, type FaultCode } from '../../base/fault.ts'
 
 export type PendingOptions = {
-  /** Requests that may wait at the same time. */
+  /** Maximum number of requests that wait at the same time. */
   readonly countMax: number
-  /** Code of the Fault when no response comes in time. */
+  /** Code of the Fault if no response arrives in time. */
   readonly late: FaultCode
-  /** Code of the Fault when too many wait. */
+  /** Code of the Fault if too many wait. */
   readonly full: FaultCode
 }
 
@@ -53,12 +53,12 @@ export class Pending<T> {
     return this.#waiting.has(id)
   }
 
-  /** No effect if no request waits for this id: the response is late, repeated, or unrequested. */
+  /** Resolves a request. No effect if none waits for this id: the response is late, repeated, or unrequested. */
   resolve(id: string, value: T): void {
     this.#waiting.get(id)?.resolve(value)
   }
 
-  /** No effect if no request waits for this id. */
+  /** Rejects a request. No effect if none waits for this id. */
   reject(id: string, fault: Fault): void {
     this.#waiting.get(id)?.reject(fault)
   }

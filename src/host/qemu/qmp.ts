@@ -1,7 +1,7 @@
 // QEMU Machine Protocol over a UNIX socket (QEMU docs/interop/qmp-spec.rst). Effects: one connection.
 //
-// QEMU is trusted no more than its guest: lines, waiting commands and reading rate are bounded, every response is
-// checked. Events sent without a connection are lost: query the status after connecting.
+// QEMU is trusted no more than its guest: lines, waiting commands and reading rate are bounded, and every response is
+// checked. Events sent without a connection are lost, so query the status after connecting.
 
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
@@ -12,7 +12,7 @@ import { createLineSplitter } from '../../linux/lines.ts'
 import { Pending } from './pending.ts'
 import { connectUnix, type UnixSocket } from './unix-socket.ts'
 
-/** How long a response may take: queries; commands that wait for the main loop; commands that do work. */
+/** Maximum time for a response: queries; commands that wait for the main loop; commands that do work. */
 export const qmpTimeoutMs = { default: 500, blocking: 5_000, heavy: 30_000 } as const
 export const qmpLineBytesMax = 1_048_576
 
@@ -37,7 +37,7 @@ const RunState = OneOf([
 ])
 export type RunState = Static<typeof RunState>
 
-/** The commands we use and what each returns. Newer QEMU may add fields. */
+/** The commands we use and their results. Newer QEMU may add fields. */
 export const QMP_RESULTS = {
   'query-status': Type.Object({ running: Type.Boolean(), status: RunState }),
   'query-name': Type.Object({ name: Type.Optional(Type.String()) }),
@@ -73,10 +73,10 @@ export const QmpEvent = Type.Union([
 export type QmpEvent = Static<typeof QmpEvent>
 
 export type QmpOptions = {
-  /** For socket, greeting and capabilities together. A socket with another client gives no greeting. */
+  /** Time for socket, greeting and capabilities together. A socket with another client sends no greeting. */
   readonly timeoutMs: number
   readonly onEvent: (event: QmpEvent) => void
-  /** Once, when QEMU or an error ends the connection; never after our own `close`. */
+  /** Called once when QEMU or an error ends the connection; never after our own `close`. */
   readonly onClose: (reason: string) => void
   /** Stops waiting for the socket, for example because QEMU has exited. */
   readonly signal?: AbortSignal
@@ -104,7 +104,7 @@ class QmpConnection {
   readonly #log: Logger
   readonly #pending = new Pending<unknown>({ countMax: pendingCountMax, late: 'qmp.timeout', full: 'qmp.refused' })
   #socket: UnixSocket | null = null
-  /** Negotiated, and not closed since. */
+  /** Whether the connection is negotiated, and has not been closed since. */
   #isOpen = false
   #count = 0
 
@@ -113,7 +113,7 @@ class QmpConnection {
     this.#log = options.log ?? silentLogger
   }
 
-  /** Once, by `connectQmp`. */
+  /** Called once, by `connectQmp`. */
   async connect(path: string): Promise<void> {
     const { timeoutMs, signal } = this.#options
     const startedMs = performance.now()
@@ -123,7 +123,7 @@ class QmpConnection {
       lineBytesMax: qmpLineBytesMax,
       onLine: line => this.#receive(line),
       onOverlong: () => {
-        // There is no way to tell which command the line responded to.
+        // The line may respond to any of the commands.
         this.#socket?.close()
         this.#closed(`QEMU sent a line of more than ${qmpLineBytesMax} bytes`)
       },
@@ -150,7 +150,10 @@ class QmpConnection {
     this.#isOpen = true
   }
 
-  /** Faults: qmp.timeout (the connection stays), qmp.refused (QEMU's error, or a malformed response), qmp.closed. */
+  /**
+   * Runs a command. Faults: qmp.timeout (the connection stays), qmp.refused (QEMU's error, or a malformed response),
+   * qmp.closed.
+   */
   async command<C extends QmpCommand>(name: C, timeoutMs: number): Promise<QmpResult<C>> {
     return parseResult(name, await this.#execute(name, timeoutMs))
   }
@@ -188,7 +191,7 @@ class QmpConnection {
     if (Value.Check(QmpEvent, message)) {
       this.#options.onEvent(message)
     } else if (Value.Check(Return, message)) {
-      // The request may be over: QEMU may respond after the deadline, or twice.
+      // The request may have ended: QEMU may respond after the deadline, or twice.
       this.#pending.resolve(message.id, message.return)
     } else if (Value.Check(Refusal, message)) {
       const { class: kind, desc } = message.error

@@ -1,11 +1,11 @@
-// The length of a UNIX socket's path. Pure. A module of its own because measured programs need no more of sockets.
+// The length of a UNIX socket's path. Pure. A separate module, because measured programs need nothing else of sockets.
 
 import { Fault } from '../../base/fault.ts'
 
 /** sun_path holds 108 bytes with the final NUL (unix(7)). */
 export const socketPathBytesMax = 107
 
-/** The path unchanged. Fault host.unsupported when it is too long for a UNIX socket. */
+/** Returns the path unchanged. Throws Fault host.unsupported if it is too long for a UNIX socket. */
 export function checkSocketPath(path: string): string {
   const sizeBytes = Buffer.byteLength(path)
   if (sizeBytes > socketPathBytesMax) {

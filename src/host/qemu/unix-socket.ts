@@ -1,8 +1,8 @@
-// UNIX stream sockets: a listener for another process to accept on, and a client with bounded memory and reading rate,
+// UNIX stream sockets: a listener on which another process accepts, and a client with bounded memory and reading rate,
 // and backpressure. Effects: sockets.
 //
 // The other end is QEMU or, through it, a guest that may flood or stall. Reading pauses while `onData` works and above
-// the rate, so a noisy VM takes neither our memory nor our only thread.
+// the rate, so a noisy VM exhausts neither our memory nor our only thread.
 
 import { closeSync } from 'node:fs'
 import type { Socket } from 'bun'
@@ -15,25 +15,25 @@ import { errnoName } from '../../linux/libc.ts'
 import { checkSocketPath } from './socket-path.ts'
 
 export type UnixSocketOptions = {
-  /** Until connected; a socket that is not there yet or refuses is tried again until then. */
+  /** Time to connect; a socket that is missing or refuses is retried until then. */
   readonly timeoutMs: number
-  /** Aborted, it ends the wait for the connection, for example because the other process has exited. */
+  /** When aborted, ends the wait for the connection, for example because the other process has exited. */
   readonly signal?: AbortSignal | undefined
-  /** Code of the Fault when there is no connection. */
+  /** Code of the Fault if there is no connection. */
   readonly code: FaultCode
-  /** Reading slows down to this. */
+  /** Maximum reading rate. */
   readonly bytesPerSecondMax: number
-  /** Bytes accepted by `write` and not yet by the kernel. */
+  /** Maximum number of bytes accepted by `write` and not yet by the kernel. */
   readonly queuedBytesMax: number
-  /** Reading pauses until a returned promise settles. The chunk is the callee's only until then. */
+  /** Receives a chunk. Reading pauses until a returned promise settles; the chunk may be used only until then. */
   readonly onData: (chunk: Uint8Array) => undefined | Promise<void>
-  /** Once, when the other end or an error ends the connection; never after our own `close`. */
+  /** Called once when the other end or an error ends the connection; never after our own `close`. */
   readonly onClose: (reason: string) => void
   readonly clock?: Clock
 }
 
 export type UnixSocket = {
-  /** False when the queue is full or the connection has ended: nothing was taken. */
+  /** Sends bytes. False if the queue is full or the connection has ended; then nothing was accepted. */
   readonly write: (bytes: Uint8Array) => boolean
   readonly close: () => void
 }
@@ -61,8 +61,9 @@ const retryMs = 25
 export type ListeningSocket = { readonly fd: number } & Disposable
 
 /**
- * A socket that listens at `path`, for another process to inherit and accept on. Removes an existing file at the path:
- * the directory must be ours alone. Connections queue until that process accepts them or ends. Fault host.unsupported.
+ * Creates a socket that listens at `path`, for another process to inherit and accept on. Removes an existing file at
+ * the path, so the directory must be ours alone. Connections queue until that process accepts them or ends. Throws
+ * Fault host.unsupported.
  */
 export function listenUnix(path: string): ListeningSocket {
   checkSocketPath(path)
@@ -122,7 +123,7 @@ async function connectOnce(path: string, options: UnixSocketOptions, clock: Cloc
   }
 }
 
-/** Hands chunks on one after the other, pausing the socket for the consumer and for the rate. */
+/** Passes chunks on one after the other, pausing the socket for the consumer and for the rate. */
 function createIntake(options: UnixSocketOptions, clock: Clock) {
   let stopped = false
   let chunks = 0

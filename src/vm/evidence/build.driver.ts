@@ -37,7 +37,7 @@ const kinds = { dispatch: 'build-dispatch', completion: 'build' } as const satis
 >
 /** Length of REPORT_DATA. */
 const reportDataBytes = 64
-/** Length of a nonce that the report over the provenance holds. Shorter ones are in the receipts alone. */
+/** Length in bytes of a nonce that the report over the provenance contains. Shorter ones are only in the receipts. */
 const wholeNonceBytes = 16
 
 export class VmBuilds {
@@ -79,7 +79,10 @@ export class VmBuilds {
     await channel.request({ op: 'vouched', stage, receipt, provenance }, timeoutMs)
   }
 
-  /** The second report of a completion, over the digest of provenance.json and the nonce. Null if none is wanted. */
+  /**
+   * Returns the second report of a completion, over the digest of provenance.json and the nonce. Null if none is
+   * requested.
+   */
   async #provenanceEvidence(
     launched: Launched,
     { provenance }: BuildEvidence,
@@ -101,7 +104,9 @@ export class VmBuilds {
   }
 }
 
-/** Fault channel.refused. */
+/**
+ * Checks whether the guest requests a report over the provenance exactly if one is due. Throws Fault channel.refused.
+ */
 function checkProvenanceWanted(vmId: string, { stage, provenance }: BuildEvidence, nonce: Uint8Array): void {
   const isWanted = stage === 'completion' && nonce.length === wholeNonceBytes
   if ((provenance !== null) === isWanted) return

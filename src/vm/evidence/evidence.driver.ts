@@ -39,12 +39,12 @@ export type EvidenceTakerDeps = {
   readonly linkOf: (vmId: string) => Pick<VmLink, 'channel' | 'observe'> | null
 }
 
-/** Per VM: one that is taken, and those that wait. No share: limits each VM. */
+/** Maximum per VM: one in progress, and those that wait. No share: limits each VM. */
 const countMax = 4
 /** Bound of the wire (contract/vm/agent.ts). */
 const receiptCharsMax = 98_304
 
-/** The step that is waited for, as text. */
+/** The step in progress, as text. */
 type Progress = { step: string; readonly deadlineMs: number }
 
 export class EvidenceTaker {
@@ -117,7 +117,7 @@ function tooLate(vmId: string, { step }: Progress, timeoutMs: number): Fault {
   return new Fault(code, `evidence of VM ${vmId}: still waiting for ${step} after ${timeoutMs} ms${remedy}`)
 }
 
-/** The wire's schema has checked the lengths. Fault channel.refused. */
+/** Decodes a guest's signed statement, whose lengths the wire's schema has checked. Throws Fault channel.refused. */
 export function signedOf({
   statement,
   keys,
@@ -146,7 +146,7 @@ type StatementQuery = {
   readonly keys: PublicKeys
 }
 
-/** Checks kind, nonce, keys and launch. The caller checks the rest. Fault channel.refused. */
+/** Checks kind, nonce, keys and launch of a statement; the caller checks the rest. Throws Fault channel.refused. */
 export function checkStatement(bytes: Uint8Array, { kind, vmId, nonce, launch, keys }: StatementQuery): void {
   const statement = statementOf(bytes, { kind, vmId })
   const wrong = (

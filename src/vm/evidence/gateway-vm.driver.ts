@@ -26,7 +26,7 @@ import {
   simulatedLaunch,
 } from './report.driver.ts'
 
-/** A gateway under load sends its usage and waits for certificates while more requests come. */
+/** Higher, because a gateway under load sends its usage and waits for certificates while further requests arrive. */
 export const gatewayVmChannelLimits: ChannelLimits = { readBytesPerSecondMax: 4_194_304, pendingCountMax: 32 }
 
 export type GatewayVmRequestsDeps = {
@@ -55,17 +55,16 @@ type DocumentKind = keyof typeof documentBytesMax
 type DocumentOperation = Extract<AgentOperation, { op: DocumentKind }>
 
 /**
- * Per VM: one that is being sent, and those that wait.
- * No share: limits each VM, and only the daemon sends documents.
+ * Maximum per VM: one being sent, and those that wait. No share: limits each VM, and only the daemon sends documents.
  */
 const documentsWaitingMax = 4
 
 /** The report for which a gateway VM requests certificates. */
 export type WantedEvidence = Pick<Extract<HostRequest, { kind: 'evidence' }>, 'reportData' | 'report'>
 
-/** Complete, not verified. */
+/** Complete evidence, not verified. */
 export type GatewayVmEvidence = {
-  /** The form that the VM gets. */
+  /** The form sent to the VM. */
   readonly evidence: CompletedEvidence
   /** Text of the launch document. */
   readonly launch: string
@@ -73,14 +72,14 @@ export type GatewayVmEvidence = {
   readonly workload: string
   /** SHA-384 of the ID key that signed the launch, from this host's records. */
   readonly operatorKey: Uint8Array
-  /** No hardware signed it. */
+  /** Whether the platform is simulated, so that no hardware signed the evidence. */
   readonly simulated: boolean
 }
 
 /** Faults of requests: channel.timeout, channel.refused (its message begins with the guest's code), channel.closed. */
 export class GatewayVmRequests {
   readonly #deps: GatewayVmRequestsDeps
-  /** Serializes documents to a VM: the pieces of two would mix. */
+  /** Serializes documents to a VM, because the pieces of two documents would mix. */
   readonly #documents = new Map<string, Serial>()
 
   constructor(deps: GatewayVmRequestsDeps) {
@@ -88,8 +87,8 @@ export class GatewayVmRequests {
   }
 
   /**
-   * Hands over the workload that the VM was launched with. No effect if the VM has it. `timeoutMs` holds for each
-   * message, as in `control`. More Faults: attest.unavailable (a launch without record).
+   * Sends the workload that the VM was launched with. No effect if the VM has it. `timeoutMs` applies to each message,
+   * as in `control`. Further Faults: attest.unavailable (no record of the launch).
    */
   async workload(vmId: string, timeoutMs: number): Promise<void> {
     const launched = launchedVm(this.#deps.db, vmId)
@@ -99,7 +98,7 @@ export class GatewayVmRequests {
     await this.#document(vmId, bytes, { op: 'workload', sha256: sha256Of(bytes), simulated }, timeoutMs)
   }
 
-  /** Hands over a control snapshot as its signed bytes. Returns the revision in force afterwards. */
+  /** Sends a control snapshot as its signed bytes. Returns the revision in force afterwards. */
   async control(
     vmId: string,
     { bytes, signature }: { readonly bytes: Uint8Array; readonly signature: Uint8Array },
@@ -111,12 +110,15 @@ export class GatewayVmRequests {
     return response.revision
   }
 
-  /** Requests whose response has nothing in it. */
+  /** Sends a request whose response is empty. */
   async tell(vmId: string, operation: TellOperation, timeoutMs: number): Promise<void> {
     await this.#request(vmId, operation, timeoutMs)
   }
 
-  /** The VM may answer at once each time, so the caller bounds the rate. `timeoutMs` must exceed `waitMs`. */
+  /**
+   * Requests what the VM has next. The VM may answer at once each time, so the caller limits the rate. `timeoutMs` must
+   * exceed `waitMs`.
+   */
   next(vmId: string, asked: RequestOf<'next'>, timeoutMs: number): Promise<EnclaveNext> {
     return ask(this.#channelOf(vmId), { op: 'next', ...asked }, 'next', timeoutMs)
   }
@@ -125,20 +127,20 @@ export class GatewayVmRequests {
     return ask(this.#channelOf(vmId), { op: 'report', ...asked }, 'report', timeoutMs)
   }
 
-  /** Checks the form of spans, not their content. */
+  /** Requests spans; checks their form, not their content. */
   spans(vmId: string, asked: RequestOf<'spans'>, timeoutMs: number): Promise<EnclaveSpans> {
     return ask(this.#channelOf(vmId), { op: 'spans', ...asked }, 'traced', timeoutMs)
   }
 
-  /** Part of a budget that the VM keeps; null if it has lowered nothing. */
+  /** Lowers a budget. Returns the part that the VM keeps; null if it has lowered nothing. */
   lower(vmId: string, scope: RequestOf<'lower'>, timeoutMs: number): Promise<Lowered> {
     return ask(this.#channelOf(vmId), { op: 'lower', ...scope }, 'kept', timeoutMs)
   }
 
   /**
-   * The report over these bytes with its certificates. A report of another launch or workload is refused before the
-   * key distribution service is called. Faults: channel.refused, attest.unavailable (the message names what is
-   * missing and the remedy).
+   * Completes the report over these bytes with its certificates. A report of another launch or workload is refused
+   * before the key distribution service is called. Faults: channel.refused, attest.unavailable (the message names what
+   * is missing and the remedy).
    */
   async completeEvidence(
     vmId: string,
@@ -204,7 +206,9 @@ function sha256Of(bytes: Uint8Array): string {
   return new Bun.CryptoHasher('sha256').update(bytes).digest('hex')
 }
 
-/** Fault attest.unavailable: launched without a workload, or the record was altered. */
+/**
+ * Returns the VM's workload. Throws Fault attest.unavailable if it was launched without one, or the record was altered.
+ */
 function workloadOf({ vm, launch }: Launched): string {
   const { document, workload } = launch
   if (workload === null) {
@@ -219,7 +223,10 @@ function workloadOf({ vm, launch }: Launched): string {
   return workload
 }
 
-/** Fault channel.refused: it breaks the bounds of the wire, so it would be useless. */
+/**
+ * Converts evidence to its form on the wire. Throws Fault channel.refused if it exceeds the bounds of the wire, because
+ * it would be useless.
+ */
 function wireEvidence(
   vmId: string,
   { report, vek, chain: [intermediate, ark], crl }: ReceiptEvidence,

@@ -19,7 +19,7 @@ export type HostTrust = {
   readonly operatorKeys: readonly Uint8Array[]
 }
 
-/** Each check of a receipt that did not pass, with its reason. */
+/** Returns each check of a receipt that did not pass, with its reason. */
 export function failedChecks(
   { checks, simulated }: Pick<ReceiptVerdict, 'checks' | 'simulated'>,
   trust: HostTrust,
@@ -27,20 +27,20 @@ export function failedChecks(
   const failed = checks
     .filter(({ outcome, required }) => outcome === 'fail' || (required && outcome !== 'pass'))
     .map(({ name, reason }) => `${name}: ${reason}`)
-  // The roots already decide it; stated twice, because only the root distinguishes hardware from a simulation.
+  // The roots already determine this. Checked again, because only the root distinguishes hardware from a simulation.
   if (simulated !== trust.simulated) failed.push(`simulated: the evidence is ${simulated ? '' : 'not '}simulated`)
   return failed
 }
 
-/** The fault of a key that signed a launch. Null if it is known. */
+/** Returns the fault of a key that signed a launch; null if the key is known. */
 export function strangeOperatorKey({ operatorKeys }: HostTrust, operatorKey: Uint8Array): string | null {
   const isOurs = operatorKeys.some(key => equalConstantTime(key, operatorKey))
   return isOurs ? null : 'operator-key: the launch was signed with a key that this host has never had'
 }
 
 /**
- * Accepts exactly the canonical text: without a workload its digest is HOST_DATA. Throws a Fault naming the first wrong
- * field, or a TypeError.
+ * Parses a launch document. Accepts exactly the canonical text, because without a workload its digest is HOST_DATA.
+ * Throws a Fault that names the first wrong field, or a TypeError.
  */
 export function readLaunch(text: string): LaunchDocument {
   const document = checkedJson(LaunchDocument, utf8(text), { what: 'launch document', code: 'internal' })
@@ -51,7 +51,10 @@ export function readLaunch(text: string): LaunchDocument {
 /** A launch on record. */
 export type RecordedLaunch = LaunchTexts & { readonly operatorKey: Uint8Array }
 
-/** Refuses debug and migration regardless of the document; takes all other bits of the guest policy from it. */
+/**
+ * Returns the policy for a launch. Refuses debug and migration regardless of the document; all other bits of the guest
+ * policy come from it.
+ */
 export function launchPolicy({ document, workload, operatorKey }: RecordedLaunch): Policy {
   const { measurement, policy } = readLaunch(document)
   const strict = strictPolicy()

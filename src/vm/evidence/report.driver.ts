@@ -1,4 +1,4 @@
-// A VM's report with its certificates, of hardware or simulated. Effects: reads the ledger, calls key services.
+// A VM's report with its certificates, from hardware or simulated. Effects: reads the ledger, calls key services.
 
 import { decodeReceipt, encodeReceipt, type ReceiptEvidence } from '../../attest/receipt/receipt.ts'
 import { decodeReport } from '../../attest/report/report.ts'
@@ -16,7 +16,10 @@ import type { Launch, Vm } from '../../store/ledger/vm.table.ts'
 import type { VmEvidence } from '../engine.ts'
 
 export type EvidenceSources = {
-  /** Certificates for a report of this host's hardware. Null if they are unavailable (see appliance/collateral.ts). */
+  /**
+   * Returns certificates for a report of this host's hardware. Null if they are unavailable (see
+   * appliance/collateral.ts).
+   */
   readonly collateral: ((report: Uint8Array) => Promise<CollateralResult>) | null
   /** The platform of VMs without such hardware. */
   readonly simulated: () => Promise<Pick<SimulatedHost, 'evidence'>>
@@ -25,7 +28,7 @@ export type EvidenceSources = {
 /** A VM and its recorded launch. */
 export type Launched = { readonly vm: Vm; readonly launch: Launch }
 
-/** Fault attest.unavailable: the VM's launch is not on record. */
+/** Returns a VM with its launch. Throws Fault attest.unavailable if the launch is not recorded. */
 export function launchedVm(db: LedgerDb, vmId: string): Launched {
   const vm = vmById(db, vmId)
   const launch = launchOf(db, vmId)
@@ -36,15 +39,15 @@ export function launchedVm(db: LedgerDb, vmId: string): Launched {
   )
 }
 
-/** The launch as a simulated platform reports it. Null if the guest has a report device. */
+/** Returns the launch as a simulated platform reports it. Null if the guest has a report device. */
 export function simulatedLaunch({ vm, launch }: Launched): { measurement: string; operatorKey: string } | null {
   const { measurement, operatorKey } = launch
   return vm.platform === 'snp' ? null : { measurement, operatorKey }
 }
 
 /**
- * The report over `reportData` with its certificates. `guestReport`: null if the simulated platform makes it. A
- * report of another launch is refused before the key distribution service is called. Faults: channel.refused,
+ * Completes the report over `reportData` with its certificates. `guestReport`: null if the simulated platform makes it.
+ * A report of another launch is refused before the key distribution service is called. Faults: channel.refused,
  * attest.unavailable.
  */
 export function completeReport(
@@ -58,7 +61,7 @@ export function completeReport(
   return complete(sources, launched, { report: evidenceBytes(guestReport, 'report'), reportData })
 }
 
-/** The simulated platform signs only that a VM of this launch asked for a report over these bytes. */
+/** Makes a simulated report. It states only that a VM of this launch asked for a report over these bytes. */
 async function simulate(sources: EvidenceSources, launch: Launch, reportData: Uint8Array): Promise<ReceiptEvidence> {
   try {
     const host = await sources.simulated()
@@ -96,18 +99,21 @@ async function complete(
   )
 }
 
-/** Fault channel.closed: the VM is not attached. */
+/** Returns the link. Throws Fault channel.closed if the VM is not attached. */
 export function attached<Link>(vmId: string, link: Link | null): Link {
   if (link === null) throw new Fault('channel.closed', `VM ${vmId} is not attached`)
   return link
 }
 
-/** The receipt of a guest's statement, as the owner of the VM gets it. Fault channel.refused: it breaks the bounds. */
+/**
+ * Builds the receipt of a guest's statement, in the form sent to the VM's owner. Throws Fault channel.refused if it
+ * exceeds the bounds.
+ */
 export function vmEvidence({ vm, launch }: Launched, signed: Signed, evidence: ReceiptEvidence): VmEvidence {
   const platform = vm.platform === 'snp' ? 'snp' : 'simulated'
   const receipt = encodeReceipt({ platform, ...signed, evidence })
   try {
-    // The bounds of receipts hold here, too: a receipt that breaks them would be useless.
+    // The bounds of receipts also apply here: a receipt that exceeds them would be useless.
     decodeReceipt(receipt)
   } catch (error) {
     throw refusedEvidence(vm.id, messageOf(error))
@@ -130,7 +136,7 @@ export function wrongPlatform(vm: Vm, hasDevice: boolean): Fault {
   return refusedEvidence(vm.id, `the VM was started on ${vm.platform}, but its guest reports ${found}: ${reason}`)
 }
 
-/** Fault channel.refused. */
+/** Decodes the bytes. Throws Fault channel.refused. */
 export function evidenceBytes(base64url: string, what: string): Uint8Array {
   const bytes = fromBase64Url(base64url)
   if (bytes === null) throw new Fault('channel.refused', `agent evidence: ${what} is not canonical base64url`)

@@ -10,7 +10,7 @@ export type ProbePacket = {
   readonly destination: string
   readonly sourcePort: number
   readonly port: number
-  /** 32 bits that tell this packet from all others: TCP's sequence number, UDP's payload. */
+  /** 32 bits that distinguish this packet from all others: TCP's sequence number, UDP's payload. */
   readonly nonce: number
 }
 
@@ -22,7 +22,7 @@ const ETHER = {
   sender: Buffer.from('02737267707a', 'hex'),
 } as const
 
-/** `mac`: of the interface that receives it. */
+/** Encodes a frame. `mac`: address of the interface that receives it. */
 export function probeFrame(packet: ProbePacket, mac: string): Uint8Array {
   const { family, protocol } = packet
   const ends = Buffer.concat([packet.source, packet.destination].map(address => addressBytes(family, address)))
@@ -31,14 +31,14 @@ export function probeFrame(packet: ProbePacket, mac: string): Uint8Array {
   pseudo.writeUInt32BE(segment.length, 0)
   pseudo.writeUInt32BE(PROTOCOLS[protocol], 4)
   const sum = checksum(Buffer.concat([ends, pseudo, segment]))
-  // In UDP a sum of zero means that there is none (RFC 768), which IPv6 does not allow (RFC 8200 8.1).
+  // In UDP, a checksum of zero means that there is none (RFC 768), which IPv6 does not allow (RFC 8200 8.1).
   segment.writeUInt16BE(protocol === 'udp' && sum === 0 ? 0xffff : sum, protocol === 'tcp' ? 16 : 6)
   const header = family === 'ipv4' ? headerV4(packet, segment.length, ends) : headerV6(packet, segment.length)
   const to = Buffer.from(mac.replaceAll(':', ''), 'hex')
   return Buffer.concat([to, ETHER.sender, ETHER[family], header, ends, segment])
 }
 
-/** RFC 9293 3.1: no options. */
+/** Encodes a SYN segment (RFC 9293 3.1) without options. */
 function synBytes({ sourcePort, port, nonce }: ProbePacket): Buffer {
   const segment = Buffer.alloc(20)
   segment.writeUInt16BE(sourcePort, 0)
@@ -49,7 +49,7 @@ function synBytes({ sourcePort, port, nonce }: ProbePacket): Buffer {
   return segment
 }
 
-/** RFC 768. */
+/** Encodes a datagram (RFC 768). */
 function datagramBytes({ sourcePort, port, nonce }: ProbePacket): Buffer {
   const datagram = Buffer.alloc(12)
   datagram.writeUInt16BE(sourcePort, 0)
@@ -59,7 +59,7 @@ function datagramBytes({ sourcePort, port, nonce }: ProbePacket): Buffer {
   return datagram
 }
 
-/** RFC 791 3.1, without the addresses. */
+/** Encodes the header (RFC 791 3.1) without the addresses. */
 function headerV4({ protocol }: ProbePacket, bytes: number, ends: Buffer): Buffer {
   const header = Buffer.alloc(12)
   header.writeUInt16BE(0x4500, 0)
@@ -70,7 +70,7 @@ function headerV4({ protocol }: ProbePacket, bytes: number, ends: Buffer): Buffe
   return header
 }
 
-/** RFC 8200 3, without the addresses. */
+/** Encodes the header (RFC 8200 3) without the addresses. */
 function headerV6({ protocol }: ProbePacket, bytes: number): Buffer {
   const header = Buffer.alloc(8)
   header.writeUInt8(0x60, 0)
@@ -86,7 +86,7 @@ function addressBytes(family: ProbePacket['family'], address: string): Buffer {
     : Buffer.from(parseIpv6(address).toString(16).padStart(32, '0'), 'hex')
 }
 
-/** RFC 1071. */
+/** Computes the checksum (RFC 1071). */
 function checksum(bytes: Buffer): number {
   let sum = 0
   for (let at = 0; at < bytes.length; at += 2) sum += bytes.readUInt16BE(at)

@@ -1,8 +1,9 @@
-// Sends packets through all firewalls of this host and finds those that do not come through. Effects: a tap here and
-// one in the namespace of VMs, their addresses and routes, a table of nftables while it looks, packets that end in this
-// host; runs ip(8), tc(8), nft(8).
+// Sends packets through all firewalls of this host and finds those that are dropped. Effects: a tap here and one in the
+// namespace of VMs, their addresses and routes, a table of nftables during the probe, packets that end in this host;
+// runs ip(8), tc(8), nft(8).
 //
-// A packet of an instance enters by the tap inside and comes to this host by the link, as all of theirs do.
+// Like all packets of instances, a probe packet of an instance enters by the inner tap and reaches this host by the
+// link.
 
 import { writeSync } from 'node:fs'
 import { Type } from '@sinclair/typebox'
@@ -36,7 +37,7 @@ import {
 
 export type ProbeLook = {
   readonly dropped: readonly Need[]
-  /** Why nothing, or not everything, is known. Null if everything is known. */
+  /** Why the result is missing or incomplete. Null if it is complete. */
   readonly unknown: string | null
 }
 
@@ -57,7 +58,7 @@ const nothingSent = 'nothing was tested: network.probe_peers is empty, or this h
 /** `instance`: in the namespace of VMs. `world`: on this host. */
 type Taps = { readonly instance: Tap; readonly world: Tap }
 
-/** One look at a time. */
+/** Probes the firewalls; one check at a time. */
 export class ForwardProbe {
   readonly #options: ForwardProbeOptions
   readonly #name: string
@@ -73,7 +74,9 @@ export class ForwardProbe {
     this.#file = namespaceFile(table)
   }
 
-  /** Packets that do not pass now. Where any does not, all are sent once more through a new tap. Never rejects. */
+  /**
+   * Returns the packets that are currently dropped. If any is, sends all once more through a new tap. Never rejects.
+   */
   async look(): Promise<ProbeLook> {
     const first = await this.#send().catch(unknownFor)
     if (first.unknown === null && first.dropped.length === 0) return first
@@ -137,7 +140,7 @@ export class ForwardProbe {
     return this.#taps
   }
 
-  /** A child that this process has just forked holds the tap that was closed, until it runs its program. */
+  /** Opens a tap again. A child that this process has just forked holds the closed tap until it runs its program. */
   async #openFreed(netns: Netns): Promise<Tap> {
     const { clock = systemClock } = this.#options
     const endMs = clock.monotonicMs() + freedWithinMs
@@ -152,7 +155,7 @@ export class ForwardProbe {
     }
   }
 
-  /** The way of an instance's packets and to it, as that of VMs. */
+  /** Sets up the route of an instance's packets, in both directions, as for VMs. */
   async #route({ ipv4, ipv6 }: EndsOf): Promise<void> {
     const { gateway_v4: nextHop, gateway_v6: nextHopV6 } = this.#options.config.network
     const addresses = { address: ipv4?.instance ?? null, addressV6: ipv6?.instance ?? null }
@@ -180,7 +183,7 @@ function unknownFor(error: unknown): ProbeLook {
 
 const Routes = Type.Array(Type.Object({ dev: Type.String(), prefsrc: Type.Optional(Type.String()) }))
 
-/** Null if this host has no route there. Faults: host.command_timeout. */
+/** Returns the route; null if this host has none to the address. Faults: host.command_timeout. */
 async function routeTo(address: string, timeoutMs: number): Promise<{ device: string; source: string } | null> {
   try {
     const { stdout } = await run(['ip', '-json', 'route', 'get', address], { timeoutMs, outputBytesMax })

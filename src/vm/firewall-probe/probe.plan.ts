@@ -1,7 +1,7 @@
-// Which packets must pass all firewalls of this host, and the table that counts those of them that do. Pure.
+// The packets that must pass all firewalls of this host, and the table that counts those that do. Pure.
 //
 // The appliance sends one packet of each kind through this host's kernel and counts it behind every firewall, where it
-// is dropped: what passes is known whatever the firewalls are written in, and nothing leaves the host.
+// is dropped. So the result is correct for any firewall software, and nothing leaves the host.
 
 import { formatIpv4, rangeOf } from '../../base/ipv4.ts'
 import { formatIpv6, rangeOfV6 } from '../../base/ipv6.ts'
@@ -16,29 +16,32 @@ export const FAMILIES = ['ipv4', 'ipv6'] as const
 export type Family = (typeof FAMILIES)[number]
 
 /**
- * `instances`: dropping it makes a ready instance unreachable or cuts it off. `services`: it comes from clients
- * outside. `others`: what this host forwards for strangers.
+ * `instances`: dropping it makes a ready instance unreachable or cuts it off. `services`: from clients outside.
+ * `others`: forwarded by this host for third parties.
  */
 export type NeedKind = 'instances' | 'services' | 'others'
 
-/** `world` and `stranger`: outside. `nextHop`: that of instances. `host`: of this host, as clients outside know it. */
+/**
+ * `world` and `stranger`: addresses outside. `nextHop`: that of instances. `host`: the address of this host for clients
+ * outside.
+ */
 type End = 'world' | 'stranger' | 'instance' | 'nextHop' | 'host'
 
-/** A packet that must pass. It enters by the uplink if it is from the world, else by the link to VMs. */
+/** A packet that must pass. It enters by the uplink if it is from the world, otherwise by the link to VMs. */
 export type Need = Pick<ProbePacket, 'family' | 'protocol' | 'port'> & {
   readonly kind: NeedKind
   /** Shown to the operator. */
   readonly name: string
   readonly from: End
   readonly to: End
-  /** Port of an instance that the connection is translated to, as those for the gateway's VM are. Null for none. */
+  /** Port of an instance to which the connection is translated, as for the gateway's VM. Null if there is none. */
   readonly mappedPort: number | null
 }
 
-/** Addresses of one family, and the interface by which this host reaches the world. */
+/** Addresses of one family, and the interface through which this host reaches the world. */
 export type Ends = Readonly<Record<End | 'uplink', string>>
 
-/** Null if this host has no route to the world by that family, or the probe does not need it. */
+/** Null if this host has no route to the world for that family, or the probe does not need it. */
 export type EndsOf = Readonly<Record<Family, Ends | null>>
 
 type Probe = Need & ProbePacket
@@ -98,19 +101,22 @@ const NAMES = {
   console: 'the console',
 } as const satisfies Record<Listener, string>
 
-/** Not when off, on a port that the kernel chooses (tests) or on a loopback address. */
+/**
+ * Reports whether clients outside reach the service: it is on, not on a port chosen by the kernel (tests), and not on a
+ * loopback address.
+ */
 function isFromOutside(listen: string): boolean {
   if (listen === '') return false
   const { hostname, port } = listenAddress(listen)
   return port !== 0 && !hostname.startsWith('127.') && hostname !== '::1'
 }
 
-/** The address of a pool that a probe has: of the first and the last, which no VM gets (vm/launch.plan.ts). */
+/** Returns the address of a pool that a probe uses: the first or the last, which no VM gets (vm/launch.plan.ts). */
 export function probeAddress(pool: string, which: 'first' | 'last'): string {
   return pool.includes(':') ? formatIpv6(rangeOfV6(pool)[which]) : formatIpv4(rangeOf(pool)[which])
 }
 
-/** An address of a network of either family, by a random number below 2^32. */
+/** Returns an address of a network of either family, selected by a random number below 2^32. */
 export function addressIn(network: string, random: number): string {
   if (!network.includes(':')) {
     const { first, last } = rangeOf(network)
@@ -120,7 +126,7 @@ export function addressIn(network: string, random: number): string {
   return formatIpv6(first + (BigInt(random) % (last - first + 1n)))
 }
 
-/** The packets to send where both ends are known. `random`: numbers below 2^32. */
+/** Returns the packets to send, if both ends are known. `random` returns numbers below 2^32. */
 export function probesOf(needs: readonly Need[], endsOf: EndsOf, random: () => number): Probe[] {
   return needs.flatMap(need => {
     const ends = endsOf[need.family]
@@ -130,7 +136,7 @@ export function probesOf(needs: readonly Need[], endsOf: EndsOf, random: () => n
   })
 }
 
-/** Commands for `tc -batch -`: what comes out of the tap from the world enters this host by the uplink instead. */
+/** Returns commands for `tc -batch -`, by which packets from the world's tap enter this host by the uplink instead. */
 export function uplinkBatch(tap: string, endsOf: EndsOf): string {
   const filters = FAMILIES.flatMap((family, index) => {
     const { uplink, world } = endsOf[family] ?? {}
@@ -143,12 +149,12 @@ export function uplinkBatch(tap: string, endsOf: EndsOf): string {
   return `${[`qdisc replace dev ${tap} clsact`, ...filters].join('\n')}\n`
 }
 
-/** Before the connection is kept (NF_IP_PRI_CONNTRACK_CONFIRM, 2^31 - 1), so that none is. */
+/** Before the connection is stored (NF_IP_PRI_CONNTRACK_CONFIRM, 2^31 - 1), so that none is. */
 const last = 2_147_483_646
 
 /**
- * A table named as the tap. It counts and drops each probe behind the chains of all others, and drops a firewall's
- * answers.
+ * Returns the text of a table with the tap's name. It counts and drops each probe behind the chains of all others, and
+ * drops a firewall's answers.
  */
 export function observerText(tap: string, probes: readonly Probe[], endsOf: EndsOf): string {
   const matchOf = ({ protocol, port, mappedPort, nonce }: Probe) =>
@@ -184,13 +190,13 @@ export function counterName(index: number): string {
   return `probe${index}`
 }
 
-/** One line for the operator. Null if nothing is dropped. */
+/** Returns one line for the operator. Null if nothing is dropped. */
 export function droppedText(dropped: readonly Need[]): string | null {
   const names = dropped.map(({ name }) => name)
   return names.length === 0 ? null : `a firewall of this host drops ${names.join(', ')}`
 }
 
-/** The rules that let the packets pass. Our own table still decides about each packet of a tap. */
+/** Returns the rules that let the packets pass. Our own table still decides about each packet of a tap. */
 export function droppedRemedy(dropped: readonly Need[], { network }: Pick<Config, 'network'>): string {
   const ports = dropped
     .filter(({ kind, mappedPort }) => kind === 'services' && mappedPort === null)
@@ -202,7 +208,7 @@ export function droppedRemedy(dropped: readonly Need[], { network }: Pick<Config
   return `let it pass, as ${rules} do in nft, where it drops (nft monitor trace shows that); or, where it lets others pass than ${peers}, name those in network.probe_peers`
 }
 
-/** A probe's tap, and the address of each pool that it has: the daemon's and doctor's do not meet. */
+/** The taps of the probes, and the address that each uses in every pool, so that the daemon's and doctor's differ. */
 export const PROBES = {
   daemon: { address: 'last', name: 0 },
   doctor: { address: 'first', name: 1 },

@@ -1,5 +1,5 @@
-// Looks every 30 s whether other firewalls of this host drop traffic of instances, and reports each change. Effects:
-// the look that it is given, the log, the journal; sleeps.
+// Checks every 30 s whether other firewalls of this host drop traffic of instances, and reports each change. Effects:
+// the check that is passed in, the log, the journal; sleeps.
 
 import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
@@ -9,17 +9,19 @@ import { droppedRemedy, droppedText, type Need } from './probe.plan.ts'
 
 export type FirewallWatchDeps = {
   readonly config: Pick<Config, 'network'>
-  /** Never rejects. */
+  /** Probes the firewalls. Never rejects. */
   readonly look: () => Promise<ProbeLook>
   readonly clock: Clock
   readonly log: Logger
-  /** A line for the journal. */
+  /** Writes a line to the journal. */
   readonly onEvent: (kind: string, detail: Record<string, unknown>) => void
 }
 
 /** Docker or an administrator may change the rules at any time, and only changes of our own table are announced. */
 const lookEveryMs = 30_000
-/** Instances that become ready together share one look: rules that count packets by time are not to count many. */
+/**
+ * Instances that become ready together share one check, because rules that limit packets by time must not count many.
+ */
 const freshMs = 5_000
 
 export type FirewallProblem = { readonly name: 'firewall'; readonly detail: string; readonly remedy: string }
@@ -36,7 +38,7 @@ export class FirewallWatch {
     this.#deps = deps
   }
 
-  /** Looks until the signal is aborted. Never rejects. */
+  /** Checks until the signal is aborted. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       await this.#look()
@@ -44,7 +46,7 @@ export class FirewallWatch {
     }
   }
 
-  /** Packets of instances that are dropped, as of 5 s ago at most, as text. Null for none. Never rejects. */
+  /** Returns the dropped packets of instances, as text and at most 5 s old. Null if there are none. Never rejects. */
   async cutOff(): Promise<string | null> {
     if (this.#deps.clock.monotonicMs() - this.#lookedMs >= freshMs) await this.#look()
     return this.#reason
@@ -57,7 +59,7 @@ export class FirewallWatch {
     return [{ name: 'firewall', detail: this.#reason, remedy }]
   }
 
-  /** How many kinds of packets are dropped. */
+  /** Returns the number of kinds of packets that are dropped. */
   droppedCount(): number {
     return this.#dropped.length
   }

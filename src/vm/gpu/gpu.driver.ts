@@ -11,7 +11,10 @@ import { changedBar, type GpuProblem, gpuProblems, mmioWindowMib, qemuProblem } 
 export type TakenGpus = OpenDevices & {
   readonly addresses: readonly string[]
   readonly mmioWindowMib: number
-  /** After QEMU has them. Fault host.unsupported: a BAR has another size than the window was made for. */
+  /**
+   * Call it once QEMU has the GPUs. Throws Fault host.unsupported if a BAR has another size than the window was made
+   * for.
+   */
   readonly readBack: () => void
 }
 
@@ -22,7 +25,10 @@ export type TakeGpus = (
 
 const versionLimits = { timeoutMs: 10_000, outputBytesMax: 65_536 } as const
 
-/** The caller disposes of them once QEMU has its descriptors. Faults: host.unsupported, host.command_*. */
+/**
+ * Returns a function that takes GPUs. The caller disposes of them once QEMU has their descriptors. Faults:
+ * host.unsupported, host.command_*.
+ */
 export function gpuTaker(host: HostRoot = { root: '/' }): TakeGpus {
   return async (addresses, { platform, qemu }) => {
     if (platform !== 'snp') {
@@ -55,7 +61,7 @@ export function gpuTaker(host: HostRoot = { root: '/' }): TakeGpus {
   }
 }
 
-/** With its power kept on. */
+/** Returns a GPU that can be taken, with its power kept on. */
 function takeable(address: string, host: HostRoot): VfioDevice {
   const found = readVfioDevice(address, host)
   const device =

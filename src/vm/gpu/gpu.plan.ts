@@ -1,4 +1,5 @@
-// Whether a GPU of this host can be given to a VM of SEV-SNP, and what QEMU and its firmware need for that. Pure.
+// Checks whether a GPU of this host can be assigned to a VM of SEV-SNP, and computes what QEMU and its firmware need
+// for that. Pure.
 //
 // Nothing here makes a GPU trustworthy: the host could assign another device. The guest verifies evidence of the GPU.
 
@@ -11,7 +12,7 @@ const nvidia = '0x10de'
 const displayClass = '0x03'
 const vfioDriver = 'vfio-pci'
 
-/** In the order in which an operator would mend them; none: it can be given away. */
+/** Returns the problems in the order in which an operator would fix them; empty if the GPU can be assigned. */
 export function gpuProblems(device: VfioDevice): GpuProblem[] {
   const { address, vendor, pciClass, driver, neighbours, node, d3coldAllowed, powerState, bars } = device
   if (!device.exists) {
@@ -58,7 +59,10 @@ function d3coldRemedy(address: string): string {
   return `write ${rule} to /etc/udev/rules.d/60-strongroom-gpu.rules; run udevadm control --reload; udevadm trigger --action=add /sys/bus/pci/devices/${address}`
 }
 
-/** Writes to resourceN_resize fail without a message where a bridge above has no room. Null if none is small. */
+/**
+ * Returns the problem of a BAR that is too small; null if none is. Writes to resourceN_resize fail without a message if
+ * a bridge above has no room.
+ */
 export function smallBar({ address, bars }: VfioDevice): GpuProblem | null {
   const small = bars.find(({ sizeBytes, largestBytes }) => largestBytes !== null && sizeBytes < largestBytes)
   if (small === undefined) return null
@@ -69,7 +73,7 @@ export function smallBar({ address, bars }: VfioDevice): GpuProblem | null {
   }
 }
 
-/** The first BAR that is not what it was; null if all are. */
+/** Returns the first BAR that has changed; null if none has. */
 export function changedBar(before: VfioDevice, after: VfioDevice): string | null {
   const sizes = ({ bars }: VfioDevice) => new Map(bars.map(({ index, sizeBytes }) => [index, sizeBytes]))
   const [was, is] = [sizes(before), sizes(after)]
@@ -86,9 +90,9 @@ function mibOf(bytes: number): number {
 }
 
 /**
- * The window above 4 GiB that the firmware is to keep for PCI, in MiB (OVMF, X-PciMmio64Mb). Each GPU stands behind a
- * port of its own, whose window begins at a multiple of the largest BAR and ends behind the smaller ones: twice the
- * largest holds it. A power of two, as the firmware aligns the window to its size.
+ * Returns the window above 4 GiB that the firmware must reserve for PCI, in MiB (OVMF, X-PciMmio64Mb). Each GPU is
+ * behind its own port, whose window begins at a multiple of the largest BAR and ends after the smaller ones, so twice
+ * the largest is enough. A power of two, because the firmware aligns the window to its size.
  */
 export function mmioWindowMib(gpus: readonly { readonly bars: readonly Bar[] }[]): number {
   const largest = gpus.map(({ bars }) => Math.max(mib, ...bars.filter(bar => bar.is64Bit).map(bar => bar.sizeBytes)))
@@ -96,7 +100,7 @@ export function mmioWindowMib(gpus: readonly { readonly bars: readonly Bar[] }[]
   return Math.max(mmioWindowMibMin, powerOfTwo(bytes) / mib)
 }
 
-/** OVMF's own least: 32 GiB. */
+/** OVMF's minimum: 32 GiB. */
 const mmioWindowMibMin = 32_768
 
 function powerOfTwo(atLeast: number): number {
@@ -104,19 +108,21 @@ function powerOfTwo(atLeast: number): number {
 }
 
 /**
- * From this version on QEMU notifies VFIO of each page that a confidential guest shares or takes back (physmem:
- * "Support coordinated discarding of RAM with guest_memfd"). Earlier ones refuse a device, because it would continue
- * to use old pages.
+ * From this version on, QEMU notifies VFIO of each page that a confidential guest shares or takes back (physmem:
+ * "Support coordinated discarding of RAM with guest_memfd"). Earlier versions refuse a device, because it would
+ * continue to use old pages.
  */
 export const qemuMinimumGpu = [10, 1] as const
 
-/** `QEMU emulator version 10.0.2 (Debian …)`. */
+/** Parses `QEMU emulator version 10.0.2 (Debian …)`; null for other texts. */
 export function parseQemuVersion(text: string): readonly [major: number, minor: number] | null {
   const match = /version (\d+)\.(\d+)/.exec(text)
   return match === null ? null : [Number(match[1]), Number(match[2])]
 }
 
-/** `text`: the first line of `qemu --version`. Null if it can give devices to VMs of SEV-SNP. */
+/**
+ * Returns why QEMU cannot assign devices to VMs of SEV-SNP; null if it can. `text`: the first line of `qemu --version`.
+ */
 export function qemuProblem(text: string): GpuProblem | null {
   const version = parseQemuVersion(text)
   const [least, leastMinor] = qemuMinimumGpu

@@ -1,8 +1,8 @@
 // VMs that wait for an owner. Effects: the store, the VM engine.
 //
 // A VM is held exactly as long as it has a row. The row is written before the VM is defined and deleted in one
-// statement; the caller that deleted it takes or dismisses the VM. So no VM is given away twice or left behind,
-// wherever the daemon is killed.
+// statement; the caller that deleted it takes or dismisses the VM. So no VM is taken twice or left behind, whenever the
+// daemon is killed.
 
 import { assert } from '../../base/assert.ts'
 import { newUuid } from '../../base/ids.ts'
@@ -17,16 +17,16 @@ import { furthest, type HeldRow, type HeldState, surplus } from './held.plan.ts'
 import { Template } from './template.ts'
 import { unnamedVms } from './unnamed.query.ts'
 
-/** Parts and settings that every owner of held VMs has. */
+/** Parts and settings that all owners of held VMs share. */
 export type HeldHost = Runtime & {
   readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
   readonly engine: Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onChange'>
   readonly vmSpec: VmSpec
   /** Launch settings other than the image, as text; VMs with different settings are drained. */
   readonly shape: string
-  /** Digest of the image that a VM would boot now. Fault: image.invalid. */
+  /** Returns the digest of the image that a VM would boot now. Throws Fault image.invalid. */
   readonly imageDigest: () => string
-  /** Whether one more VM finds room and a turn at once. */
+  /** Reports whether one more VM could start at once. */
   readonly room: () => Admission
 }
 
@@ -36,20 +36,20 @@ export type NewRow = HeldRow & { readonly hostId: string; readonly nowMs: number
 export type HeldPolicy<Row extends HeldRow> = {
   /** Name of these VMs in the log. */
   readonly noun: string
-  /** How many are kept. */
+  /** Number of VMs to keep. */
   readonly wanted: number
-  /** Rows of this host, oldest first. */
+  /** Returns the rows of this host, oldest first. */
   readonly list: (db: DirectoryDb) => Row[]
-  /** True for exactly one caller, who decides what becomes of the VM. */
+  /** Deletes the row. True for exactly one caller, who decides what happens to the VM. */
   readonly remove: (db: DirectoryDb, vmId: string) => boolean
-  /** VMs that a row or a record of their users names. */
+  /** Returns the VMs that a row or a record of their users names. */
   readonly named: (db: DirectoryDb) => ReadonlySet<string>
   readonly judge: (db: DirectoryDb, row: Row) => HeldState
-  /** One turn, started by wakes, sweeps and alarms. */
+  /** Called for each check, after wakes, sweeps and alarms. */
   readonly look: () => void
   readonly onUnusableImage: (reason: string) => void
   readonly onLost: (failure: { reason: string; failures: number; retryMs: number }) => void
-  /** The row has been deleted; the VM is dismissed next. */
+  /** Called when the row has been deleted; the VM is dismissed next. */
   readonly onDiscard: (row: Row, reason: string) => void
   readonly surplusReason: string
   readonly shapeReason: string
@@ -87,9 +87,7 @@ export class HeldVms<Row extends HeldRow> {
     })
   }
 
-  /**
-   * `onSweep` runs before the check of each sweep. `isConcerned`: reports whether a change of this VM needs a check.
-   */
+  /** `onSweep` runs before the check of each sweep. `isConcerned` reports whether a change of this VM needs a check. */
   start(isConcerned: (vmId: string) => boolean, onSweep: () => void = () => {}): void {
     this.#host.engine.onChange(vmId => {
       if (isConcerned(vmId)) this.wake()
@@ -113,7 +111,7 @@ export class HeldVms<Row extends HeldRow> {
     this.#workers.alarm(worker, ms)
   }
 
-  /** VMs that can be taken, of any image and shape, oldest first; judged one by one. */
+  /** Yields the VMs that can be taken, of any image and shape, oldest first; each is judged when it is requested. */
   *held(db: DirectoryDb, rows: readonly Row[] = this.#policy.list(db)): Generator<HeldVm<Row>> {
     for (const row of rows) {
       const state = this.#policy.judge(db, row)
@@ -121,7 +119,7 @@ export class HeldVms<Row extends HeldRow> {
     }
   }
 
-  /** The VM that is furthest along, of the present image and shape; null if there is none. */
+  /** Returns the VM that has progressed furthest, of the current image and shape; null if there is none. */
   best(db: DirectoryDb): HeldVm<Row> | null {
     const rows = this.#policy.list(db).filter(row => row.shape === this.#host.shape)
     const imageDigest = rows.length === 0 ? null : this.image.read()
@@ -130,14 +128,14 @@ export class HeldVms<Row extends HeldRow> {
     return furthest(this.held(db, present))
   }
 
-  /** Takes the best VM in the transaction of its taker: a transaction that is rolled back has taken nothing. */
+  /** Takes the best VM in the transaction of its taker, so that a transaction that is rolled back takes nothing. */
   take(tx: DirectoryDb): HeldVm<Row> | null {
     const held = this.best(tx)
     if (held !== null) assert(this.#policy.remove(tx, held.row.vmId), 'an immediate transaction sees no other writer')
     return held
   }
 
-  /** Row of one more VM, which the caller inserts and then passes to `define`. */
+  /** Builds the row of one more VM, which the caller inserts and then passes to `define`. */
   newRow(imageDigest: string): NewRow {
     const { store, clock, random, shape } = this.#host
     return { vmId: newUuid(random), hostId: store.hostId, imageDigest, shape, nowMs: clock.nowMs() }
@@ -148,7 +146,7 @@ export class HeldVms<Row extends HeldRow> {
   }
 
   /**
-   * Dismisses VMs that cannot be taken and those that are over; returns the rest, oldest first. `imageDigest` null:
+   * Dismisses VMs that cannot be taken and surplus ones; returns the rest, oldest first. `imageDigest`: null if
    * unknown.
    */
   drain(imageDigest: string | null): HeldVm<Row>[] {
@@ -177,14 +175,14 @@ export class HeldVms<Row extends HeldRow> {
     return kept.filter(held => !over.has(held))
   }
 
-  /** VMs of this image that no record names. */
+  /** Returns VMs of this image that no record names. */
   unnamed(): Vm[] {
     const { store, vmSpec } = this.#host
     const named = this.#policy.named(store.directory.db)
     return unnamedVms(store.ledger.db, { hostId: store.hostId, image: vmSpec.image, named })
   }
 
-  /** The row goes first: after a crash in between, its VM is unnamed and is dismissed at the next look. */
+  /** Deletes the row first: after a crash in between, its VM is unnamed and is dismissed at the next check. */
   #discard(row: Row, reason: string): void {
     if (!this.#policy.remove(this.#host.store.directory.db, row.vmId)) return
     this.#policy.onDiscard(row, reason)

@@ -1,6 +1,6 @@
-// Choices among held VMs: which of them is taken first, and which are over. Pure.
+// Decides which held VM is taken first, and which are surplus. Pure.
 
-/** Row of a held VM, as every owner keeps it. */
+/** Row of a held VM, with the fields that every owner stores. */
 export type HeldRow = {
   readonly vmId: string
   /** Digest of the image that it was launched from. */
@@ -15,14 +15,14 @@ export type HeldState =
   | { readonly kind: 'held'; readonly rank: number }
   /** Reserved: neither taken nor counted. */
   | { readonly kind: 'reserved' }
-  /** The row is deleted, the VM stays: a caller has taken it. */
+  /** The row is deleted and the VM stays, because a caller has taken it. */
   | { readonly kind: 'taken' }
-  /** Is dismissed. */
+  /** The VM is dismissed. */
   | { readonly kind: 'unwanted'; readonly reason: string }
-  /** Is dismissed, and the next one is started after a delay. */
+  /** The VM is dismissed, and the next one is started after a delay. */
   | { readonly kind: 'lost'; readonly reason: string }
 
-/** The VM that is furthest along; the oldest among equals. `ranked`: oldest first. */
+/** Returns the VM that has progressed furthest; the oldest among equals. `ranked`: oldest first. */
 export function furthest<T extends { readonly rank: number }>(ranked: Iterable<T>): T | null {
   let best: T | null = null
   for (const candidate of ranked) {
@@ -32,7 +32,10 @@ export function furthest<T extends { readonly rank: number }>(ranked: Iterable<T
   return best
 }
 
-/** VMs above the wanted number: those with the least progress first, then the newest. `ranked`: oldest first. */
+/**
+ * Returns the VMs above the wanted number: those with the least progress first, then the newest. `ranked`: oldest
+ * first.
+ */
 export function surplus<T extends { readonly rank: number }>(ranked: readonly T[], wanted: number): T[] {
   return ranked
     .toReversed()

@@ -1,12 +1,12 @@
-// The launch settings of a VM that starts now, read each time: they may be unusable for a while, as during an update.
-// Effects: those of its `read`.
+// The launch settings of a VM that starts now, read each time because they may be unusable for a while, as during an
+// update. Effects: those of its `read`.
 
 import { messageOf } from '../../base/fault.ts'
 
 export type TemplateDeps<T> = {
-  /** Throws while it cannot be used. */
+  /** Reads the settings. Throws while they cannot be used. */
   readonly read: () => T
-  /** Called after every failure. `isNew`: the previous failure had another reason, or there was none. */
+  /** Called after every failure. `isNew`: whether the previous failure had another reason, or there was none. */
   readonly onUnusable: (reason: string, error: unknown, isNew: boolean) => void
 }
 
@@ -23,7 +23,7 @@ export class Template<T> {
     return this.#problem
   }
 
-  /** Null if it cannot be used now. */
+  /** Returns the settings; null if they cannot be used now. */
   read(): T | null {
     try {
       const found = this.#deps.read()

@@ -4,7 +4,7 @@ import type { LedgerDb } from '../../store/db.ts'
 import { listVms } from '../../store/ledger/vm.query.ts'
 import type { Vm } from '../../store/ledger/vm.table.ts'
 
-/** Left by a daemon that was killed between row and VM, or by records that are lost. */
+/** Returns VMs left by a daemon that was killed between row and VM, or by records that are lost. */
 export function unnamedVms(
   db: LedgerDb,
   { hostId, image, named }: { hostId: string; image: string; named: ReadonlySet<string> },

@@ -1,7 +1,7 @@
 // The kernel in a bzImage, and whether it can be started unpacked. Pure. Linux Documentation/arch/x86/boot.rst (the
-// header), scripts/Makefile.lib (the size behind the payload), include/xen/interface/elfnote.h.
+// header), scripts/Makefile.lib (the size after the payload), include/xen/interface/elfnote.h.
 
-/** Position of the compressed kernel and its unpacked size. Bytes. */
+/** Position of the compressed kernel and its unpacked size, in bytes. */
 export type Payload = { readonly offset: number; readonly length: number; readonly unpackedBytes: number }
 
 const headerBytes = 0x250
@@ -12,10 +12,10 @@ const protocolAt = 0x206
 const protocolMin = 0x0208
 const zstdMagic = 0xfd2fb528
 const sizeBytes = 4
-/** More than any kernel. */
+/** Larger than any kernel. */
 const unpackedBytesMax = 256 << 20
 
-/** The payload of a kernel compressed with zstd. Null for another file or another compression. */
+/** Returns the payload of a kernel compressed with zstd. Null for another file or another compression. */
 export function zstdPayload(file: Uint8Array): Payload | null {
   if (file.length < headerBytes) return null
   const view = viewOf(file)
@@ -37,7 +37,7 @@ const noteHeadBytes = 12
 /** XEN_ELFNOTE_PHYS32_ENTRY. */
 const entryNote = 18
 
-/** Whether an ELF file names the entry point of a kernel that PVH starts: QEMU takes no other one. */
+/** Reports whether an ELF file names the entry point of a kernel that PVH starts, the only one that QEMU accepts. */
 export function hasPvhEntry(elf: Uint8Array): boolean {
   if (elf.length < elfHeaderBytes) return false
   const view = viewOf(elf)

@@ -1,6 +1,6 @@
 // Limits of QEMU on this host beyond its command line and its jail: user, groups, resources, devices. Pure.
 //
-// With the jail (jail.plan.ts) these hold a guest that escapes QEMU's own sandbox. Under systemd each VM has a scope
+// With the jail (jail.plan.ts) these confine a guest that escapes QEMU's own sandbox. Under systemd each VM has a scope
 // that bounds memory and tasks of everything in it. Elsewhere prlimit(1) bounds single processes: RLIMIT_DATA their
 // private memory, RLIMIT_NPROC the tasks of their uid. It bounds neither shared memory (memfd, page cache) nor the
 // share of the CPU.
@@ -8,16 +8,16 @@
 import type { QemuPlatform } from './qemu.plan.ts'
 
 export type Confinement = {
-  /** The VM's own; its group has the same number. */
+  /** The VM's user; its group has the same number. */
   readonly uid: number
   /** Groups of the devices that QEMU opens by path: /dev/kvm, /dev/sev. */
   readonly groups: readonly number[]
   readonly platform: QemuPlatform['kind']
   readonly vcpus: number
   readonly memoryMib: number
-  /** Size of the largest disk that it writes to. */
+  /** Size of the largest disk that it writes to, in GiB. */
   readonly diskGib: number
-  /** How many devices of the host it has whole (VFIO). */
+  /** Number of the host's devices that are assigned to it (VFIO). */
   readonly devices: number
   readonly systemd: boolean
 }
@@ -35,27 +35,27 @@ export function memoryMaxMib({ platform, memoryMib }: Pick<Confinement, 'platfor
   return memoryMib + overheadMib.base + translated + Math.ceil(memoryMib * overheadMib.guestShare)
 }
 
-/** A thread for each vCPU, up to 64 for disk access, and QEMU's own few. */
+/** Returns the maximum number of tasks: a thread for each vCPU, up to 64 for disk access, and a few of QEMU's own. */
 export function tasksMax({ vcpus }: Pick<Confinement, 'vcpus'>): number {
   return vcpus + 128
 }
 
-/** Properties of the VM's systemd scope (systemd.resource-control(5)). */
+/** Returns properties of the VM's systemd scope (systemd.resource-control(5)). */
 export function scopeProperties(confinement: Confinement): string[] {
   return [
-    // Beside system.slice: all VMs together get as much CPU as the host's services together.
+    // Next to system.slice, so that all VMs together get as much CPU as the host's services together.
     'Slice=strongroom.slice',
     ...memoryBound(confinement),
     'MemorySwapMax=0',
     `TasksMax=${tasksMax(confinement)}`,
-    // 1 to 10000; VMs share by their vCPUs.
+    // From 1 to 10000; VMs share the CPU by their vCPUs.
     `CPUWeight=${Math.min(10_000, 10 * confinement.vcpus)}`,
   ]
 }
 
 /**
- * None for a VM with devices: the kernel counts its tables for their memory to the scope, and can take back none of the
- * pages that they use, so that a bound would end the VM. RLIMIT_MEMLOCK bounds what they use.
+ * Returns the bound of memory. None for a VM with devices: the kernel counts its tables for their memory to the scope
+ * and cannot reclaim the pages that they use, so a bound would end the VM. RLIMIT_MEMLOCK bounds that memory instead.
  */
 function memoryBound(confinement: Confinement): string[] {
   return confinement.devices > 0 ? [] : [`MemoryMax=${memoryMaxMib(confinement)}M`]
@@ -63,26 +63,26 @@ function memoryBound(confinement: Confinement): string[] {
 
 /**
  * When memory runs out, the kernel kills the worker (900) first, then VMs, then the daemon (proc_pid_oom_score_adj(5)).
- * Under systemd an escaped guest cannot lower it: the starter's unit begins with the same. Elsewhere it can, down to
- * the daemon's own value, if the daemon lacks CAP_SYS_RESOURCE.
+ * Under systemd an escaped guest cannot lower the value, because the starter's unit begins with the same one. Elsewhere
+ * it can, down to the daemon's own value, if the daemon lacks CAP_SYS_RESOURCE.
  */
 export const oomScoreAdjust = '500'
 /** No share: limits each VM. */
 const filesMax = 1024
-/** Limit for QEMU's log, which the daemon empties above 1 MiB. VMs' disks and memfd memory count as files, too. */
+/** Limit for QEMU's log, which the daemon empties above 1 MiB. VMs' disks and memfd memory also count as files. */
 const fileMib = 64
 /** Each thread reserves a stack. */
 const stackMib = 8
 const bytesPerMib = 1_048_576
 
-/** Devices that QEMU opens by path. */
+/** Returns the devices that QEMU opens by path. */
 export function devicesOf({ platform }: Pick<Confinement, 'platform'>): string[] {
   return DEVICES[platform]
 }
 
 const DEVICES: Record<Confinement['platform'], string[]> = { tcg: [], kvm: ['/dev/kvm'], snp: ['/dev/kvm', '/dev/sev'] }
 
-/** The whole command line: set limits and the OOM score, then become the VM's user for good. */
+/** Returns the whole command line: sets limits and the OOM score, then becomes the VM's user permanently. */
 export function confinedArgv(confinement: Confinement, argv: readonly string[]): string[] {
   return [
     ...['prlimit', ...limits(confinement), '--'],
@@ -92,7 +92,7 @@ export function confinedArgv(confinement: Confinement, argv: readonly string[]):
   ]
 }
 
-/** Command prefix that becomes the VM's user for good. */
+/** Returns the command prefix that permanently becomes the VM's user. */
 export function becomeArgv({ uid, groups }: Pick<Confinement, 'uid' | 'groups'>): string[] {
   return [
     ...['setpriv', `--reuid=${uid}`, `--regid=${uid}`],

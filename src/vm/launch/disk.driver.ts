@@ -18,7 +18,7 @@ const blockBytes = 512
 
 export type DiskFile = Disposable & { readonly fd: number }
 
-/** Empties the file, including content of an earlier attempt, and opens it; the caller closes it. Faults: internal. */
+/** Empties the file, including content of an earlier attempt, and opens it. The caller closes it. Faults: internal. */
 export function makeDisk(path: string, sizeGib: number): DiskFile {
   const fd = openRegular(path, fsConstants.O_RDWR | fsConstants.O_CREAT)
   try {
@@ -31,7 +31,10 @@ export function makeDisk(path: string, sizeGib: number): DiskFile {
   return { fd, [Symbol.dispose]: () => closeSync(fd) }
 }
 
-/** GiB for the disks of all VMs: a share of the free room and of the room that they take already. Faults: internal. */
+/**
+ * Returns the GiB for the disks of all VMs: a share of the free room plus the room that they already use. Faults:
+ * internal.
+ */
 export function freeDiskGib(
   stateDir: string,
   { freeBytes }: { readonly freeBytes: number } = diskSpace(stateDir),
@@ -55,10 +58,12 @@ export type ResumeDeps = {
   readonly clock: { readonly nowMs: () => number }
 }
 
-/** VMs whose pause is on record. */
+/** VMs whose pause is recorded. */
 const known = new WeakSet<VmLink>()
 
-/** Looks once at a VM that QEMU paused when the host's disk was full, and resumes its writes. Never throws. */
+/**
+ * Checks once a VM that QEMU paused when the host's disk was full, and resumes its writes if possible. Never throws.
+ */
 export async function resumeWhenFree({ db, log, clock }: ResumeDeps, { vmId, directory, link }: Paused): Promise<void> {
   const record = (kind: 'vm.paused' | 'vm.resumed', detail: Record<string, unknown>) =>
     appendEvent(db, { nowMs: clock.nowMs(), kind, subject: vmId, detail })

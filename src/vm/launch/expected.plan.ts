@@ -1,4 +1,4 @@
-// The expected launch: its document, its measurement by the manifest, and a given launch's differences from it. Pure.
+// The expected launch: its document, its measurement by the manifest, and how a given launch differs from it. Pure.
 
 import { sha256 } from '../../attest/hash.ts'
 import type { LaunchVehicle } from '../../attest/launch/digest.ts'
@@ -13,7 +13,10 @@ import type { SignedLaunch } from './qemu.plan.ts'
 /** Inputs of the launch digest besides the image's bytes. */
 export type LaunchShape = { readonly vehicle: LaunchVehicle; readonly vcpuType: string; readonly vcpus: number }
 
-/** The manifest's digest for this shape, hexadecimal. Fault image.invalid, which lists the shapes: it has none. */
+/**
+ * Returns the manifest's digest for this shape, hexadecimal. Throws Fault image.invalid, which lists the shapes, if it
+ * has none.
+ */
 export function expectedMeasurement(
   manifest: Pick<ImageManifest, 'name' | 'launchDigests'>,
   shape: LaunchShape,
@@ -36,7 +39,10 @@ function measureCommand({ vehicle, vcpuType, vcpus }: LaunchShape): string {
   return `strongroom measure ovmf ${files} --vcpus ${vcpus} --vcpu-type ${vcpuType} --features 0x1`
 }
 
-/** `igvmSha256`: of the IGVM file without ID block. Null if booted by firmware. Fault image.invalid as above. */
+/**
+ * Builds the launch document. `igvmSha256`: digest of the IGVM file without ID block; null if booted by firmware.
+ * Throws Fault image.invalid as above.
+ */
 export function launchDocument(
   manifest: ImageManifest,
   launch: LaunchShape & { readonly memoryMib: number; readonly igvmSha256: string | null },
@@ -66,7 +72,7 @@ export function hostDataOf({ document, workload }: LaunchTexts): Uint8Array {
   return sha256(utf8(workload ?? document))
 }
 
-/** A launch that is about to be given to QEMU, from the bytes themselves. */
+/** A launch that is about to be passed to QEMU, computed from the bytes themselves. */
 export type GivenLaunch = {
   /** SHA-256, hexadecimal. */
   readonly firmware: string
@@ -80,11 +86,11 @@ export type GivenLaunch = {
   readonly igvm: GivenIgvm | null
 }
 
-/** SHA-256, hexadecimal. Null if the file has no such part. */
+/** SHA-256 digests, hexadecimal. Null if the file has no such part. */
 export type GivenIgvm = {
   /** Digest of the file without its ID block. */
   readonly unsigned: string
-  /** Hashes in the file that the firmware compares with the given parts. */
+  /** Hashes in the file that the firmware compares with the parts from QEMU. */
   readonly kernel: string | null
   readonly initrd: string | null
   readonly cmdline: string | null
@@ -107,14 +113,14 @@ export type LaunchPart =
   | 'measurement'
 
 /**
- * Returns the parts in which a launch differs from the expected one. Checks the ID block like the firmware does, and
- * also the fields that the firmware only reports: host data and operator key.
+ * Returns the parts in which a launch differs from the expected one. Checks the ID block as the firmware does, and also
+ * the fields that the firmware only reports: host data and operator key.
  */
 export async function differingParts(
   given: GivenLaunch,
   expected: {
     readonly document: LaunchDocument
-    /** Canonical text of workload.json. Null for none. */
+    /** Canonical text of workload.json. Null if there is none. */
     readonly workload: string | null
     readonly operatorKey: Uint8Array
     /** SHA-256 of the firmware that the image's manifest names. */
@@ -145,15 +151,15 @@ export async function differingParts(
     ['ID block', !isSigned],
   ]
   const parts = differs.flatMap(([part, isDifferent]) => (isDifferent ? [part] : []))
-  // All inputs match: the processors differ, or the manifest's digest is not that of its own parts.
+  // All inputs match, so the processors differ, or the manifest's digest does not match its own parts.
   const isMeasured = toHex(given.digest) === document.measurement && !hasFailed('launch-digest')
   if (parts.length === 0 && !isMeasured) return ['measurement']
-  // A failed check that has no separate part.
+  // A failed check without a separate part.
   if (parts.length === 0 && !finished.ok) return ['ID block']
   return parts
 }
 
-/** Empty for text that is no base64, which equals no expected value. */
+/** Decodes base64. Empty for other text, which equals no expected value. */
 function decodeBase64(base64: string): Uint8Array {
   return fromBase64(base64) ?? new Uint8Array(0)
 }

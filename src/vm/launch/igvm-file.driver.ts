@@ -20,7 +20,7 @@ export type IgvmFilesDeps = {
   /** Created at the first launch. */
   readonly directory: string
   readonly files: FileDigests
-  /** The configured file, only for the instance image. Null if it is made from the image, too. */
+  /** The configured file, only for the instance image. Null if that image's file is also made from the image. */
   readonly named: string | null
 }
 
@@ -35,7 +35,7 @@ export type IgvmWanted = {
   readonly sign: () => Promise<SignedId>
 }
 
-/** The file for QEMU, and the SHA-256 of the reproducible file: the same without the ID block. */
+/** The file for QEMU, and the SHA-256 of the reproducible file, which is the same without the ID block. */
 export type IgvmToLaunch = { readonly file: ImageFile; readonly unsigned: string }
 
 type Written = { readonly path: string; readonly unsigned: string; readonly sha256: string }
@@ -47,7 +47,7 @@ const writtenCountMax = 64
 export class IgvmFiles {
   readonly #deps: IgvmFilesDeps
   readonly #written = new Map<string, Written>()
-  /** Serialized: a file is opened before the next of its name is written. */
+  /** Serialized, so that a file is opened before the next of its name is written. */
   readonly #serial = createSerial()
 
   constructor(deps: IgvmFilesDeps) {
@@ -55,7 +55,8 @@ export class IgvmFiles {
   }
 
   /**
-   * The caller disposes of the file. Fault image.invalid: these parts make none, or the configured file is unusable.
+   * Opens the file; the caller disposes of it. Throws Fault image.invalid if no file can be made of these parts, or the
+   * configured file is unusable.
    */
   open(wanted: IgvmWanted): Promise<IgvmToLaunch> {
     return this.#serial.run(() => this.#open(wanted))
@@ -76,7 +77,7 @@ export class IgvmFiles {
     return { file: openImageFile(written.path), unsigned: written.unsigned }
   }
 
-  /** Null if the file was removed or has changed. */
+  /** Reopens a written file. Null if it was removed or has changed. */
   async #kept({ path, unsigned, sha256: expected }: Written): Promise<IgvmToLaunch | null> {
     using opened = new DisposableStack()
     try {

@@ -14,8 +14,8 @@ import { wellFormed } from '../../attest/malformed.ts'
 import { toHex } from '../../base/bytes.ts'
 
 /**
- * Adds an ID block to the file. Throws Malformed: it is no IGVM file, has an ID block, or is not in our canonical form,
- * so that removing the block would not give it back.
+ * Adds an ID block to the file. Throws Malformed if it is not an IGVM file, has an ID block, or is not in our canonical
+ * form, so that removing the block would not restore it.
  */
 export function signedIgvm(unsigned: Uint8Array, id: SignedId): Uint8Array {
   const file = readIgvm(unsigned)
@@ -40,14 +40,14 @@ export type IgvmLaunch = {
   readonly cmdline: string | null
   readonly policy: bigint | null
   readonly idBlock: { readonly block: Uint8Array; readonly auth: Uint8Array } | null
-  /** With QEMU's vCPUs, `qemu-kvm`. */
+  /** The launch digest with QEMU's vCPUs, `qemu-kvm`. */
   readonly digest: Uint8Array
 }
 
-/** Native implementations: a file has some megabytes. */
+/** Native implementations, because a file has several megabytes. */
 export type LaunchHashes = { readonly sha256: Hash; readonly sha384: Hash }
 
-/** Throws Malformed. */
+/** Reads the launch of a file. Throws Malformed. */
 export async function readIgvmLaunch(bytes: Uint8Array, hashes: LaunchHashes): Promise<IgvmLaunch> {
   const file = readIgvm(bytes)
   const { loaded, kernelHashes, policy } = bootOfIgvm(file)
@@ -67,7 +67,7 @@ export async function readIgvmLaunch(bytes: Uint8Array, hashes: LaunchHashes): P
   }
 }
 
-/** Throws Malformed for several: QEMU would refuse them. */
+/** Returns the ID block; null if there is none. Throws Malformed if there are several, which QEMU would refuse. */
 function idBlockOf(file: IgvmFile) {
   const [found, ...others] = snpHeaders(file).filter(header => header.kind === 'snpIdBlock')
   wellFormed(others.length === 0, 'IGVM: several ID blocks')

@@ -4,12 +4,12 @@ import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { wrapFault } from '../../base/fault.ts'
 
-/** Lowercase hexadecimal. */
+/** Returns the SHA-256 in lowercase hexadecimal. */
 export function sha256Hex(bytes: Uint8Array): string {
   return createHash('sha256').update(bytes).digest('hex')
 }
 
-/** SHA-256 of the manifest, hexadecimal. Fault image.invalid: there is no manifest. */
+/** Returns the SHA-256 of the manifest, hexadecimal. Throws Fault image.invalid if there is no manifest. */
 export function imageDigest(directory: string): string {
   const path = `${directory}/manifest.json`
   try {

@@ -1,4 +1,4 @@
-// Files that QEMU gets as open descriptors, and their digests. Effects: opens and reads files.
+// Files that are passed to QEMU as open descriptors, and their digests. Effects: opens and reads files.
 //
 // Hashing and QEMU use one descriptor, so replacing the file in between has no effect. Only root could still write to
 // the file itself.
@@ -11,7 +11,7 @@ import { Fault, wrapFault } from '../../base/fault.ts'
 
 export type ImageFile = { readonly path: string; readonly fd: number; readonly [Symbol.dispose]: () => void }
 
-/** Fault image.invalid: it cannot be opened, or is not a regular file. */
+/** Opens the file. Throws Fault image.invalid if it cannot be opened, or is not a regular file. */
 export function openImageFile(path: string): ImageFile {
   let fd: number
   try {
@@ -28,20 +28,20 @@ export function openImageFile(path: string): ImageFile {
 
 /** Above the size of any firmware, kernel or initrd. */
 const bootBytesMax = 1 << 30
-/** Takes about a millisecond to hash, during which the thread is blocked. */
+/** Hashing it takes about a millisecond, during which the thread is blocked. */
 const chunkBytes = 1 << 20
-/** A file may change again this soon after a change without its times showing it. */
+/** Time within which a file may change again without its times showing that. */
 const settledMs = 2_000
 
 const readAt = promisify(read)
 
-/** The runtime's native hashes; those of the library are written in JavaScript. */
+/** The runtime's native hashes, because those of the library are written in JavaScript. */
 export const nativeHashes = {
   sha256: (bytes: Uint8Array): Uint8Array => new Uint8Array(Bun.CryptoHasher.hash('sha256', bytes)),
   sha384: (bytes: Uint8Array): Uint8Array => new Uint8Array(Bun.CryptoHasher.hash('sha384', bytes)),
 } as const
 
-/** The whole file. Fault image.invalid: it is too large, unreadable, or changes meanwhile. */
+/** Reads the whole file. Throws Fault image.invalid if it is too large, unreadable, or changes in the meantime. */
 export async function readWhole(file: ImageFile): Promise<Uint8Array> {
   const parts: Uint8Array[] = []
   await readChunks(file, bootBytesMax, chunk => void parts.push(chunk.slice()))
@@ -59,14 +59,15 @@ export class FileDigests {
     this.#sizeBytesMax = sizeBytesMax
   }
 
-  /** SHA-256, hexadecimal. Fault image.invalid. */
+  /** Returns the SHA-256, hexadecimal. Throws Fault image.invalid. */
   async sha256(file: ImageFile): Promise<string> {
     const known = this.#known.get(file.path)
     if (known?.version === versionOf(file)) return known.sha256
     const hasher = new Bun.CryptoHasher('sha256')
     const stats = await readChunks(file, this.#sizeBytesMax, chunk => void hasher.update(chunk))
     const sha256 = toHex(new Uint8Array(hasher.digest()))
-    // A time in the future means that the clock was set back; the file counts as settled by its distance.
+    // A time in the future means that the clock was set back. Its distance, in either direction, determines whether the
+    // file counts as settled.
     const ageMs = Math.abs(this.#clock.nowMs() - Number(stats.ctimeMs))
     if (ageMs >= settledMs) this.#known.set(file.path, { version: versionText(stats), sha256 })
     return sha256

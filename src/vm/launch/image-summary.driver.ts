@@ -1,4 +1,4 @@
-// Verifies images before VMs are launched from them, and keeps a signed summary of each verified one. Effects: reads
+// Verifies images before VMs are launched from them, and stores a signed summary of each verified one. Effects: reads
 // images, one directory of ours.
 //
 // The operator key signs summaries and ID blocks. ID blocks have 96 bytes (AMD 56860 rev 1.58, 8.18); a summary is
@@ -39,7 +39,7 @@ export type ImageSummariesDeps = {
   readonly log: Logger
 }
 
-/** An envelope: SHA-256 in hexadecimal, exact bytes. */
+/** An envelope's SHA-256 in hexadecimal, and its exact bytes. */
 export type KeptSummary = { readonly sha256: string; readonly bytes: Uint8Array }
 type CachedSummary = KeptSummary & { readonly summary: ReadSummary }
 
@@ -56,12 +56,12 @@ export class ImageSummaries {
   readonly #deps: ImageSummariesDeps
   readonly #files: FileDigests
   readonly #turns = createSerial()
-  /** The oldest first. */
+  /** Summaries, the oldest first. */
   readonly #known: CachedSummary[]
   /** Manifest digest of the last image that passed. */
   #passed: string | null = null
 
-  /** Fault internal: the directory cannot be made. */
+  /** Throws Fault internal if the directory cannot be created. */
   constructor(deps: ImageSummariesDeps) {
     this.#deps = deps
     this.#files = new FileDigests(deps.clock, { sizeBytesMax: fileBytesMax })
@@ -70,9 +70,9 @@ export class ImageSummaries {
   }
 
   /**
-   * Verifies that every file of the image in `directory` has the digest in provenance and manifest, and keeps a
-   * summary. Files are read if they are new or have changed. Fault image.invalid: as loadBuilderImage, or naming the
-   * file that differs.
+   * Verifies that every file of the image in `directory` has the digest in provenance and manifest, and stores a
+   * summary. Reads files that are new or have changed. Throws Fault image.invalid as loadBuilderImage does, or with the
+   * name of the file that differs.
    */
   async verifyBuilder(directory: string): Promise<BuilderImage> {
     return await this.#turns.run(async () => {
@@ -92,12 +92,12 @@ export class ImageSummaries {
     })
   }
 
-  /** Whether the last image that passed has this manifest SHA-256. */
+  /** Reports whether the last image that passed has this manifest SHA-256. */
   hasPassed(manifestSha256: string): boolean {
     return this.#passed === manifestSha256
   }
 
-  /** The newest summary of the image that a VM was launched from. Null if there is none. */
+  /** Returns the newest summary of the image that a VM was launched from. Null if there is none. */
   ofLaunch({ image, kernelSha256, initrdSha256 }: LaunchDocument): KeptSummary | null {
     const has = (subject: readonly ResourceDescriptor[], hex: string) =>
       subject.some(({ digest }) => Object.values(digest ?? {}).includes(hex))
@@ -109,7 +109,7 @@ export class ImageSummaries {
     )
   }
 
-  /** Summaries by image name, the newest first. */
+  /** Returns the summaries of an image name, the newest first. */
   ofImage(name: string): readonly KeptSummary[] {
     return this.#known.filter(({ summary }) => summary.name === name).toReversed()
   }
@@ -142,7 +142,7 @@ function fileOf(directory: string, sha256: string): string {
   return join(directory, `${sha256}.json`)
 }
 
-/** Everything but the time of verification. */
+/** Returns everything except the time of verification, as text. */
 function identityOf(summary: Omit<ReadSummary, 'timeVerified'>): string {
   const { name, subject, provenanceSha256, verifierId, version, keyId } = summary
   return JSON.stringify([name, subject, provenanceSha256, verifierId, version, keyId])
@@ -158,7 +158,10 @@ async function signerOf({ keys }: Pick<OperatorKey, 'keys'>): Promise<SummarySig
   }
 }
 
-/** Removes files that are unreadable or under a wrong digest: the image is verified again anyway. */
+/**
+ * Reads the stored summaries. Removes files that are unreadable or have a wrong digest, because the image is verified
+ * again anyway.
+ */
 function readKept({ directory, log }: Pick<ImageSummariesDeps, 'directory' | 'log'>): CachedSummary[] {
   const names = readdirSync(directory).filter(name => keptName.test(name))
   const found = names.flatMap((name): CachedSummary[] => {

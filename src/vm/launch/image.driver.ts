@@ -63,15 +63,18 @@ export type BuilderImage = Image & {
 }
 
 /**
- * The image of build VMs. Fault image.invalid: as `loadImage`, another kind of image, or no provenance for the
- * manifest.
+ * Loads the image of build VMs. Throws Fault image.invalid as `loadImage` does, for another kind of image, or if the
+ * manifest has no provenance.
  */
 export function loadBuilderImage(directory: string): BuilderImage {
   const image = loadNamedImage(directory, builderImage, 'build VMs boot')
   return { ...image, ...provenanceOf(directory, image.manifest) }
 }
 
-/** The image that the gateway's VM boots. Fault image.invalid: as `loadImage`, or an image of another kind. */
+/**
+ * Loads the image that the gateway's VM boots. Throws Fault image.invalid as `loadImage` does, or for an image of
+ * another kind.
+ */
 export function loadGatewayVmImage(directory: string): Image {
   return loadNamedImage(directory, gatewayVmImage, "the gateway's VM boots")
 }
@@ -112,7 +115,7 @@ function provenanceOf(
   }
 }
 
-/** Whether `vm.firmware` and `vm.igvm` apply to this image. They belong to the instance image. */
+/** Reports whether `vm.firmware` and `vm.igvm` apply to this image. They belong to the instance image. */
 export function isOfNamed({ manifest }: Pick<Image, 'manifest'>): boolean {
   return manifest.name !== builderImage && manifest.name !== gatewayVmImage
 }

@@ -16,9 +16,14 @@ export type ProgramFiles = {
 }
 
 export type JailFiles = {
-  /** With its data files and the accelerators that Debian's older packages have as modules. Fault host.unsupported. */
+  /**
+   * Returns QEMU's files, with its data and the accelerators that Debian's older packages ship as modules. Throws Fault
+   * host.unsupported.
+   */
   readonly ofQemu: (qemu: string) => Promise<ProgramFiles>
-  /** Fault host.unsupported: there is no such program, or a library is missing. */
+  /**
+   * Returns the program's files. Throws Fault host.unsupported if there is no such program, or a library is missing.
+   */
   readonly ofProgram: (program: string) => Promise<ProgramFiles>
 }
 
@@ -29,7 +34,7 @@ const limits = { timeoutMs: 10_000, outputBytesMax: 262_144 } as const
 /** A program at its old path and at that of an upgrade. No share: programs of this host. */
 const knownCountMax = 8
 
-/** Reads them once for each version of a program and of the host's libraries. */
+/** Reads the files once for each version of a program and of the host's libraries. */
 export function createJailFiles(): JailFiles {
   const known = new Map<string, Promise<ProgramFiles>>()
   const remembered = (name: string, look: (program: string) => Promise<readonly string[]>): Promise<ProgramFiles> => {
@@ -72,13 +77,13 @@ function acceleratorsIn(directory: string): string[] {
     .map(name => join(directory, name))
 }
 
-/** Firmware and option ROMs (qemu(1), -L). */
+/** Returns the directories of firmware and option ROMs (qemu(1), -L). */
 async function dataDirs(qemu: string): Promise<string[]> {
   const { stdout } = await run([qemu, '-L', 'help'], limits)
   return stdout.split('\n').filter(line => line.startsWith('/') && existsSync(line))
 }
 
-/** The file, its loader and its libraries (ld.so(8), --list, which runs nothing of the file). */
+/** Returns the file, its loader and its libraries (ld.so(8), --list, which executes nothing of the file). */
 async function loadedFiles(file: string): Promise<string[]> {
   const { stdout } = await run([loader, '--list', file], limits).catch(error => {
     throw wrapFault(error, `list the libraries of ${file}`, 'host.unsupported')

@@ -1,7 +1,7 @@
-// Starts a program of a VM in its jail and finds the process that is left. Effects: processes; reads /proc.
+// Starts a program of a VM in its jail and finds the process that remains. Effects: processes; reads /proc.
 //
-// bwrap stays as the parent of the program that it started. It is killed once the program runs, so that a VM's QEMU
-// is one process, to which systemd's scope, signals and records refer.
+// bwrap stays as the parent of the program that it started. It is killed once the program runs, so that a VM's QEMU is
+// one process, to which systemd's scope, signals and records refer.
 
 import { type Clock, systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
@@ -19,14 +19,14 @@ export type JailedStart = {
     | { readonly kind: 'tpm'; readonly uid: number }
   /** Files of this host that it sees. */
   readonly files: readonly string[]
-  /** Absolute path first; contains the UUID. */
+  /** Begins with the absolute path; contains the UUID. */
   readonly argv: readonly string[]
   readonly logFile: string
 }
 
 /**
- * The program sees the descriptors as 3, 4, …; the caller closes its own afterwards. Faults: host.command_failed,
- * host.command_timeout.
+ * Starts the program, which gets the descriptors as 3, 4, …; the caller closes its own afterwards. Faults:
+ * host.command_failed, host.command_timeout.
  */
 export type StartJailed = (start: JailedStart, fds: readonly number[]) => Promise<ProcessIdentity>
 
@@ -51,7 +51,7 @@ export const startJailed: StartJailed = async ({ uuid, role, files, argv, logFil
 }
 
 /**
- * The program's own process, once it runs; `started` may not have reached it yet. Null if all have ended. Faults:
+ * Returns the program's own process once it runs; `started` may be a stage before it. Null if all have ended. Faults:
  * host.command_timeout.
  */
 export async function settled(started: ProcessIdentity, clock: Clock = systemClock): Promise<ProcessIdentity | null> {
@@ -77,12 +77,12 @@ export async function settled(started: ProcessIdentity, clock: Clock = systemClo
   }
 }
 
-/** The bwrap that waits for the program, if the process that started it was killed before it could end bwrap. */
+/** Ends the bwrap that waits for the program, in case the process that started it was killed before it could do so. */
 function endWaiting({ pid, uuid }: ProcessIdentity): void {
   const parent = parentOf(pid)
   if (parent !== null && isBeforeProgram(parent.argv)) signalProcess({ ...parent, uuid }, 'SIGKILL')
 }
 
-/** A machine under load takes seconds to make a scope. */
+/** A machine under load takes seconds to create a scope. */
 const settleTimeoutMs = 15_000
 const settlePollMs = 3

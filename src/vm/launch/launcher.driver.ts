@@ -37,7 +37,7 @@ import { FileDigests, type ImageFile, nativeHashes, openImageFile, readWhole } f
 import type { BootSource } from './platform.driver.ts'
 import type { SignedLaunch } from './qemu.plan.ts'
 
-/** The launch differs from what this host expects. */
+/** A launch that differs from the one that this host expects. */
 export class LaunchMismatch extends Fault {
   readonly parts: readonly LaunchPart[]
 
@@ -55,11 +55,11 @@ export type LauncherDeps = {
   readonly boot: BootSource
   /** Directory of the IGVM files that this host launches from. */
   readonly igvmDirectory: string
-  /** Called before QEMU starts; a launch that it throws at is none. */
+  /** Called before QEMU starts. If it throws, there is no launch. */
   readonly beforeLaunch: (launch: Pick<Launch, 'measurement' | 'workload'>) => void
 }
 
-/** Holds open files until it is disposed of. */
+/** A prepared launch, which holds open files until it is disposed of. */
 export type PreparedLaunch = Disposable & {
   /** The firmware, or the IGVM file with this host's ID block. */
   readonly firmware: ImageFile
@@ -69,7 +69,7 @@ export type PreparedLaunch = Disposable & {
   readonly initrd: ImageFile
   readonly cmdline: string
   readonly document: LaunchDocument
-  /** Canonical text of workload.json, whose digest then is HOST_DATA. Null for none. */
+  /** Canonical text of workload.json, whose digest is then HOST_DATA. Null if there is none. */
   readonly workload: string | null
   readonly signed: SignedLaunch
 }
@@ -80,7 +80,7 @@ export type LaunchedVm = Pick<Vm, 'id' | 'vcpus' | 'memoryMib' | 'workload'>
 /** Digest of the launch, and the parts of its IGVM file. */
 type Measured = { readonly digest: Uint8Array; readonly igvm: MeasuredIgvm | null }
 type MeasuredIgvm = GivenIgvm & { readonly firmware: string; readonly idBlock: IdPages }
-/** ID_BLOCK and ID_AUTH. Empty: the file has none. */
+/** ID_BLOCK and ID_AUTH. Empty if the file has none. */
 type IdPages = { readonly block: Uint8Array; readonly auth: Uint8Array }
 
 /**
@@ -131,13 +131,13 @@ export class Launcher {
     }
   }
 
-  /** Reads and measures the files that a launch checks, so that the first launch is quick. Faults image.invalid. */
+  /** Reads and measures the files that a launch checks, so that the first launch is quick. Faults: image.invalid. */
   async readAhead(vm: Omit<LaunchedVm, 'id'>, image: Image): Promise<void> {
     using launch = await this.#open(vm, image)
     await this.#measure(launch)
   }
 
-  /** Fault launch.mismatch (LaunchMismatch): the bytes to load are not those of the document. */
+  /** Checks a launch. Throws Fault launch.mismatch (LaunchMismatch) if the bytes to load do not match the document. */
   async check(vmId: string, launch: Omit<PreparedLaunch, typeof Symbol.dispose>): Promise<void> {
     const { document, workload, firmwareSha256 } = launch
     const operatorKey = this.#deps.operatorKey.digest
@@ -184,7 +184,7 @@ export class Launcher {
     return { block, auth }
   }
 
-  /** Measures the bytes behind QEMU's descriptors and the text of its argument. */
+  /** Measures the files behind QEMU's descriptors and the text of its argument. */
   async #measure(launch: Omit<PreparedLaunch, typeof Symbol.dispose>): Promise<GivenLaunch> {
     const { document, cmdline, signed } = launch
     const digests = {

@@ -1,4 +1,4 @@
-// How QEMU runs on this host, from detection and configuration. Effects: reads /proc, /dev, the firmware file.
+// How QEMU runs on this host, by detection and configuration. Effects: reads /proc, /dev, the firmware file.
 
 import { readFileSync } from 'node:fs'
 import { hasKernelHashTable } from '../../attest/launch/ovmf.ts'
@@ -13,7 +13,7 @@ import type { SnpCpu } from './qemu.plan.ts'
 
 export type Choice = { readonly platform: Platform; readonly reasons: readonly string[] }
 
-/** The platform to use. Fault host.unsupported when the configuration pins one that this host lacks. */
+/** Returns the platform to use. Throws Fault host.unsupported if the configuration pins one that this host lacks. */
 export function choosePlatform(pinned: Config['platform'], detected: Choice = detectPlatform()): Choice {
   if (pinned === 'auto' || pinned === detected.platform) return detected
   // Software emulation works everywhere; the others need what was detected.
@@ -30,9 +30,9 @@ export function choosePlatform(pinned: Config['platform'], detected: Choice = de
 const ranSnp = 'ran_snp'
 
 /**
- * Records that this host has run `snp`. From then on detection alone never selects less: SNP that is switched off, by
- * a firmware update for example, must not leave tenants' VMs unencrypted. `below_snp`: the configuration explicitly
- * selects less. Fault host.unsupported.
+ * Records that this host has run `snp`. From then on, detection alone never selects less: SNP that is switched off, for
+ * example by a firmware update, must not leave tenants' VMs unencrypted. `below_snp`: the configuration explicitly
+ * selects less. Throws Fault host.unsupported.
  */
 export function rememberPlatform(
   db: LedgerDb,
@@ -50,7 +50,7 @@ export function rememberPlatform(
   )
 }
 
-/** Physical address bits that a guest loses: the C-bit. */
+/** Number of physical address bits that a guest loses: the C-bit. */
 const reducedPhysBits = 1
 
 /** The platform that all VMs of this host start on. */
@@ -59,23 +59,26 @@ export type HostPlatform =
   | { readonly kind: 'kvm' }
   | { readonly kind: 'snp'; readonly cpu: SnpCpu }
 
-/** Fault host.unsupported. */
+/** Returns the platform with its settings. Throws Fault host.unsupported. */
 export function hostPlatform(platform: Platform, vm: Config['vm']): HostPlatform {
   if (platform !== 'snp') return { kind: platform }
   return { kind: 'snp', cpu: { cpuModel: vm.vcpu_type, cbitPosition: snpFacts().cbitpos, reducedPhysBits } }
 }
 
 export type BootSource =
-  /** Null for the image's own firmware. */
+  /** Null means the image's own firmware. */
   | { readonly kind: 'bios'; readonly firmware: string | null }
-  /** Null for a file that is made from the image. */
+  /** Null means a file that is made from the image. */
   | { readonly kind: 'igvm'; readonly file: string | null }
 
 export type TpmChoice =
-  /** `off`: by configuration. `snp`: the host must not emulate a TPM there. `missing`: the program is not installed. */
+  /**
+   * `off`: by configuration. `snp`: the host must not emulate a TPM on that platform. `missing`: the program is not
+   * installed.
+   */
   { readonly kind: 'swtpm'; readonly program: string } | { readonly kind: 'off' | 'snp' | 'missing' }
 
-/** The TPM of a VM that starts now. */
+/** Returns the TPM of a VM that starts now. */
 export function tpmChoice(platform: Platform, vm: Pick<Config['vm'], 'tpm' | 'swtpm'>): TpmChoice {
   if (platform === 'snp') return { kind: 'snp' }
   if (vm.tpm === 'off') return { kind: 'off' }
@@ -83,8 +86,8 @@ export function tpmChoice(platform: Platform, vm: Pick<Config['vm'], 'tpm' | 'sw
 }
 
 /**
- * The boot source of VMs on snp; measured on every platform. Faults on snp: host.unsupported, image.invalid (a firmware
- * that would not check kernel hashes).
+ * Returns the boot source of VMs on snp; measured on every platform. Faults on snp: host.unsupported, image.invalid (a
+ * firmware that would not check kernel hashes).
  */
 export function bootOf(platform: Platform, vm: Pick<Config['vm'], 'snp_boot' | 'igvm' | 'firmware'>): BootSource {
   if (vm.snp_boot === 'igvm') return { kind: 'igvm', file: vm.igvm === '' ? null : vm.igvm }
@@ -108,21 +111,21 @@ export function bootOf(platform: Platform, vm: Pick<Config['vm'], 'snp_boot' | '
 const hostMemoryShare = 0.8
 const vcpusPerCpu = 4
 
-/** The host's capacity for VMs. A configured 0 means: derived from the host. */
+/** Returns the host's capacity for VMs. A configured 0 means that the value is derived from the host. */
 export function capacityOf(config: Pick<Config, 'capacity' | 'vm' | 'network'>, platform: Platform): Capacity {
   const host = hostCapacity()
   const { memory_mib: memoryMib, vcpus, asids } = config.capacity
   return {
     memoryMib: memoryMib || Math.floor(host.memoryMiB * hostMemoryShare),
     vcpus: vcpus || host.cpus * vcpusPerCpu,
-    // Each VM needs one of each.
+    // Each VM needs one address and one uid.
     addresses: Math.min(poolCount(config.network), uidCount({ min: config.vm.uid_min, max: config.vm.uid_max })),
     asids: platform === 'snp' ? asids || snpFacts().asidCount : null,
     bootingMax: config.vm.start_concurrency_max,
   }
 }
 
-/** An IPv6 pool is never the smaller one. */
+/** Returns the number of addresses. An IPv6 pool is never the smaller one. */
 function poolCount({ pool_v4: pool }: Config['network']): number {
   return pool === '' ? poolSizeV6 : poolSize(pool)
 }

@@ -12,7 +12,7 @@ export type QemuImage = {
   readonly cmdline: string
 }
 
-/** How the launch is made confidential, or that it is not. */
+/** Whether and how the launch is made confidential. */
 export type QemuPlatform =
   | { readonly kind: 'tcg' }
   | { readonly kind: 'kvm' }
@@ -20,14 +20,14 @@ export type QemuPlatform =
 
 export type SnpBoot =
   | { readonly kind: 'bios'; readonly firmware: string }
-  /** The file carries firmware, kernel hashes, processors, and ID block. */
+  /** The file contains firmware, kernel hashes, processors, and ID block. */
   | { readonly kind: 'igvm'; readonly file: string }
 
 export type SnpLaunch = SnpCpu & SignedLaunch
 
 export type SnpCpu = {
   readonly cpuModel: string
-  /** From CPUID 8000001F EBX: position of the encryption bit, and how far it shrinks physical addresses. */
+  /** From CPUID 8000001F EBX: position of the encryption bit, and by how many bits it shortens physical addresses. */
   readonly cbitPosition: number
   readonly reducedPhysBits: number
 }
@@ -36,42 +36,42 @@ export type SnpCpu = {
 export type SignedLaunch = {
   /** Guest policy (AMD 56860, section 4.3). */
   readonly policy: bigint
-  /** 32 bytes. */
+  /** 32 bytes in base64. */
   readonly hostData: string
   readonly idBlock: {
     readonly block: string
     readonly auth: string
-    /** An author has signed the ID key. */
+    /** Whether an author has signed the ID key. */
     readonly hasAuthor: boolean
   }
 }
 
 /** Numbers of the descriptors that QEMU inherits. It opens no file of the VM or the image by path. */
 export type QemuFds = {
-  /** The image's root, open for reading alone. */
+  /** The image's root, opened read-only. */
   readonly root: number
   readonly tap: number
-  /** Listening sockets, made by root in a directory that only root can enter. */
+  /** Listening sockets, created by root in a directory that only root can enter. */
   readonly qmp: number
   readonly qmpRescue: number
   readonly console: number
   readonly channel: number
-  /** The scratch disk's file, open for reading and writing; null for a VM without. */
+  /** The scratch disk's file, opened for reading and writing; null if the VM has none. */
   readonly scratch: number | null
   /** Like `scratch`, for the exchange disk. */
   readonly exchange: number | null
-  /** A model's disk, open for reading alone; null for a VM without. */
+  /** A model's disk, opened read-only; null if the VM has none. */
   readonly model: number | null
-  /** Control channel of the VM's swtpm; null for a VM without. */
+  /** Control channel of the VM's swtpm; null if the VM has none. */
   readonly tpm: number | null
 }
 
-/** GPUs of this host that the VM gets whole. */
+/** GPUs of this host that are assigned to the VM. */
 export type QemuGpus = {
   /** Descriptors of /dev/iommu and of each GPU's node. */
   readonly iommu: number
   readonly devices: readonly number[]
-  /** Room above 4 GiB for their memory, a power of two. */
+  /** Room above 4 GiB for their memory in MiB, a power of two. */
   readonly mmioWindowMib: number
 }
 
@@ -87,14 +87,14 @@ export type QemuPlan = {
   readonly image: QemuImage
   readonly platform: QemuPlatform
   readonly scratchLimits: ScratchLimits
-  /** Only on snp. Null for none. */
+  /** Only on snp. Null if there are none. */
   readonly gpus: QemuGpus | null
 }
 
-/** Reads and writes together, per second; 0 for no limit. */
+/** Limits of reads and writes together, per second; 0 for no limit. */
 export type ScratchLimits = { readonly mibPerS: number; readonly iops: number }
 
-/** Full argv, QEMU's path first. The VM starts paused; `cont` comes once every socket is connected. */
+/** Returns the full argv, QEMU's path first. The VM starts paused; `cont` follows once every socket is connected. */
 export function qemuArgv(plan: QemuPlan): string[] {
   assert(plan.gpus === null || plan.platform.kind === 'snp', 'GPUs go to confidential VMs alone')
   return [
@@ -124,7 +124,7 @@ export function qemuArgv(plan: QemuPlan): string[] {
     ...tpmArgs(plan.fds.tpm),
     ...gpuArgs(plan.gpus),
     ...['-netdev', `tap,id=net,fd=${plan.fds.tap}`],
-    // Segmentation offload would undercount egress: one big frame counts one header.
+    // Segmentation offload would undercount egress, because one large frame counts only one header.
     ...[
       '-device',
       device(plan, 'virtio-net-pci', `netdev=net,mac=${plan.mac},host_tso4=off,host_tso6=off,host_ufo=off,romfile=`),
@@ -133,9 +133,9 @@ export function qemuArgv(plan: QemuPlan): string[] {
 }
 
 /**
- * Behind the root, so that the root is /dev/vda. The guest encrypts this disk, and its content ends with the VM: QEMU
- * caches and never flushes. `werror=enospc` pauses the VM while the host's disk is full; the guest gets all other
- * errors.
+ * Returns the scratch disk's arguments. It comes after the root, so that the root is /dev/vda. The guest encrypts this
+ * disk, and its content ends with the VM, so QEMU caches and never flushes. `werror=enospc` pauses the VM while the
+ * host's disk is full; the guest gets all other errors.
  */
 function scratchArgs(plan: QemuPlan): string[] {
   const { scratch: fd } = plan.fds
@@ -162,14 +162,17 @@ function scratchArgs(plan: QemuPlan): string[] {
   ]
 }
 
-/** Host and guest use the file through the host's page cache. A guest that fills the host's disk gets an error. */
+/**
+ * Returns the exchange disk's arguments. Host and guest use the file through the host's page cache. A guest that fills
+ * the host's disk gets an error.
+ */
 function exchangeArgs(plan: QemuPlan): string[] {
   const { exchange: fd } = plan.fds
   if (fd === null) return []
   const caching = 'cache.direct=off,cache.no-flush=on,discard=unmap'
   return [
     ...['-add-fd', `fd=${fd},set=2,opaque=exchange`],
-    // The host reads and writes the file meanwhile, so locking is off.
+    // The host reads and writes the file at the same time, so locking is off.
     ...['-blockdev', `driver=file,node-name=exchange-file,filename=/dev/fdset/2,aio=threads,locking=off,${caching}`],
     ...['-blockdev', `driver=raw,node-name=exchange,file=exchange-file,${caching}`],
     ...[
@@ -179,7 +182,10 @@ function exchangeArgs(plan: QemuPlan): string[] {
   ]
 }
 
-/** Shared by all VMs with this model: the host caches its pages once. The guest checks every block (dm-verity). */
+/**
+ * Returns the model disk's arguments. All VMs with this model share it, so the host caches its pages once. The guest
+ * checks every block (dm-verity).
+ */
 function modelArgs(plan: QemuPlan): string[] {
   const { model: fd } = plan.fds
   if (fd === null) return []
@@ -191,7 +197,10 @@ function modelArgs(plan: QemuPlan): string[] {
   ]
 }
 
-/** TIS, the QEMU interface that Linux finds without ACPI (`tpm_tis.force=1` on the command line). */
+/**
+ * Returns the TPM's arguments. TIS is the QEMU interface that Linux finds without ACPI (`tpm_tis.force=1` on the
+ * command line).
+ */
 function tpmArgs(fd: number | null): string[] {
   if (fd === null) return []
   return [
@@ -202,10 +211,10 @@ function tpmArgs(fd: number | null): string[] {
 }
 
 /**
- * By descriptor, so that QEMU needs no path of VFIO (docs/devel/vfio-iommufd.rst). Each GPU stands behind a PCIe port
- * of its own, as its driver expects, and is there before the guest starts: a confidential guest takes none later. No
- * option ROM: the guest's firmware would run it, and the host chooses it. The firmware keeps a window that is large
- * enough only if it is requested.
+ * Returns the GPUs' arguments. By descriptor, so that QEMU needs no path of VFIO (docs/devel/vfio-iommufd.rst). As its
+ * driver expects, each GPU is behind its own PCIe port, and is present before the guest starts, because a confidential
+ * guest accepts none later. No option ROM, because the guest's firmware would run it and the host chooses it. The
+ * firmware reserves a large enough window only if it is requested.
  */
 function gpuArgs(gpus: QemuGpus | null): string[] {
   if (gpus === null) return []
@@ -222,11 +231,14 @@ function gpuArgs(gpus: QemuGpus | null): string[] {
 /** Default width of physical addresses of QEMU's models. */
 const usualAddressBits = 40
 
-/** The model, with wider addresses where the memory of the GPUs ends above what it has. Addresses are not measured. */
+/**
+ * Returns the CPU model, with wider addresses if the memory of the GPUs ends beyond its default. Addresses are not
+ * measured.
+ */
 function cpuArg(cpuModel: string, { gpus, memoryMib }: Pick<QemuPlan, 'gpus' | 'memoryMib'>): string {
   if (gpus === null) return cpuModel
   const windowMib = gpus.mmioWindowMib
-  // Below 4 GiB there is a hole, whose memory lies above it. The window begins at a multiple of its size.
+  // There is a hole below 4 GiB, whose memory is above it. The window begins at a multiple of its size.
   const endMib = (Math.ceil((memoryMib + 4096) / windowMib) + 1) * windowMib
   const bits = Math.ceil(Math.log2(endMib)) + 20
   return bits <= usualAddressBits ? cpuModel : `${cpuModel},phys-bits=${bits}`
@@ -235,7 +247,7 @@ function cpuArg(cpuModel: string, { gpus, memoryMib }: Pick<QemuPlan, 'gpus' | '
 const burst = { times: 4, seconds: 10 } as const
 const bytesPerMib = 1_048_576
 
-/** ThrottleLimits of QEMU's qapi/block-core.json; null for none. */
+/** Returns ThrottleLimits of QEMU's qapi/block-core.json; null if there are none. */
 function limitsOf({ mibPerS, iops }: ScratchLimits): Record<string, number> | null {
   const limits = {
     ...(mibPerS === 0 ? {} : limit('bps-total', mibPerS * bytesPerMib)),
@@ -252,7 +264,10 @@ function socketArgs(id: string, fd: number): string[] {
   return ['-chardev', `socket,id=${id},fd=${fd},server=on,wait=off`]
 }
 
-/** Virtio devices of a confidential guest must use the DMA API: encrypted memory is shared only in bounce buffers. */
+/**
+ * Returns the text of a device. Virtio devices of a confidential guest must use the DMA API, because encrypted memory
+ * is shared only in bounce buffers.
+ */
 function device(plan: QemuPlan, driver: string, properties: string): string {
   const confidential = plan.platform.kind === 'snp' ? ',iommu_platform=on,disable-legacy=on' : ''
   return `${driver},${properties}${confidential}`
@@ -271,10 +286,10 @@ function platformArgs(plan: QemuPlan): string[] {
   switch (plan.platform.kind) {
     case 'tcg':
       return [
-        // Without ACPI: beside a TPM QEMU's tables end where it puts the initrd of a directly started kernel, and the
-        // guest found neither its second processor nor a clock. The BIOS's own tables lie elsewhere. Page tables have
-        // four levels, as walks of five took an eighth of an emulated boot. Fast `rep movsb` and `rep stosb` are off:
-        // emulated, they move one byte at a time, their replacements eight or more.
+        // Without ACPI: next to a TPM, QEMU's tables end where it puts the initrd of a directly started kernel, and the
+        // guest found neither its second processor nor a clock. The BIOS's own tables are elsewhere. Page tables have
+        // four levels, because walks of five took an eighth of an emulated boot. Fast `rep movsb` and `rep stosb` are
+        // off: emulated, they move one byte at a time, their replacements eight or more.
         ...['-machine', 'q35,vmport=off,hpet=off,acpi=off', '-accel', 'tcg,thread=multi,tb-size=512'],
         ...['-cpu', 'max,la57=off,erms=off,fsrm=off'],
         ...directBoot({ ...plan.image, cmdline: [plan.image.cmdline, ...EMULATED_WORDS].join(' ') }),
@@ -289,11 +304,11 @@ function platformArgs(plan: QemuPlan): string[] {
 }
 
 /**
- * With an IGVM file QEMU still gives kernel, initrd and command line to the firmware, which compares them with the
- * hashes in the file, so these arguments stay. QEMU refuses -bios beside the file (docs/system/igvm.rst) and takes ID
- * block and authentication from the file alone; those of the command line would only set a flag that fails the launch
- * (target/i386/sev.c, cgs_set_guest_policy). The policy is given twice, as SNP_LAUNCH_START comes before the file is
- * read.
+ * Returns the arguments on snp. Even with an IGVM file, QEMU passes kernel, initrd and command line to the firmware,
+ * which compares them with the hashes in the file, so these arguments stay. QEMU refuses -bios together with the file
+ * (docs/system/igvm.rst) and takes ID block and authentication only from the file; those of the command line would only
+ * set a flag that fails the launch (target/i386/sev.c, cgs_set_guest_policy). The policy is given twice, because
+ * SNP_LAUNCH_START precedes reading the file.
  */
 function snpArgs(plan: QemuPlan, boot: SnpBoot, launch: SnpLaunch): string[] {
   const igvm = boot.kind === 'igvm' ? ',igvm-cfg=igvm0' : ''
@@ -319,7 +334,7 @@ function snpArgs(plan: QemuPlan, boot: SnpBoot, launch: SnpLaunch): string[] {
   ]
 }
 
-/** Commas in QEMU's option values are doubled. */
+/** Doubles commas, as QEMU's option values require. */
 function escaped(value: string): string {
   return value.replaceAll(',', ',,')
 }

@@ -1,4 +1,4 @@
-// Does in advance what the first VM after a daemon start would wait for (0.6 s and more): reads and measures the
+// Does work in advance that the first VM after a daemon start would wait for (0.6 s and more): reads and measures the
 // image's files, unpacks its kernel. Effects: reads files, writes one.
 
 import type { Logger } from '../../base/log.ts'
@@ -15,7 +15,7 @@ export type ReadAheadDeps = {
   readonly log: Logger
 }
 
-/** Never rejects: the first VM reports a faulty image. */
+/** Never rejects; the first VM reports a faulty image. */
 export async function readAhead(
   { image: load, launcher, kernels, log }: ReadAheadDeps,
   vm: Pick<VmSpec, 'image' | 'vcpus' | 'memoryMib'>,

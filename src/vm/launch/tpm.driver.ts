@@ -26,7 +26,7 @@ export type TpmStart = {
   readonly uid: number
 }
 
-/** A running swtpm, and QEMU's end of its control channel; the caller closes that once QEMU has inherited it. */
+/** A running swtpm, and QEMU's end of its control channel. The caller closes that end once QEMU has inherited it. */
 export type StartedTpm = Disposable & { readonly identity: ProcessIdentity; readonly control: number }
 
 const inheritedFds = { control: 3, state: 4 } as const
@@ -54,7 +54,7 @@ export async function startTpm({ swtpm, start, stateDir, vmId, paths, uid }: Tpm
   }
 }
 
-/** An empty file that the user may write, in a directory that only root can enter. The caller closes it. */
+/** Creates an empty file that the user may write, in a directory that only root can enter. The caller closes it. */
 function makeState(path: string, uid: number): number {
   removeFile(path)
   const { O_RDWR, O_CREAT, O_EXCL } = fsConstants
@@ -69,7 +69,10 @@ function makeState(path: string, uid: number): number {
   }
 }
 
-/** The VM's swtpm by its command line, or null. Runs as the VM's user or root (uid.driver.ts): others are impostors. */
+/**
+ * Returns the VM's swtpm, identified by its command line, or null. It must run as the VM's user or root
+ * (uid.driver.ts); others are impostors.
+ */
 export function findTpm(db: LedgerDb, { stateDir, vmId }: { stateDir: string; vmId: string }): ProcessIdentity | null {
   if (resourceOf(db, vmId, 'tpm') === null) return null
   const uid = resourceOf(db, vmId, 'uid')
@@ -82,7 +85,7 @@ export function findTpm(db: LedgerDb, { stateDir, vmId }: { stateDir: string; vm
   return found === undefined ? null : { pid: found.pid, startTicks: found.startTicks, uuid: vmId }
 }
 
-/** Every swtpm of this appliance, on record or not; without a bwrap that waits for one. */
+/** Returns every swtpm of this appliance, recorded or not, but not a bwrap that waits for one. */
 export function listTpms(stateDir: string): { readonly pid: number; readonly startTicks: number }[] {
   return listWithArgument(tpmLabelPrefix(stateDir)).filter(({ argv }) => !isBeforeProgram(argv))
 }

@@ -13,11 +13,11 @@ export type TpmPlan = {
   readonly fds: { readonly control: number; readonly state: number }
 }
 
-/** Full argv, swtpm's path first. It has no socket path, and opens no file but the inherited one. */
+/** Returns the full argv, swtpm's path first. It has no socket path, and opens no file except the inherited one. */
 export function swtpmArgv({ swtpm, vmId, stateDir, fds }: TpmPlan): string[] {
   return [
     ...[swtpm, 'socket', '--tpm2'],
-    // One file in root's directory, owned by its user, who can create no others there.
+    // One file in root's directory, owned by its user, who cannot create others there.
     ...['--tpmstate', `backend-uri=file:///proc/self/fd/${fds.state}`],
     ...['--ctrl', `type=unixio,clientfd=${fds.control}`],
     ...['--flags', 'startup-clear', '--terminate'],
@@ -27,12 +27,14 @@ export function swtpmArgv({ swtpm, vmId, stateDir, fds }: TpmPlan): string[] {
   ]
 }
 
-/** Label in swtpm's arguments that identifies its appliance and VM. */
+/** Returns the label in swtpm's arguments that identifies its appliance and VM. */
 export function tpmLabel(stateDir: string, vmId: string): string {
   return `${tpmLabelPrefix(stateDir)}${vmId}`
 }
 
-/** Label prefix of this appliance. It has a digest of the path, which could contain swtpm's separators. */
+/**
+ * Returns the label prefix of this appliance. It contains a digest of the path, which could contain swtpm's separators.
+ */
 export function tpmLabelPrefix(stateDir: string): string {
   return `tpm-${createHash('sha256').update(stateDir).digest('hex').slice(0, 12)}-`
 }
@@ -53,7 +55,9 @@ export function tpmScopeProperties(): string[] {
   ]
 }
 
-/** The whole command line, as for QEMU: set limits and the OOM score, then become the VM's user for good. */
+/**
+ * Returns the whole command line, as for QEMU: sets limits and the OOM score, then becomes the VM's user permanently.
+ */
 export function confinedTpmArgv({ uid, systemd }: TpmConfinement, argv: readonly string[]): string[] {
   return [
     ...['prlimit', '--core=0', '--memlock=0', `--nofile=${limits.files}`, `--nproc=${limits.tasks}`],

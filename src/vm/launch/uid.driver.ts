@@ -21,12 +21,12 @@ export type UidDeps = { readonly db: LedgerDb; readonly random: RandomBytes; rea
 const endTimeoutMs = 10_000
 /** How long a start waits until the parents of ended processes, or init, have reaped them. */
 const reapTimeoutMs = 5_000
-/** Each look reads all of /proc. */
+/** Interval of checks, each of which reads all of /proc. */
 const reapPollMs = 200
 
 /**
- * The uid that this VM has on record, or a free one, recorded. Nothing runs under it.
- * Faults: host.unsupported (all are taken), host.command_timeout (what an earlier attempt left does not end).
+ * Returns the uid recorded for this VM, or a free one, which it records. No process runs under it. Faults:
+ * host.unsupported (all are taken), host.command_timeout (processes of an earlier attempt do not end).
  */
 export async function reserveUid(deps: UidDeps, { vmId, nowMs }: { vmId: string; nowMs: number }): Promise<number> {
   const { db, random, range } = deps
@@ -36,11 +36,11 @@ export async function reserveUid(deps: UidDeps, { vmId, nowMs }: { vmId: string;
     await untilReaped(Number(recorded.name))
     return Number(recorded.name)
   }
-  // Runs without a pause up to the record, so that no two VMs get the same uid.
+  // Runs without a pause until the uid is recorded, so that no two VMs get the same one.
   const inLedger = new Set(listResources(db, 'uid').map(row => Number(row.name)))
   const counted = countedUids()
   const [low = 0, middle = 0, high = 0] = random(3)
-  // Random, so that a uid rests before it is used again: it may have left files in /tmp.
+  // Random, so that some time passes before a uid is used again, because it may have left files in /tmp.
   const start = (low + middle * 256 + high * 65_536) % uidCount(range)
   const uid = freeUid(range, start, candidate => inLedger.has(candidate) || counted.has(candidate))
   if (uid === null) {
@@ -51,8 +51,8 @@ export async function reserveUid(deps: UidDeps, { vmId, nowMs }: { vmId: string;
 }
 
 /**
- * The VM's QEMU by its command line, or null. A process chooses its own command line, so it must run as the VM's user,
- * or as root on the way to becoming that user.
+ * Returns the VM's QEMU, identified by its command line, or null. A process chooses its own command line, so it must
+ * run as the VM's user, or as root before it becomes that user.
  */
 export function findQemu(db: LedgerDb, vmId: string): ProcessIdentity | null {
   // The uid is recorded before the process starts.
@@ -68,7 +68,7 @@ export function findQemu(db: LedgerDb, vmId: string): ProcessIdentity | null {
 }
 
 /**
- * Ends every process that runs under it: QEMU's children, or an escaped process that outlived QEMU. Faults:
+ * Ends every process that runs under the uid: QEMU's children, or an escaped process that outlived QEMU. Faults:
  * host.command_timeout, host.unsupported.
  */
 export async function releaseUid(name: string): Promise<void> {
@@ -76,8 +76,8 @@ export async function releaseUid(name: string): Promise<void> {
 }
 
 /**
- * Uids that the kernel counts a process for, zombies included: until it is reaped, a process counts for the task limit
- * of its user (RLIMIT_NPROC of setrlimit(2)), which is 4 for swtpm.
+ * Returns the uids for which the kernel counts a process, zombies included: until it is reaped, a process counts for
+ * the task limit of its user (RLIMIT_NPROC of setrlimit(2)), which is 4 for swtpm.
  */
 function countedUids(): Set<number> {
   const statuses = readdirSync('/proc').flatMap(name =>
@@ -90,7 +90,10 @@ function countedUids(): Set<number> {
   )
 }
 
-/** Gives up after `reapTimeoutMs`: the start may work anyway, and reports the reason if it does not. */
+/**
+ * Waits until the uid has no processes. Gives up after `reapTimeoutMs`: the start may work anyway, and reports the
+ * reason if it does not.
+ */
 async function untilReaped(uid: number, clock: Clock = systemClock): Promise<void> {
   const deadlineMs = clock.monotonicMs() + reapTimeoutMs
   while (countedUids().has(uid) && clock.monotonicMs() < deadlineMs) await clock.sleep(reapPollMs)

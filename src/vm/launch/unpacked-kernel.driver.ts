@@ -1,7 +1,7 @@
 // Kernels unpacked by the host for emulated VMs, which saves 1.7 s of a boot. Effects: reads and writes files.
 //
-// The unpacked bytes are those that the launch was checked with. Their file has no name: it cannot be replaced, and a
-// killed daemon leaves none.
+// The unpacked bytes are those that were checked for the launch. Their file has no name, so it cannot be replaced, and
+// a killed daemon leaves none.
 
 import { constants as fsConstants } from 'node:fs'
 import { open } from 'node:fs/promises'
@@ -14,8 +14,8 @@ import { hasPvhEntry, zstdPayload } from './bzimage.codec.ts'
 import { type ImageFile, nativeHashes, openImageFile, readWhole } from './image-file.driver.ts'
 
 /**
- * Images come and go; all of one build share a kernel.
- * No share: kernels of the operator's images.
+ * Number of kernels that are kept. Images change; all images of one build share a kernel. No share: kernels of the
+ * operator's images.
  */
 const keptMax = 4
 
@@ -35,19 +35,19 @@ const unnamed = tmpfile | fsConstants.O_RDWR | fsConstants.O_EXCL
 
 export class UnpackedKernels {
   readonly #directory: string
-  /** By the SHA-256 of the bzImage. Null if it must unpack itself. */
+  /** Kernels by the SHA-256 of the bzImage. Null if the kernel must unpack itself. */
   readonly #kept = new Map<string, ImageFile | null>()
-  /** Serialized: a kernel that several VMs wait for is unpacked once. */
+  /** Serialized, so that a kernel that several VMs wait for is unpacked once. */
   readonly #serial = createSerial()
 
-  /** `directory`: any on the file system for the files. */
+  /** `directory`: any directory on the file system for the files. */
   constructor(directory: string) {
     this.#directory = directory
   }
 
   /**
-   * The kernel in `kernel` for QEMU to start directly; the caller disposes of it. Null if it must unpack itself.
-   * Fault image.invalid: its digest differs or it is damaged.
+   * Returns the kernel in `kernel` for QEMU to start directly; the caller disposes of it. Null if it must unpack
+   * itself. Throws Fault image.invalid if its digest differs or it is damaged.
    */
   open(kernel: ImageFile, sha256: string): Promise<ImageFile | null> {
     return this.#serial.run(async () => {
@@ -59,7 +59,7 @@ export class UnpackedKernels {
   }
 
   #keep(sha256: string, unpacked: ImageFile | null): void {
-    // Moved to the end: the least recently used is removed first.
+    // Moved to the end, because the least recently used is removed first.
     this.#kept.delete(sha256)
     this.#kept.set(sha256, unpacked)
     for (const [old, file] of this.#kept) {

@@ -9,7 +9,7 @@ import type { Pulse } from './pulse.ts'
 export type Entry = {
   link: VmLink | null
   state: VmState | null
-  /** Monotonic time when this daemon first saw the VM in its present state. */
+  /** Monotonic time when this daemon first saw the VM in its current state. */
   sinceMs: number
   /** The agent's hello that listeners have seen. */
   announcedHello: Hello | null
@@ -17,7 +17,7 @@ export type Entry = {
   pulse: Pulse | null
   /** The parts in which its launch differed from the expected one, as text. */
   mismatch: string | null
-  /** This daemon made the firewall pass (true) or drop (false) its packets. Null for neither yet. */
+  /** Whether this daemon made the firewall pass (true) or drop (false) its packets. Null if neither yet. */
   opened: boolean | null
 }
 

@@ -1,5 +1,5 @@
-// Finds idle QEMUs of running VMs: stopped by a signal or a debugger, or without an answer on the second monitor.
-// Effects: reads /proc, connects to sockets of VMs.
+// Finds idle QEMUs of running VMs: stopped by a signal or a debugger, or silent on the second monitor. Effects: reads
+// /proc, connects to sockets of VMs.
 
 import { connectQmp, qmpTimeoutMs } from '../../host/qemu/qmp.ts'
 import { readProc } from '../../linux/stat.ts'
@@ -13,10 +13,10 @@ import { idleQemu, type Leak } from './leaks.plan.ts'
 const wholeMs = 20_000
 /** No share: requests of the daemon, in turns over all VMs. */
 const askedAtOnceMax = 32
-/** A loaded machine may take its time. */
+/** Long, because a loaded machine may be slow. */
 const answerMs = qmpTimeoutMs.blocking
 
-/** Never throws, whatever QEMU does. */
+/** Returns the idle QEMUs. Never throws, whatever QEMU does. */
 export async function idleQemus({
   db,
   stateDir,
@@ -31,7 +31,7 @@ export async function idleQemus({
     for (let row = waiting.shift(); row !== undefined && performance.now() < deadlineMs; row = waiting.shift()) {
       const [pid = '', startTicks = ''] = row.name.split(':')
       const state = stateOf(Number(pid), startTicks)
-      // Gone, or not spawned yet: other checks report that.
+      // The process has ended, or is not started yet; other checks report that.
       if (state === null) continue
       const found = { name: row.name, vm: row.vmId }
       if (STOPPED.has(state)) leaks.push(idleQemu(found, 'stopped'))
@@ -45,17 +45,17 @@ export async function idleQemus({
 /** proc_pid_stat(5): stopped by a signal or a tracer. */
 const STOPPED = new Set(['T', 't'])
 
-/** Null if the process has ended. */
+/** Returns the state of a process; null if it has ended. */
 function stateOf(pid: number, startTicks: string): string | null {
   if (!Number.isInteger(pid)) return null
   const text = readProc(pid, 'stat')
   if (text === null) return null
-  // State is field 3, start time field 22; the name before them may contain blanks and parentheses.
+  // The state is field 3, the start time field 22; the name before them may contain blanks and parentheses.
   const fields = text.slice(text.lastIndexOf(')') + 2).split(' ')
   return fields[22 - 3] === startTicks ? (fields[0] ?? null) : null
 }
 
-/** The daemon holds the first monitor; only an operator uses the second. */
+/** Reports whether QEMU answers. The daemon uses the first monitor; only an operator uses the second. */
 async function answers(path: string): Promise<boolean> {
   try {
     const qmp = await connectQmp(path, { timeoutMs: answerMs, onEvent: () => {}, onClose: () => {} })

@@ -54,8 +54,8 @@ export type LeaksDeps = {
 const timeoutMs = 10_000
 
 /**
- * Compares ledger and host. VMs being made or released may show up once; a leak shows up twice in a row. Faults:
- * host.*.
+ * Compares ledger and host. VMs that are being created or released may be reported once; a leak is reported twice in a
+ * row. Faults: host.*.
  */
 export async function findLeaks(deps: LeaksDeps): Promise<Leak[]> {
   const [resources, links, connections, idle] = await Promise.all([
@@ -103,18 +103,18 @@ function isQemuOf(stateDir: string, argv: readonly string[]): boolean {
 
 const KINDS = ['directory', 'disk', 'tap', 'nft', 'tpm', 'qemu', 'uid'] as const satisfies readonly ResourceKind[]
 
-/** VMs' directories are named by their ids. The directory may contain others. */
+/** Returns the VM's id. VMs' directories are named by their ids, but there may be other entries. */
 function vmIdIn(path: string): string | null {
   const name = basename(path)
   return /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(name) ? name : null
 }
 
-/** Links of an appliance that is no more: under another `network.tap_prefix`. */
+/** Returns links of a former appliance, with another `network.tap_prefix`. */
 async function strayLinks({ namespace }: LeaksDeps): Promise<Leak[]> {
   return (await listLinks()).filter(name => name !== namespace.link).map(linkLeak)
 }
 
-/** Inside by each VM's tap, on this host by the link. */
+/** Returns stray routes: in the namespace by each VM's tap, on this host by the link. */
 function strayRoutes({ db, namespace, pools, tapPrefix }: LeaksDeps): Leak[] {
   const taps = new Map(listResources(db, 'tap').map(row => [row.vmId, row.name]))
   const vms = addressesOf(db).flatMap(({ vmId, name: address }): Routed[] => {
@@ -152,12 +152,15 @@ async function strayConnections({ db, namespace, pools }: LeaksDeps): Promise<Le
   return (await Promise.all(leaks)).flat()
 }
 
-/** Addresses of both families. */
+/** Returns the addresses of both families. */
 function addressesOf(db: LedgerDb): Resource[] {
   return (['address', 'address_v6'] as const).flatMap(kind => listResources(db, kind))
 }
 
-/** Scopes of VMs in no ledger, unless another appliance on this machine has them; scopes of gone VMs with processes. */
+/**
+ * Returns scopes of VMs in no ledger, unless another appliance on this machine has them, and scopes of gone VMs that
+ * have processes.
+ */
 function strayScopes({ db, stateDir, cgroupRoot }: LeaksDeps): Leak[] {
   return listVmScopes(cgroupRoot)
     .filter(({ vmId, pids }) => {
@@ -169,14 +172,17 @@ function strayScopes({ db, stateDir, cgroupRoot }: LeaksDeps): Leak[] {
     .map(scopeLeak)
 }
 
-/** Uids of the range with processes, except QEMUs of another appliance on this machine. */
+/** Returns uids of the range with processes, except QEMUs of another appliance on this machine. */
 function uidsWithProcesses({ min, max }: UidRange, stateDir: string): string[] {
   return [...processesByUid()]
     .filter(([uid, pids]) => uid >= min && uid <= max && !pids.every(pid => isElsewhere(pid, stateDir)))
     .map(([uid]) => `${uid}`)
 }
 
-/** QEMU's name contains its VM's directory; swtpm's label begins with its appliance's prefix. */
+/**
+ * Reports whether another appliance owns the process. QEMU's name contains its VM's directory; swtpm's label begins
+ * with its appliance's prefix.
+ */
 function isElsewhere(pid: number, stateDir: string): boolean {
   const argv = identifyProcess(pid)?.argv ?? []
   if (argv.some(argument => /,prefix=tpm-[0-9a-f]{12}-/.test(argument)))

@@ -16,8 +16,8 @@ export type LeakKind =
 
 /**
  * `unknown`: on the host, in no ledger. `missing`: in the ledger of a VM that should have it, not on the host.
- * `stopped`: its process is in state T. `unanswered`: QEMU is silent on its second monitor. `unread`: more exists than
- * is read. `unowned`: a VM that no record names.
+ * `stopped`: its process is in state T. `unanswered`: QEMU is silent on its second monitor. `unread`: there are more
+ * than were read. `unowned`: a VM that no record names.
  */
 export type LeakDetail = 'unknown' | 'missing' | 'stopped' | 'unanswered' | 'unread' | 'unowned'
 
@@ -27,14 +27,14 @@ export type Leak = {
   readonly detail: LeakDetail
   /** Id of the VM that it belongs to. Null if unknown. */
   readonly vm: string | null
-  /** The command that removes it, or what the daemon will do. */
+  /** The command that removes it, or the daemon's next action. */
   readonly remedy: string
 }
 
-/** A resource of the ledger as found on the host. */
+/** A resource of the ledger, as found on the host. */
 export type FoundResource = { readonly name: string; readonly vm: string | null }
 
-/** A resource on the host and in no ledger, with the command that removes it. */
+/** Describes a resource that is on the host and in no ledger, with the command that removes it. */
 export function unknownResource(
   kind: Exclude<ResourceKind, 'address' | 'address_v6'>,
   { name, vm }: FoundResource,
@@ -43,7 +43,7 @@ export function unknownResource(
   return { kind, name, detail: 'unknown', vm, remedy: REMOVAL[kind](name, namespace) }
 }
 
-/** `namespace`: where taps are. */
+/** Commands that remove a resource. `namespace`: the namespace of taps. */
 const REMOVAL: Record<Exclude<ResourceKind, 'address' | 'address_v6'>, (name: string, namespace: string) => string> = {
   directory: name => `rm --recursive --one-file-system ${shellWord(name)}`,
   disk: name => `rm ${shellWord(name)}`,
@@ -54,7 +54,7 @@ const REMOVAL: Record<Exclude<ResourceKind, 'address' | 'address_v6'>, (name: st
   uid: name => `pkill -KILL --uid ${shellWord(name)}`,
 }
 
-/** A resource in the ledger of a running VM and not on the host. */
+/** Describes a resource that is in the ledger of a running VM and not on the host. */
 export function missingResource(
   kind: Exclude<ResourceKind, 'address' | 'address_v6'>,
   { name, vm }: FoundResource,
@@ -72,7 +72,7 @@ const CONSEQUENCE: Record<Exclude<ResourceKind, 'address' | 'address_v6'>, strin
   uid: 'the daemon ends the VM as lost at its next look',
 }
 
-/** Process names of the ledger are `pid:start`. */
+/** Returns the process id. Process names in the ledger have the form `pid:start`. */
 function pidOf(name: string): string {
   return shellWord(name.slice(0, name.indexOf(':')))
 }
@@ -84,7 +84,7 @@ function inside(where: string | null): string {
   return where === null ? '' : `ip netns exec ${shellWord(where)} `
 }
 
-/** This host's end of a link to VMs that is not the appliance's. */
+/** Describes this host's end of a link to VMs that does not belong to the appliance. */
 export function linkLeak(name: string): Leak {
   return { kind: 'link', name, detail: 'unknown', vm: null, remedy: `ip link delete dev ${shellWord(name)}` }
 }
@@ -96,7 +96,9 @@ export type Routed = {
   readonly isRunning: boolean
 }
 
-/** Routes through our taps or to addresses of the pool that belong to no VM, and missing routes of running VMs. */
+/**
+ * Returns routes through our taps or to addresses of the pool that belong to no VM, and missing routes of running VMs.
+ */
 export function routeLeaks(
   routes: readonly PoolRoute[],
   { vms, wayOf, where }: { readonly vms: readonly Routed[]; readonly wayOf: (vm: Routed) => string } & LeakLocation,
@@ -129,7 +131,7 @@ export function routeLeaks(
   return [...unknown, ...missing]
 }
 
-/** Connections of addresses that no VM holds. */
+/** Returns connections of addresses that no VM holds. */
 export function connectionLeaks(addresses: readonly RememberedAddress[], where: string | null): Leak[] {
   return addresses.map(({ address, counts }) => {
     const sides = Object.keys(counts) as ConnectionSide[]
@@ -150,7 +152,7 @@ export function scopeLeak({ unit, vmId }: { readonly unit: string; readonly vmId
 
 const GIVEN_UP = 'else the daemon ends the VM as unanswered within two minutes'
 
-/** A VM's QEMU that is stopped or does not answer. */
+/** Describes a VM's QEMU that is stopped or does not answer. */
 export function idleQemu({ name, vm }: FoundResource, detail: 'stopped' | 'unanswered'): Leak {
   const pid = pidOf(name)
   const remedy =
@@ -160,7 +162,7 @@ export function idleQemu({ name, vm }: FoundResource, detail: 'stopped' | 'unans
   return { kind: 'qemu', name, detail, vm, remedy }
 }
 
-/** A claimed VM that no record names. It may hold a customer's work, so only the operator ends it. */
+/** Describes a claimed VM that no record names. It may contain a customer's work, so only the operator ends it. */
 export function unownedVm(vm: string, qemu: string | null): Leak {
   const remedy =
     qemu === null

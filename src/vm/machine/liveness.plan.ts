@@ -1,4 +1,4 @@
-// When a running VM counts as lost. Pure. Counts consecutive misses, each a probe that had its full time for an
+// Decides when a running VM counts as lost. Pure. Counts consecutive misses, each a probe that had its full time for an
 // answer: after a standstill of minutes, a daemon or host has sent one probe, not a dozen.
 
 /** Interval of rounds. A round begins after the last one has ended. */
@@ -9,8 +9,8 @@ export const agentTimeoutMs = 30_000
 export const sshTimeoutMs = 20_000
 
 /**
- * QEMU answers at once, even with a busy guest. Four misses take 65 to 95 s: the first round waits for the guest,
- * too. No share: limits each VM.
+ * QEMU answers at once, even with a busy guest. Four misses take 65 to 95 s, because the first round also waits for the
+ * guest. No share: limits each VM.
  */
 export const monitorMissesMax = 4
 /**
@@ -24,7 +24,7 @@ export const guestMissesMax = 6
  */
 export const networkMissesMax = 2
 
-/** Misses in a row. */
+/** Consecutive misses. */
 export type Misses = {
   readonly monitor: number
   readonly agent: number
@@ -55,7 +55,10 @@ export function count(misses: Misses, round: Round): Misses {
   }
 }
 
-/** Silence of SSH alone is no loss: a flood of port 22, or an owner's mistake, must not end a VM. */
+/**
+ * Returns the loss; null if there is none. Silence of SSH alone is not a loss, because a flood of port 22, or an
+ * owner's mistake, must not end a VM.
+ */
 export function lossOf(misses: Misses): 'network_lost' | 'unanswered' | null {
   if (misses.network >= networkMissesMax) return 'network_lost'
   return misses.monitor >= monitorMissesMax || misses.guest >= guestMissesMax ? 'unanswered' : null

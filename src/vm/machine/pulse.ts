@@ -23,7 +23,7 @@ export type PulseDeps = {
   readonly log: Logger
   readonly vmId: string
   readonly probeSsh: (probe: SshProbe) => Promise<void>
-  /** Returns false if the interface is gone permanently. Other damage has been repaired. Faults: host.*. */
+  /** Returns false if the interface is permanently gone. Repairs other damage. Faults: host.*. */
   readonly checkNetwork: () => Promise<boolean>
   readonly address: string
   /** Called after each round. */
@@ -44,7 +44,7 @@ export type Loss = NonNullable<ReturnType<typeof lossOf>>
 export class Pulse {
   readonly #deps: PulseDeps
   #misses: Misses = noMisses
-  /** The agent's latest hello: the claim changes it. */
+  /** The agent's latest hello, because the claim changes it. */
   #hello: Hello | null = null
   #asking = false
   #askedMs = Number.NEGATIVE_INFINITY
@@ -58,12 +58,12 @@ export class Pulse {
     this.#sshAskedMs = deps.clock.monotonicMs()
   }
 
-  /** Wall clock time of its last sign of life. */
+  /** Wall clock time of the last sign of life. */
   get signMs(): number {
     return this.#signMs
   }
 
-  /** Begins a round if it is due. Never waits: results come as changes. */
+  /** Begins a round if it is due. Never waits: results are reported as changes. */
   ask(link: VmLink): Loss | null {
     const loss = lossOf(this.#misses)
     const { clock } = this.#deps
@@ -84,7 +84,7 @@ export class Pulse {
   async #round(link: VmLink): Promise<void> {
     const { log, vmId, onChange, checkNetwork, clock } = this.#deps
     const answered = link.qmp.command('query-status', qmpTimeoutMs.blocking).then(yes, no)
-    // A silent QEMU passes nothing on, so the guest's answer is not waited for: that would double the time to notice.
+    // A silent QEMU passes nothing on, so the guest's answer is not awaited: that would double the time to notice.
     const hurry = this.#misses.monitor > 0
     const answer = link.channel.hello(hurry ? qmpTimeoutMs.blocking : agentTimeoutMs).catch(() => null)
     const reachable = checkNetwork().catch(error => {
@@ -107,7 +107,7 @@ export class Pulse {
     onChange()
   }
 
-  /** Null if it is not due, or the guest may have no server yet. */
+  /** Probes SSH. Null if the probe is not due, or the guest may have no server yet. */
   async #askSsh(hello: Hello | null, timeoutMs: number): Promise<boolean | null> {
     const { clock, probeSsh, address } = this.#deps
     const isDue = this.#misses.agent > 0 || clock.monotonicMs() - this.#sshAskedMs >= sshEveryMs
@@ -122,7 +122,7 @@ export class Pulse {
     }
   }
 
-  /** Logs once when a silence becomes odd, and once when it ends. */
+  /** Logs once when a silence becomes unusual, and once when it ends. */
   #report(before: Misses): void {
     const { log, vmId: vm } = this.#deps
     for (const who of ['monitor', 'agent', 'ssh', 'network'] as const) {

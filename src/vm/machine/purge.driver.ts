@@ -1,4 +1,4 @@
-// Removes the rows of VMs that are gone, some at a time. Effects: the ledger, sleeping.
+// Removes the rows of VMs that are gone, several at a time. Effects: the ledger, sleeping.
 
 import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
@@ -14,12 +14,12 @@ export type PurgeDeps = {
 }
 
 const intervalMs = 60_000
-/** A VM that has just gone can still be looked up. */
+/** Time for which a VM that is gone can still be looked up. */
 const goneMs = 60_000
 /** No share: deletes of this daemon. */
 const rowsMax = 500
 
-/** Runs now and then at every interval until the signal. Never rejects. */
+/** Runs now and then at every interval until the signal is aborted. Never rejects. */
 export async function runPurge({ ledger, clock, guard, log }: PurgeDeps, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     try {

@@ -1,6 +1,6 @@
 // Moves every VM towards its desired state. Effects: through the driver; state only by compare-and-set.
 //
-// Each VM has one worker that changes wake. It checks the whole state each time (level-triggered), so a lost event
+// Each VM has one worker, which changes wake. It checks the whole state each time (level-triggered), so a lost event
 // costs time, never correctness. VMs wait for each other only for capacity and for their turn to boot.
 
 import type { Receipt } from '../../attest/receipt/receipt.ts'
@@ -46,7 +46,7 @@ export type VmReconcilerDeps = {
   readonly hostId: string
   readonly driver: Pick<VmDriver, keyof VmDriver>
   readonly clock: Clock
-  /** The rest of an address does not end by a wall clock that is not believed. */
+  /** Prevents an untrusted wall clock from ending the rest of an address. */
   readonly guard: Pick<ClockGuard, 'certainMs'>
   readonly log: Logger
   readonly capacity: Capacity
@@ -59,9 +59,9 @@ export type VmReconcilerDeps = {
   readonly diskGibMax: () => number
   readonly bootTimeoutMs: number
   readonly capacityWaitMs: number
-  /** VMs that had booted before lost their QEMU so; null if they may still run. */
+  /** Why VMs that had booted before lost their QEMU; null if they may still run. */
   readonly hostLoss: HostLoss | null
-  /** The host is shutting down: VMs that end now end by the restart. */
+  /** Reports whether the host is shutting down. VMs that end then are ended by the restart. */
   readonly isHostStopping: () => Promise<boolean>
   readonly probeSsh: PulseDeps['probeSsh']
   /** Certificates and platforms behind VMs' evidence. */
@@ -75,16 +75,16 @@ type Work = (vm: Vm, entry: Entry) => VmEvent | null | Promise<VmEvent | null>
 type Change = { readonly from: VmState; readonly to: VmState; readonly event: VmEvent }
 
 const networkTimeoutMs = 10_000
-/** Least time to wait for room of VMs that are ending, however short the configured wait. */
+/** Minimum time to wait for room of VMs that are ending, however short the configured wait. */
 const endingWaitMs = 15_000
-/** Everything is looked at this often, should an event have been lost. */
+/** Interval at which everything is checked, in case an event was lost. */
 const sweepMs = 5_000
 
 export class VmReconciler implements VmEngine {
   readonly #deps: VmReconcilerDeps
   readonly #entries = new Map<string, Entry>()
   readonly #listeners: ((vmId: string) => void)[] = []
-  /** With the time of their last egress sample before this boot. */
+  /** VMs lost with the host, and the time of their last egress sample before this boot; null if there is none. */
   readonly #lostWithHost = new Map<string, number | null>()
   readonly #workers: Workers
   readonly #evidence: EvidenceTaker
@@ -153,7 +153,7 @@ export class VmReconciler implements VmEngine {
     return { id, state, platform, ...addresses, ...failure, guest, opened }
   }
 
-  /** The row of a failed VM keeps its address for the operator; another VM may have it by now. */
+  /** The row of a failed VM keeps its address for the operator, but another VM may have the address by now. */
   #addressOf({ id, state }: Vm, kind: 'address' | 'address_v6'): string | null {
     if (state === 'failed' || state === 'gone') return null
     return resourceOf(this.#deps.ledger.db, id, kind)?.name ?? null
@@ -164,7 +164,7 @@ export class VmReconciler implements VmEngine {
     const vm = vmById(this.#deps.ledger.db, vmId)
     if (!link || vm === null) throw new Fault('channel.closed', `VM ${vmId} is not attached`)
     try {
-      // A VM of the pool may be older than the present configuration; after the claim its network stays fixed.
+      // A VM of the pool may be older than the current configuration; after the claim its network stays fixed.
       const network = networkOf(this.#deps.guestNetwork, vm)
       await link.channel.network(network, networkTimeoutMs)
       return { ...(await link.channel.claim(sealed, timeoutMs)), network }
@@ -200,7 +200,7 @@ export class VmReconciler implements VmEngine {
     this.#listeners.push(listener)
   }
 
-  /** Takes up every VM of this host. */
+  /** Starts the workers of all VMs of this host. */
   start(): void {
     for (const vm of this.#listVms()) {
       const hadBooted = vm.state === 'booting' || vm.state === 'running'
@@ -214,7 +214,7 @@ export class VmReconciler implements VmEngine {
     })
   }
 
-  /** Stops watching. VMs run on. */
+  /** Stops watching. VMs continue to run. */
   async stop(): Promise<void> {
     await this.#workers.stop()
     for (const entry of this.#entries.values()) closeLink(entry)
@@ -228,7 +228,7 @@ export class VmReconciler implements VmEngine {
     for (const vm of this.#listVms()) if (vm.state === 'waiting') this.wake(vm.id)
   }
 
-  /** One turn of a VM's worker: its state's work, then the move that the work requests. */
+  /** Runs one turn of a VM's worker: the work of its state, then the move that the work requests. */
   async #look(vmId: string): Promise<void> {
     const { ledger, clock } = this.#deps
     const vm = vmById(ledger.db, vmId)
@@ -244,19 +244,22 @@ export class VmReconciler implements VmEngine {
     const event = dismissed ? 'dismissed' : await this.#work(vm, entry)
     if (event === null || (await this.#isHostsDoing(event))) return
     const change = ledger.transact(tx => this.#move(tx, vm, event))
-    // Also after a failed move, because another process has changed the row.
+    // Also after a failed move, because another process has then changed the row.
     this.wake(vm.id)
     if (change !== null) this.#announce(vm.id, change)
   }
 
-  /** While the host shuts down, losses are not recorded: the next start determines their cause. */
+  /**
+   * Reports whether the host's shutdown caused the loss. Such losses are not recorded: the next start determines their
+   * cause.
+   */
   async #isHostsDoing(event: VmEvent): Promise<boolean> {
     if (!LOSSES.has(event) || !(await this.#deps.isHostStopping())) return false
     this.#deps.log.info('a VM was lost while the host shuts down; it is left as it is', { event })
     return true
   }
 
-  /** Null if there is nothing to decide now; an event will wake the worker. */
+  /** Does the work of the state. Null if there is nothing to decide now; an event will wake the worker. */
   async #work(vm: Vm, entry: Entry): Promise<VmEvent | null> {
     for (const work of VM_TABLE[vm.state].work) {
       const event = await this.#works[work](vm, entry)
@@ -265,7 +268,7 @@ export class VmReconciler implements VmEngine {
     return null
   }
 
-  /** Makes every change of state, by the table, in the caller's transaction. Null if nothing moved. */
+  /** Makes every change of state, by the table, in the caller's transaction. Null if nothing changed. */
   #move(tx: LedgerDb, vm: Vm, event: VmEvent, addresses: VmAddresses = vm): Change | null {
     const to = next(vm.state, event)
     if (to === null) return null
@@ -294,8 +297,8 @@ export class VmReconciler implements VmEngine {
   }
 
   /**
-   * A loss is noticed late, or after the host's next start, so it gets the time of the last sign of life. Null for
-   * now.
+   * Returns the time of a loss, which is noticed late, or after the host's next start: the last sign of life. Null
+   * means now.
    */
   #lastWellMs(vm: Vm, event: VmEvent): number | null {
     const pulse = this.#entries.get(vm.id)?.pulse
@@ -328,7 +331,7 @@ export class VmReconciler implements VmEngine {
       log.warn('no room for a VM', { vm: vm.id, lacking: place.lacking })
       return 'refused'
     }
-    // A rested address becomes free without an event.
+    // An address becomes free after its rest without an event.
     this.#workers.alarm(vm.id, Math.min(leftMs, sweepMs))
     return null
   }
@@ -362,7 +365,7 @@ export class VmReconciler implements VmEngine {
     return entry.sinceMs + this.#deps.bootTimeoutMs - this.#deps.clock.monotonicMs()
   }
 
-  /** Afterwards the entry has a link, or QEMU has ended. Faults: qmp.*, channel.*. */
+  /** Attaches the VM. Afterwards the entry has a link, or QEMU has ended. Faults: qmp.*, channel.*. */
   async #attach(vm: Vm, entry: Entry): Promise<VmEvent | null> {
     const { driver } = this.#deps
     if (!driver.isAlive(vm)) return 'qemu_gone'
@@ -397,7 +400,7 @@ export class VmReconciler implements VmEngine {
   #watch(vm: Vm, entry: Entry): VmEvent | null {
     const link = linkOf(entry)
     const { stopped, paused, hello } = link.observe()
-    // A paused VM is silent.
+    // A paused VM does not answer.
     if (stopped || paused) return stopped ? 'guest_stopped' : null
     const loss = this.#pulseOf(vm, entry).ask(link)
     if (loss !== null) return loss
@@ -408,7 +411,7 @@ export class VmReconciler implements VmEngine {
     return null
   }
 
-  /** Brings the firewall to the ledger's state of the VM. */
+  /** Adapts the firewall to the ledger's state of the VM. */
   async #open(vm: Vm, entry: Entry): Promise<null> {
     const opened = vm.openedAtMs !== null && vm.closedAtMs === null
     if (vm.openedAtMs === null || opened === entry.opened) return null
@@ -432,13 +435,13 @@ export class VmReconciler implements VmEngine {
     return entry.pulse
   }
 
-  /** Without a link the VM is ended by force in the release: a gentle stop is not worth an attach. */
+  /** Requests the guest to stop. Without a link it is ended by force in the release; attaching is not worth it. */
   async #powerDown(vm: Vm, entry: Entry): Promise<null> {
     await this.#deps.driver.powerDown(vm, entry.link)
     return null
   }
 
-  /** A failed VM keeps its directory, with the console's text, until it is dismissed. */
+  /** Releases the VM. A failed VM keeps its directory, with the console's text, until it is dismissed. */
   async #release(vm: Vm, entry: Entry): Promise<VmEvent | null> {
     closeLink(entry)
     const hasFailed = vm.state === 'failed'

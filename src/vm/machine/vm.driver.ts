@@ -1,7 +1,7 @@
-// The steps that make and release a VM on this host. Effects: directories, taps, nft, QEMU and swtpm processes.
+// The steps that create and release a VM on this host. Effects: directories, taps, nft, QEMU and swtpm processes.
 //
-// A thing's ledger row is written before the thing is made and deleted after it has gone. Every step is repeatable: a
-// killed daemon begins again and finds what exists.
+// The ledger row of a resource is written before the resource is created and deleted after it is removed. Every step is
+// repeatable: after a kill, the daemon begins again and finds what exists.
 
 import { unreachable } from '../../base/assert.ts'
 import { pause } from '../../base/clock.ts'
@@ -42,7 +42,7 @@ export type VmDriverDeps = Runtime & {
   readonly network: Pick<VmNetwork, 'sync' | 'remove' | 'rest'>
   readonly stateDir: string
   readonly qemu: string
-  /** Path of the swtpm program for VMs that start now. Null for no TPM. */
+  /** Returns the path of the swtpm program for VMs that start now. Null if they get no TPM. */
   readonly swtpm: () => string | null
   readonly jailFiles: JailFiles
   readonly start: StartJailed
@@ -51,10 +51,10 @@ export type VmDriverDeps = Runtime & {
   readonly groups: readonly number[]
   readonly platform: HostPlatform
   readonly scratchLimits: ScratchLimits
-  /** Fault image.invalid. */
+  /** Returns an image by name. Throws Fault image.invalid. */
   readonly image: (name: string) => Image | Promise<Image>
   readonly launcher: Pick<Launcher, 'prepare'>
-  /** Null if kernels unpack themselves: on snp because they are measured in that form, on kvm because it is fast. */
+  /** Null if kernels unpack themselves: on snp because they are measured in that form, on kvm because that is fast. */
   readonly kernels: UnpackedKernels | null
   readonly takeGpus: TakeGpus
   /** Network namespace of the taps. */
@@ -83,12 +83,12 @@ export class VmDriver {
     this.#taps = new TapStates(deps.clock, deps.namespace)
   }
 
-  /** Makes everything up to a paused QEMU. Faults: host.*, image.invalid, launch.mismatch (LaunchMismatch). */
+  /** Creates everything up to a paused QEMU. Faults: host.*, image.invalid, launch.mismatch (LaunchMismatch). */
   async build(vm: Vm): Promise<void> {
     const running = await settledIfAny(findQemu(this.#deps.db, vm.id))
     if (running !== null) {
       this.#record(vm, 'qemu', identityName(running))
-      // The TPM was started first.
+      // The TPM was started before QEMU.
       const tpm = await settledIfAny(findTpm(this.#deps.db, { stateDir: this.#deps.stateDir, vmId: vm.id }))
       if (tpm !== null) this.#record(vm, 'tpm', identityName(tpm))
       return
@@ -108,7 +108,7 @@ export class VmDriver {
     const tap = openTap(name, namespace.netns)
     try {
       this.#record(vm, 'nft', name)
-      // The guard exists before the interface is up: no packet passes uncounted.
+      // The guard exists before the interface is up, so that no packet passes uncounted.
       await network.sync()
       await this.#configureTap(vm)
       const uid = await reserveUid({ db, random, range: uids }, { vmId: vm.id, nowMs: clock.nowMs() })
@@ -128,10 +128,10 @@ export class VmDriver {
     return identity !== null && isAlive(identity)
   }
 
-  /** Faults: qmp.*, channel.*. */
+  /** Connects to a running QEMU. Faults: qmp.*, channel.*. */
   async attach(vm: Vm, onChange: () => void): Promise<VmLink> {
     const { consoleBytesMax, random, log } = this.#deps
-    // An earlier version gave the directory to QEMU's user: take it back before trusting anything in it.
+    // An earlier version gave the directory to QEMU's user. Take it back before trusting anything in it.
     ensureDir(this.#paths(vm).directory, { mode: 0o700, owner: ourselves() })
     const waiting = new AbortController()
     void this.#abortWhenGone(vm, waiting)
@@ -151,7 +151,7 @@ export class VmDriver {
     }
   }
 
-  /** Whether the VM still has its interface. Repairs one that is down or lost its route. Faults: host.*. */
+  /** Reports whether the VM still has its interface. Repairs one that is down or lost its route. Faults: host.*. */
   async checkNetwork(vm: Vm): Promise<boolean> {
     const { tapPrefix, log } = this.#deps
     const name = tapName(tapPrefix, vm.id)
@@ -163,12 +163,12 @@ export class VmDriver {
     return state !== 'gone'
   }
 
-  /** Applies the firewall, which passes VMs that are opened in the ledger. Faults: host.*. */
+  /** Applies the firewall, which passes traffic of VMs that are opened in the ledger. Faults: host.*. */
   open(): Promise<void> {
     return this.#deps.network.sync()
   }
 
-  /** Resumes a VM that was paused for lack of disk space once there is some. Never throws. */
+  /** Resumes a VM that was paused for lack of disk space, once there is some. Never throws. */
   async resume(vm: Vm, link: VmLink): Promise<null> {
     if (link.observe().paused)
       await resumeWhenFree(this.#deps, { vmId: vm.id, directory: this.#paths(vm).directory, link })
@@ -184,7 +184,7 @@ export class VmDriver {
     }
   }
 
-  /** Requests guest and QEMU to end; returns when they have or the grace period is over. Never throws. */
+  /** Requests guest and QEMU to end. Returns when they have ended or the grace period is over. Never throws. */
   async powerDown(vm: Vm, link: VmLink | null): Promise<void> {
     const { clock, stopGraceMs } = this.#deps
     const identity = this.#processOf(vm)
@@ -202,7 +202,10 @@ export class VmDriver {
     await waitGone(identity, qmpTimeoutMs.blocking)
   }
 
-  /** Undoes the ledger, newest row first. `keepDirectory` keeps the console's text for the operator. Faults: host.*. */
+  /**
+   * Removes all resources in the ledger, newest row first. `keepDirectory` keeps the console's text for the operator.
+   * Faults: host.*.
+   */
   async release(vm: Vm, { keepDirectory }: { readonly keepDirectory: boolean }): Promise<void> {
     const { db } = this.#deps
     for (const resource of resourcesOf(db, vm.id)) {
@@ -232,13 +235,13 @@ export class VmDriver {
     return row === null ? null : (parseIdentity(row.name, vm.id) ?? findQemu(this.#deps.db, vm.id))
   }
 
-  /** Stops waiting when QEMU dies at once, for example of a bad image. */
+  /** Stops waiting if QEMU dies at once, for example because of a bad image. */
   async #abortWhenGone(vm: Vm, waiting: AbortController): Promise<void> {
     while (!waiting.signal.aborted && this.isAlive(vm)) await pause(this.#deps.clock, alivePollMs, waiting.signal)
     waiting.abort()
   }
 
-  /** The way to this host too, which others may have removed. */
+  /** Configures the tap, and also the route to this host, which others may have removed. */
   async #configureTap({ id, address, addressV6 }: Vm): Promise<void> {
     const { tapPrefix, nextHop, nextHopV6, mtuBytes, namespace } = this.#deps
     const name = tapName(tapPrefix, id)
@@ -250,7 +253,7 @@ export class VmDriver {
     await routeVm({ link: namespace.link, nextHop, nextHopV6, address, addressV6 })
   }
 
-  /** Null if this VM has none. Faults: host.*. */
+  /** Starts the TPM; null if this VM has none. Faults: host.*. */
   async #startTpm(vm: Vm, paths: VmPaths, uid: number): Promise<StartedTpm | null> {
     const { swtpm, jailFiles, start, stateDir } = this.#deps
     const program = swtpm()
@@ -354,7 +357,7 @@ type QemuStart = {
   readonly uid: number
   readonly image: Image
   readonly launch: PreparedLaunch
-  /** The file that QEMU gets. */
+  /** The file that is passed to QEMU. */
   readonly kernel: ImageFile
   readonly tpm: StartedTpm | null
 }
@@ -371,7 +374,7 @@ async function end(what: string, identity: ProcessIdentity | null): Promise<void
   }
 }
 
-/** Descriptors of ours with the numbers that QEMU inherits them under. */
+/** Our descriptors, with the numbers under which QEMU inherits them. */
 class Inherited {
   readonly fds: number[] = []
 
@@ -389,14 +392,14 @@ function inheritedGpus({ iommu, devices, mmioWindowMib }: TakenGpus, inherited: 
 }
 
 /**
- * Path that reopens an inherited descriptor: the same file, even if another file has its name by now
+ * Returns the path that reopens an inherited descriptor: the same file, even if another file has its name by now
  * (proc_pid_fd(5)).
  */
 function ownFd(fd: number): string {
   return `/proc/self/fd/${fd}`
 }
 
-/** QEMU loads the checked files by descriptor. */
+/** Returns the platform for QEMU, which loads the checked files by descriptor. */
 function qemuPlatform(platform: HostPlatform, { document, signed }: PreparedLaunch, file: string): QemuPlatform {
   if (platform.kind !== 'snp') return platform
   const boot: SnpBoot = document.vehicle === 'igvm' ? { kind: 'igvm', file } : { kind: 'bios', firmware: file }
@@ -408,7 +411,9 @@ const qemuLogBytesMax = 1_048_576
 const stopPollMs = 20
 const alivePollMs = 50
 
-/** Ledger name of a running QEMU. Before the spawn it is `unspawned:`, and the process is found by its UUID. */
+/**
+ * Returns the ledger name of a running QEMU. Before the spawn it is `unspawned:`, and the process is found by its UUID.
+ */
 function identityName(identity: ProcessIdentity): string {
   return `${identity.pid}:${identity.startTicks}`
 }
@@ -422,7 +427,7 @@ function ourselves(): Owner {
   return { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 }
 }
 
-/** The scratch disk has a separate row. */
+/** Removes all files except logs. The scratch disk has a separate row. */
 function removeAllButLogs(paths: VmPaths): void {
   const { qmp, qmpRescue, channel, console, exchange, tpmState } = paths
   for (const path of [qmp, qmpRescue, channel, console, exchange, tpmState]) removeFile(path)

@@ -8,53 +8,53 @@ import type { VmState } from '../../store/ledger/vm.table.ts'
 import { type HostLoss, VM_FAILURE_CODES, type VmFailureCode } from '../engine.ts'
 
 export type VmEvent =
-  /** Capacity is free and it is its turn: address and capacity are reserved. */
+  /** Capacity is free and it is the VM's turn: address and capacity are reserved. */
   | 'admitted'
-  /** No capacity within the configured time. */
+  /** There was no capacity within the configured time. */
   | 'refused'
   /** QEMU runs, paused, with all its sockets. */
   | 'spawned'
   | 'spawn_failed'
   /** The files for QEMU differ from the expected launch. QEMU was not started. */
   | 'launch_mismatch'
-  /** The agent has sent its hello and has its address. */
+  /** The agent has sent its hello and received its address. */
   | 'greeted'
   | 'deadline'
-  /** The QEMU process is no more. */
+  /** The QEMU process has ended. */
   | 'qemu_gone'
-  /** The guest has powered off, or its kernel has given up; QEMU holds it paused. */
+  /** The guest has powered off, or its kernel has panicked; QEMU holds it paused. */
   | 'guest_stopped'
   /** QEMU, or agent and SSH together, have not answered for minutes. */
   | 'unanswered'
   /** The network interface is gone. A running QEMU cannot be given a new one. */
   | 'network_lost'
   | 'dismissed'
-  /** Nothing of it is left on the host. */
+  /** Nothing of the VM is left on the host. */
   | 'released'
 
 /** One action for a VM. Returns an event, or null to continue with the state's next work or to wait. */
 export type VmWork =
-  /** Reserve room and an address. */
+  /** Reserves room and an address. */
   | 'admit'
-  /** Make everything up to a paused QEMU. */
+  /** Creates everything up to a paused QEMU. */
   | 'build'
-  /** Give up on a boot that takes too long. */
+  /** Gives up on a boot that takes too long. */
   | 'check_deadline'
-  /** Connect to QEMU's sockets. */
+  /** Connects to QEMU's sockets. */
   | 'attach'
-  /** Request the agent's hello, and assign its address. */
+  /** Requests the agent's hello, and assigns its address. */
   | 'greet'
-  /** Resume a VM that QEMU paused for lack of disk space, once there is some. */
+  /** Resumes a VM that QEMU paused for lack of disk space, once there is some. */
   | 'resume'
-  /** Bound the size of QEMU's log. */
+  /** Bounds the size of QEMU's log. */
   | 'bound_log'
-  /** Check that the guest runs and answers, and read its hello. */
+  /** Checks that the guest runs and answers, and reads its hello. */
   | 'watch'
-  /** Pass its traffic, once that is wanted. */
+  /** Passes its traffic, once that is requested. */
   | 'open'
-  /** Request the guest to stop, within the grace period. */
+  /** Requests the guest to stop, within the grace period. */
   | 'power_down'
-  /** End QEMU and undo the resource ledger, newest entry first. */
+  /** Ends QEMU and removes the resources of the ledger, newest entry first. */
   | 'release'
 
 type Row = {
@@ -63,7 +63,7 @@ type Row = {
   readonly on: { readonly [event in VmEvent]?: VmState }
 }
 
-/** Each state's work and moves. */
+/** The work and the moves of each state. */
 export const VM_TABLE = {
   waiting: { work: ['admit'], on: { admitted: 'launching', refused: 'failed', dismissed: 'gone' } },
   launching: {
@@ -95,13 +95,13 @@ export const VM_TABLE = {
   gone: { work: [], on: {} },
 } as const satisfies Record<VmState, Row>
 
-/** The state that an event leads to. Null if the event has no meaning in this state. */
+/** Returns the state that an event leads to. Null if the event has no meaning in this state. */
 export function next(state: VmState, event: VmEvent): VmState | null {
   const { on }: Row = VM_TABLE[state]
   return on[event] ?? null
 }
 
-/** The failure code of an event in a state. */
+/** Returns the failure code of an event in a state. */
 export function failureOf(state: VmState, event: VmEvent, hostLoss: HostLoss | null): VmFailureCode {
   if (event === 'refused') return 'capacity_exhausted'
   if (hostLoss !== null) return hostLoss
@@ -111,20 +111,20 @@ export function failureOf(state: VmState, event: VmEvent, hostLoss: HostLoss | n
   return state === 'running' ? 'agent_unreachable' : 'boot_failed'
 }
 
-/** The failure as a sentence; for a refused launch with the differing parts. */
+/** Returns the failure as a sentence; for a refused launch, with the differing parts. */
 export function failureMessage(code: VmFailureCode, mismatch: string | null | undefined): string {
   const sentence = INSTANCE_FAILURES[code]
   return code === 'launch_mismatch' && mismatch ? sentence.replace(/\.$/, `: ${mismatch}.`) : sentence
 }
 
-/** A code of an older or newer executable that is unknown here becomes `internal`. */
+/** Returns the code; `internal` for one of an older or newer executable that is unknown here. */
 export function knownFailure(code: string | null): VmFailureCode | null {
   if (code === null) return null
   return VM_FAILURE_CODES.find(known => known === code) ?? 'internal'
 }
 
 export const SILENCES: ReadonlySet<VmEvent> = new Set<VmEvent>(['unanswered', 'network_lost'])
-/** Events that the host's own end can look like. */
+/** Events that may also result from the host's own shutdown. */
 export const LOSSES: ReadonlySet<VmEvent> = new Set<VmEvent>([
   'spawn_failed',
   'deadline',

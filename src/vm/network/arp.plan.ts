@@ -8,14 +8,14 @@ export type ArpPlan = {
   readonly vms: readonly { readonly tap: string; readonly mac: string; readonly address: string | null }[]
 }
 
-/** Matches by our taps' name and by their kind: another interface with the same prefix is left alone. */
+/** Matches by the name and kind of our taps, so that other interfaces with the same prefix are ignored. */
 export function unknownTap(way: 'i' | 'o', prefix: string): string {
   return `meta ${way}ifkind "tun" ${way}ifname "${prefix}*" ${way}ifname != @taps`
 }
 
 /**
- * The appliance's table of family arp. A guest may announce only its own address: otherwise it could fill the host's
- * single neighbour table, as the kernel is set to believe announcements (arp_accept).
+ * Returns the appliance's table of family arp. A guest may announce only its own address; otherwise it could fill the
+ * host's single neighbour table, because the kernel is configured to accept announcements (arp_accept).
  */
 export function arpLines({ table: name, tapPrefix, vms }: ArpPlan): string[] {
   const table = `arp ${name}`

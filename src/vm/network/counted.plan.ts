@@ -1,4 +1,4 @@
-// Bytes that VMs have used, of the kernel's quotas and of the ledger's samples. Pure.
+// Bytes that VMs have used, computed from the kernel's quotas and the ledger's samples. Pure.
 
 import type { Quota } from '../../host/network/nft.ts'
 import { type NftVm, quotaNames } from './nft.plan.ts'
@@ -20,9 +20,9 @@ export function quotasOf({ tap, ...vm }: NftVm): WantedQuota[] {
 }
 
 /**
- * Bytes that a VM has used: the kernel's count, or without one the ledger's plus everything that the tap received
- * since. An object that is in the kernel after all keeps its own count. Capped at the limit: the kernel takes no quota
- * that has used more.
+ * Returns the bytes that a VM has used: the kernel's count or, if there is none, the ledger's plus everything that the
+ * tap received since. An object that is in the kernel after all keeps its own count. Capped at the limit, because the
+ * kernel accepts no quota that has used more.
  */
 export function countedIn(found: ReadonlyMap<string, Quota>, vm: WantedVm): WantedVm {
   const { cap, rescue } = quotaNames(vm.tap)
@@ -36,10 +36,10 @@ export function countedIn(found: ReadonlyMap<string, Quota>, vm: WantedVm): Want
 }
 
 /**
- * Whether a new quota must replace the kernel's. A quota whose limit changes keeps its count, which once spent grows
- * unseen with every dropped packet: nft shows the limit (nft_quota_do_dump in net/netfilter/nft_quota.c). Under a
- * higher limit it would still be spent, or have counted dropped bytes. While it is spent nothing leaves, so the shown
- * count is exact.
+ * Reports whether a new quota must replace the kernel's. A quota whose limit changes keeps its count. Once spent, that
+ * count grows with every dropped packet, but nft shows at most the limit (nft_quota_do_dump in
+ * net/netfilter/nft_quota.c). Under a higher limit the quota would still be spent, or would have counted dropped bytes.
+ * While it is spent nothing leaves, so the shown count is exact.
  */
 export function mustRenew(wanted: WantedQuota, found: Quota | undefined): boolean {
   if (found === undefined) return false
@@ -47,7 +47,7 @@ export function mustRenew(wanted: WantedQuota, found: Quota | undefined): boolea
   return hasLost(wanted, found) || (isSpent && wanted.limitBytes > found.limitBytes)
 }
 
-/** Whether the kernel counted less than the ledger, because the quota was reset or replaced. */
+/** Reports whether the kernel counted less than the ledger, because the quota was reset or replaced. */
 export function hasLost(wanted: Pick<Quota, 'usedBytes'>, found: Quota): boolean {
   // A quota shows at most its limit.
   return found.usedBytes < Math.min(wanted.usedBytes, found.limitBytes)

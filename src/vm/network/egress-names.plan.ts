@@ -2,20 +2,20 @@
 // Pure.
 //
 // The sets are looked up in chain `replies`, after connection tracking, because only there it is known whether a packet
-// begins a flow. A flow outlives its address in the set. The kernel removes addresses when their time is over, so with
-// a dead daemon the list closes.
+// begins a flow. A flow outlives its address in the set. The kernel removes expired addresses, so the list closes if
+// the daemon is dead.
 
 import { type Element, elementLines } from './nft-elements.plan.ts'
 
-/** The names list of instances. */
+/** The list of names that instances may reach. */
 export type EgressNames = {
   /** UDP port of the next hops that answers queries. */
   readonly port: number
-  /** The kernel holds addresses of another list, which must go. */
+  /** Whether the kernel holds addresses of another list, which must be removed. */
   readonly isStale: boolean
 }
 
-/** `timeoutMs`: how long it stays open. The address is spelled as its family spells it. */
+/** `timeoutMs`: how long the address stays open. It is written in the usual form of its family. */
 export type NamedAddress = { readonly address: string; readonly timeoutMs: number }
 
 /**
@@ -33,12 +33,12 @@ const SETS = [
 ] as const
 const rates = 'name_rates'
 
-/** Queries of one instance and of all together. The kernel drops those above. */
+/** Limits of queries per second for one instance and for all together. The kernel drops queries above them. */
 const questions = { perSecond: 50, perSecondOfAll: 1_000 } as const
 
 export function nameSetLines(table: string, { isStale }: EgressNames): string[] {
   return [
-    // Flushed only if they are of another list: an address stays open for the TTL that the instance was given.
+    // Flushed only if they belong to another list, because an address stays open for the TTL that the instance got.
     ...SETS.map(([name, type]) => `add set ${table} ${name} { type ${type}; size ${elementsMax}; flags timeout; }`),
     ...SETS.flatMap(([name]) => (isStale ? [`flush set ${table} ${name}`] : [])),
     `add set ${table} ${rates} { type ifname; size 65535; flags dynamic,timeout; timeout 1m; }`,
@@ -59,9 +59,9 @@ function nameElements(addresses: readonly NamedAddress[]): Element[] {
 }
 
 /**
- * Opens addresses, each named once, from now for its time. A separate transaction, so that a full set does not block
- * the rest of the ruleset. Kernels differ in whether adding an element again renews its time, so each is deleted in
- * between.
+ * Returns the text that opens addresses, each listed once, from now for its time. A separate transaction, so that a
+ * full set does not block the rest of the ruleset. Kernels differ in whether adding an element again renews its time,
+ * so each is deleted in between.
  */
 export function openNamesText(tableName: string, addresses: readonly NamedAddress[]): string {
   const table = `inet ${tableName}`
@@ -84,7 +84,7 @@ export type NameRules = {
   readonly port: number
 }
 
-/** Matches of an instance's DNS query. */
+/** Returns the matches of an instance's DNS query. */
 export function askingMatches({ nextHop, nextHopV6, port }: NameRules): string[] {
   return [
     `ip daddr ${nextHop} udp dport ${port}`,
@@ -92,7 +92,7 @@ export function askingMatches({ nextHop, nextHopV6, port }: NameRules): string[]
   ]
 }
 
-/** Rules in front of `replies` that drop queries above the rate. */
+/** Returns rules at the beginning of `replies` that drop queries above the rate. */
 export function questionRules(to: NameRules): string[] {
   const { perSecond, perSecondOfAll } = questions
   return askingMatches(to).flatMap(match => [
@@ -101,7 +101,7 @@ export function questionRules(to: NameRules): string[] {
   ])
 }
 
-/** Chain `names`, for packets that begin a flow to the world. A name opens no address that is denied. */
+/** Returns chain `names`, for packets that begin a flow to the world. A name opens no address that is denied. */
 export function nameRules({ nextHopV6 }: NameRules): string[] {
   const both = (v4: string, v6: string) => (nextHopV6 === null ? [v4] : [v4, v6])
   return [

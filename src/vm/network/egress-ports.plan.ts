@@ -5,7 +5,7 @@ import { merged } from '../../base/ipv4.ts'
 type Range<Address> = { readonly first: Address; readonly last: Address }
 type Entry<Address> = Range<Address> & { readonly ports: Range<number> | null }
 
-/** How addresses of a family are counted and written. */
+/** How addresses of a family are enumerated and written. */
 export type Family<Address> = {
   readonly after: (address: Address) => Address
   readonly before: (address: Address) => Address
@@ -13,7 +13,7 @@ export type Family<Address> = {
 }
 
 /**
- * Splits the addresses at the ends of all entries; each disjoint stretch gets the ports of all entries that hold it.
+ * Splits the addresses at the ends of all entries. Each disjoint range gets the ports of all entries that contain it.
  */
 export function portElements<Address extends number | bigint>(
   allowed: readonly Entry<Address>[],

@@ -1,4 +1,4 @@
-// Destinations that are closed by default by IPv6 (IPv4: egress.plan.ts), as sets and rules of our table. Pure.
+// IPv6 destinations that are closed by default (IPv4: egress.plan.ts), as sets and rules of our table. Pure.
 
 import type { Ipv4Range } from '../../base/ipv4.ts'
 import { coversV6, formatIpv6, type Ipv6Range, mergedV6, parseIpv6, rangeOfV6 } from '../../base/ipv6.ts'
@@ -6,9 +6,9 @@ import { type EgressEntryV6, NEVER_FORWARDED_V6 } from '../../config/egress-v6.t
 import { portElements } from './egress-ports.plan.ts'
 
 export type EgressPlanV6 = {
-  /** Network that VMs have their IPv6 addresses from. */
+  /** Network of the VMs' IPv6 addresses. */
   readonly pool: string
-  /** Address of this host on every tap. */
+  /** This host's address on every tap. */
   readonly nextHop: string
   /** Entries that open denied destinations. */
   readonly allowed: readonly EgressEntryV6[]
@@ -31,7 +31,10 @@ const OUTSIDE = [
   ['64:ff9b::1:0:0', '1fff:ffff:ffff:ffff:ffff:ffff:ffff:ffff'],
   ['4000::', 'ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff'],
 ] as const
-/** Special in it: IETF protocols with Teredo (RFC 6890), documentation (RFC 3849, RFC 9637), 6to4 (RFC 3056). */
+/**
+ * Special networks within it: IETF protocols with Teredo (RFC 6890), documentation (RFC 3849, RFC 9637), 6to4 (RFC
+ * 3056).
+ */
 const SPECIAL = ['2001::/23', '2001:db8::/32', '2002::/16', '3fff::/20'] as const
 
 export type DestinationsV6 = Pick<EgressPlanV6, 'pool' | 'allowed'> & {
@@ -41,7 +44,7 @@ export type DestinationsV6 = Pick<EgressPlanV6, 'pool' | 'allowed'> & {
   readonly deniedV4: readonly Ipv4Range[]
 }
 
-/** Elements by set of EGRESS_SETS_V6; none overlap. */
+/** Returns the elements by set of EGRESS_SETS_V6; none overlap. */
 export function egressElementsV6(to: DestinationsV6): [set: string, element: string][] {
   const denied = deniedRangesV6(to)
   const open = mergedV6(to.allowed.filter(entry => entry.ports === null))
@@ -80,7 +83,7 @@ const ANSWERS = 'echo-reply, destination-unreachable, packet-too-big, time-excee
 
 /**
  * A guest sends only from its own address, and only TCP, UDP or ICMPv6 without extension headers: no fragments and no
- * routing headers. ICMPv6 is limited to echoes and errors. Neighbour discovery is not needed, as both ends have the
+ * routing headers. ICMPv6 is limited to echoes and errors. Neighbour discovery is not needed, because each end has the
  * other as a fixed neighbour; router, DHCP and multicast messages are dropped.
  */
 export const ENTRY_RULES_V6 = [
@@ -89,16 +92,16 @@ export const ENTRY_RULES_V6 = [
   `meta nfproto ipv6 icmpv6 type != { echo-request, ${ANSWERS} } drop`,
 ] as const
 
-/** Rules by their place among those of IPv4. */
+/** Rules, by their place among those of IPv4. */
 export const EGRESS_RULES_V6 = {
   here: ['ip6 daddr @host_addresses_v6'],
-  /** TCP and UDP are handled above; only ICMPv6 is left. */
+  /** TCP and UDP are handled above, so only ICMPv6 remains. */
   icmp: [`meta nfproto ipv6 icmpv6 type { ${ANSWERS} } accept`, 'meta nfproto ipv6 goto destination'],
   replies: [`meta nfproto ipv6 icmpv6 type { ${ANSWERS} } drop`],
   destination: ['ip6 daddr @egress_denied_v6 goto denied_v6', 'meta nfproto ipv6 tcp dport 25 goto denied_v6'],
 } as const
 
-/** Chain `denied_v6`. */
+/** Returns chain `denied_v6`. */
 export function deniedRulesV6(pool: string): string[] {
   return [
     `ip6 daddr { ${NEVER_FORWARDED_V6.join(', ')} } drop`,

@@ -40,7 +40,7 @@ export const EGRESS_SETS = [
   ['set', 'egress_ports', 'ipv4_addr . inet_service; flags interval'],
 ] as const
 
-/** Elements by set of EGRESS_SETS and EGRESS_SETS_V6; none overlap, since the kernel refuses overlaps. */
+/** Returns the elements by set of EGRESS_SETS and EGRESS_SETS_V6; none overlap, because the kernel refuses overlaps. */
 export function egressElements(to: Destinations): [set: string, element: string][] {
   const { ownNetworks, allowed, v6 } = to
   const ownV6 = ownNetworks.filter(network => network.includes(':'))
@@ -56,7 +56,10 @@ export function egressElements(to: Destinations): [set: string, element: string]
   ]
 }
 
-/** Judges by the kernel's ranges. `open`: denied by default, opened by the configuration at some or all ports. */
+/**
+ * Classifies a destination by the kernel's ranges. `open`: denied by default, but opened by the configuration at some
+ * or all ports.
+ */
 export function destinationKind(address: string, to: Destinations): 'world' | 'open' | 'denied' {
   if (address.includes(':')) return to.v6 === null ? 'denied' : destinationKindV6(address, { ...to, v6: to.v6 })
   const single = rangeOf(address)
@@ -110,7 +113,7 @@ export function egressRules({ nextHop, nextHopPorts, pool, servicePort, v6, name
     ...(names === null ? [] : askingMatches(names).map(match => `${match} return`)),
   ]
   return [
-    // At entry. `replies` decides later about `tcp sport 22`, ICMP and packets to this host.
+    // Rules at entry. `replies` decides later about `tcp sport 22`, ICMP and packets to this host.
     ...open.map(rule => ['egress', rule] as Rule),
     ['egress', 'ip daddr @host_addresses goto here'],
     ...also('here').map(rule => ['egress', `${rule} goto here`] as Rule),

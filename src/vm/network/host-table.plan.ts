@@ -1,8 +1,8 @@
 // Text of the appliance's table on this host itself, applied as one transaction by `nft --file -`. Pure.
 //
-// VMs are filtered and counted in their own namespace (nft.plan.ts). Here stands what only this host can do: it
-// translates addresses, maps clients to the gateway's VM and bounds its own services. Nothing that a VM may not do
-// depends on it, so a flush opens nothing to VMs.
+// VMs are filtered and counted in their own namespace (nft.plan.ts). This table contains only what must be done on this
+// host: it translates addresses, maps clients to the gateway's VM and limits connections to this host's own services.
+// No restriction of VMs depends on it, so a flush opens nothing to VMs.
 
 import { answerMark } from '../../base/link-names.ts'
 import type { EgressSource } from '../../config/egress.ts'
@@ -21,10 +21,10 @@ export type HostTablePlan = {
   readonly source: EgressSource
   /** Null if no VM has IPv6. */
   readonly sourceV6: EgressSourceV6 | null
-  /** This host forwards nothing that has no VM at either end. */
+  /** Whether this host forwards only packets with a VM at one end. */
   readonly dropOthers: boolean
   readonly services: ServiceConnections
-  /** Users of QEMU. They may send nothing: a guest's packets come out of its tap. */
+  /** Users of QEMU. They may send nothing, because a guest's packets come out of its tap. */
   readonly uids: { readonly min: number; readonly max: number }
   /** UDP port of the next hops where VMs resolve names. Null if there is none. */
   readonly namesPort: number | null
@@ -46,7 +46,7 @@ const CHAINS = [
   ['gateway_clients', 'filter hook forward priority filter - 20'],
   ['qemu', 'filter hook output priority filter'],
   ['nat', 'nat hook postrouting priority srcnat'],
-  // Connections for the gateway to its VM, from outside and from this host itself.
+  // Maps connections for the gateway to its VM, from outside and from this host itself.
   ['mapped', 'nat hook prerouting priority dstnat'],
   ['mapped_here', 'nat hook output priority -100'],
 ] as const
@@ -56,7 +56,7 @@ const COUNTED = [
   ['connections_v6', 'ipv6_addr'],
   ['connections_n4', 'ipv4_addr'],
   ['connections_n6', 'ipv6_addr'],
-  // Connections to the gateway's VMs, of all clients from outside together.
+  // Connections to the gateway's VMs, of all clients outside together.
   ['connections_gateway', 'inet_service'],
 ] as const
 
@@ -66,7 +66,7 @@ export function hostTableText(plan: HostTablePlan): string {
   const table = `inet ${plan.table}`
   return `${[
     `add table ${table}`,
-    // Never flushed: they hold counts.
+    // Never flushed, because they hold counts.
     ...COUNTED.map(([name, type]) => `add set ${table} ${name} { type ${type}; size 65535; flags dynamic; }`),
     ...RATED.map(([name, type]) => `add set ${table} ${name} { type ${type}; ${ratedSetForm} }`),
     ...CHAINS.map(([name, hook]) => `add chain ${table} ${name} { type ${hook}; policy accept; }`),
@@ -86,20 +86,20 @@ function rules(plan: HostTablePlan): Rule[] {
     // A process that escaped into a QEMU reaches neither this host nor the world.
     ['qemu', `meta skuid ${uids.min}-${uids.max} drop`],
     ...sourceRules(plan),
-    // Answers to this host itself, of whichever of its addresses: the link's routing lets these in (vm-link.ts).
+    // Answers to this host itself, to any of its addresses: the link's routing accepts these (vm-link.ts).
     ['answers', `iifname "${link}" ct state established,related ct direction reply ${markAnswer}`],
     ...mappedRules(plan),
   ]
 }
 
-/** Only VMs may query their next hops, regardless of a packet's source address. */
+/** Returns rules by which only VMs may query their next hops, regardless of a packet's source address. */
 function questionRules({ link, nextHop, nextHopV6, namesPort }: HostTablePlan): Rule[] {
   if (namesPort === null) return []
   const nextHops = [`ip daddr ${nextHop}`, ...(nextHopV6 === null ? [] : [`ip6 daddr ${nextHopV6}`])]
   return nextHops.map(to => ['input', `iifname != "${link}" ${to} udp dport ${namesPort} drop`])
 }
 
-/** Translate the source of what VMs send to the world. */
+/** Returns rules that translate the source of packets from VMs to the world. */
 function sourceRules({ link, source, sourceV6 }: HostTablePlan): Rule[] {
   const leaving = (family: 'ipv4' | 'ipv6') => `meta nfproto ${family} iifname "${link}" oifname != "${link}"`
   const rule = (family: 'ipv4' | 'ipv6', from: EgressSource | EgressSourceV6 | null): Rule[] => {
@@ -110,7 +110,10 @@ function sourceRules({ link, source, sourceV6 }: HostTablePlan): Rule[] {
   return [...rule('ipv4', source), ...rule('ipv6', sourceV6)]
 }
 
-/** Conntrack keeps a connection's VM: these rules decide about new connections only. Clients keep their addresses. */
+/**
+ * Returns rules for mapped connections. Conntrack stores a connection's VM, so these rules decide only about new
+ * connections. Clients keep their addresses.
+ */
 function mappedRules({ link, nextHop, gatewayListen: listen, gatewayVmService: service }: HostTablePlan): Rule[] {
   if (listen === null || service === null || service.address === null) return []
   const to = `tcp dport ${listen.port} dnat ip to ${service.address}:${service.port}`

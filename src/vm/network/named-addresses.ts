@@ -1,16 +1,16 @@
-// Addresses from our DNS that are open to instances until their time ends. Effects: its own memory; reads a clock.
+// Addresses from our DNS that are open to instances until they expire. Effects: its own memory; reads a clock.
 
 import type { Clock } from '../../base/clock.ts'
 import { type NamedAddress, namedAddressesMax } from './egress-names.plan.ts'
 
 export type NamedAddressLimits = {
   readonly countMax: number
-  /** Addresses that one instance may open, so that it cannot take all places. */
+  /** Maximum number of addresses that one instance may open, so that it cannot take all slots. */
   readonly countOfOneMax: number
 }
 
 const defaultLimits: NamedAddressLimits = { countMax: namedAddressesMax, countOfOneMax: namedAddressesMax / 8 }
-/** Expired addresses are purged at most this often when no place is left. */
+/** Minimum time between purges of expired addresses when no slot is left. */
 const purgeIntervalMs = 1_000
 
 type AddressLease = { readonly untilMs: number; readonly by: string }
@@ -27,7 +27,7 @@ export class NamedAddresses {
     this.#limits = limits
   }
 
-  /** Returns false if no slot is left, in total or for `by` (an instance's address). */
+  /** Opens an address. Returns false if no slot is left, in total or for `by` (an instance's address). */
   keep({ address, timeoutMs }: NamedAddress, by: string): boolean {
     const nowMs = this.#clock.monotonicMs()
     const untilMs = nowMs + timeoutMs
@@ -43,7 +43,7 @@ export class NamedAddresses {
     return true
   }
 
-  /** Each address with its remaining time. */
+  /** Returns each address with its remaining time. */
   list(): NamedAddress[] {
     const nowMs = this.#clock.monotonicMs()
     this.#purge(nowMs)

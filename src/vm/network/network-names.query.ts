@@ -1,4 +1,4 @@
-// The names under which this host's kernel holds the network of VMs: taps, tables and their namespace. A start under
+// The names under which this host's kernel holds the network of VMs: taps, tables and their namespace. A start with
 // other names would end running VMs, or leave them behind. Effects: SQL.
 
 import { Fault } from '../../base/fault.ts'
@@ -16,8 +16,8 @@ const tapPrefixName = 'network_tap_prefix'
 export type NetworkNames = { readonly table: string; readonly tapPrefix: string }
 
 /**
- * The previous names, if they differ: remove what the kernel holds under them, then call `keepNetworkNames`. Fault
- * config.invalid if VMs run under them. After a reboot of the host none does.
+ * Returns the previous names if they differ. Then remove what the kernel holds under them and call `keepNetworkNames`.
+ * Throws Fault config.invalid if VMs run under them; after a reboot of the host none does.
  */
 export function formerNetworkNames(
   db: LedgerDb,

@@ -45,14 +45,14 @@ export type VmNetworkDeps = {
   readonly ruleset: Omit<NftPlan, 'vms' | 'removed' | 'gatewayVmService' | 'ownNetworks' | 'hostAddresses' | 'names'>
   /** This host's own table. */
   readonly host: { readonly nft: Pick<Nft, 'applyRuleset'>; readonly ruleset: Omit<HostTablePlan, 'gatewayVmService'> }
-  /** Networks that this host is in now, of the families that VMs have. */
+  /** Returns the networks that this host is currently in, of the families that VMs have. */
   readonly ownNetworks: () => readonly string[]
-  /** Addresses of this host, of the same families. */
+  /** Returns the addresses of this host, of the same families. */
   readonly ownAddresses: () => readonly string[]
   /** The list of names that instances may reach, and its DNS's UDP port. Null if there is no list. */
   readonly names: { readonly entries: readonly string[]; readonly port: number } | null
   readonly egressLimitBytes: number
-  /** Egress allowance of answers to SSH once the cap is spent. */
+  /** Egress allowance in bytes for answers to SSH once the cap is spent. */
   readonly rescueLimitBytes: number
 }
 
@@ -63,13 +63,13 @@ const upstreamCountMax = 64 * 8
 
 /** The gateway in VMs of network `gateway`. */
 const ServedGatewayVm = Type.Object({
-  /** The VM that gets new connections once it is opened. Null for none. */
+  /** The VM that gets new connections once it is opened. Null if there is none. */
   serving: OrNull(Type.String()),
   /** TCP port of the gateway in each VM. */
   port: Port,
   /**
-   * Upstreams, IPv4 alone. An address of this host opens nothing, except the next hop of VMs: name that only where the
-   * configuration does, never because a resolver answered with it.
+   * Upstreams, only IPv4. An address of this host opens nothing, except the next hop of VMs: include it only if the
+   * configuration names it, never because a resolver answered with it.
    */
   upstreams: Type.Array(Type.Object({ address: Type.String(), port: Port }), { maxItems: upstreamCountMax }),
 })
@@ -78,7 +78,7 @@ export type ServedGatewayVm = Readonly<Omit<Static<typeof ServedGatewayVm>, 'ups
 
 /** Name of the fact in the ledger. */
 const gatewayVmFact = 'served_gateway'
-/** Name of the fact with the list of names that the kernel's addresses belong to. */
+/** Name of the fact with the list of names to which the kernel's addresses belong. */
 const namesFact = 'allow_names'
 
 type Installed = { readonly quotas: ReadonlySet<string>; readonly counters: ReadonlySet<string> }
@@ -86,19 +86,19 @@ type Installed = { readonly quotas: ReadonlySet<string>; readonly counters: Read
 const nftTimeoutMs = 30_000
 const conntrackTimeoutMs = 10_000
 const restoredEventMs = 60_000
-/** For a gateway's VM, whose egress is counted but not capped. */
+/** Used for a gateway's VM, whose egress is counted but not capped. */
 const unlimitedBytes = Number.MAX_SAFE_INTEGER
 
 export class VmNetwork {
   readonly #deps: VmNetworkDeps
   readonly #turns = createSerial()
-  /** Taps whose objects are removed or about to be, while their ledger row stands. */
+  /** Taps whose objects are removed or about to be, while their ledger row still exists. */
   readonly #removed = new Set<string>()
   /** Names of our objects in the kernel. Null if not read yet. */
   #installed: Installed | null = null
-  /** The next run reads the kernel first, even if its state is known. */
+  /** Whether the next run reads the kernel first, even if its state is known. */
   #readFirst = false
-  /** Networks and addresses of this host in the kernel's table. */
+  /** Networks and addresses of this host that are in the kernel's table. */
   #own: OwnAddresses = { ownNetworks: [], hostAddresses: [] }
   /** Text of this host's table in the kernel. Null if unknown. */
   #hostText: string | null = null
@@ -107,7 +107,7 @@ export class VmNetwork {
   /** The run that has not begun yet. */
   #queued: Promise<void> | null = null
   readonly #named: NamedAddresses
-  /** Addresses in the kernel may be of another list. */
+  /** Whether addresses in the kernel may belong to another list. */
   #isNamedStale: boolean
   /** Addresses that the next run opens. */
   #toOpen = new Map<string, NamedAddress>()
@@ -122,7 +122,7 @@ export class VmNetwork {
     this.#gatewayVm = kept === null ? null : readGatewayVm(JSON.parse(kept))
   }
 
-  /** Makes the kernel's table agree with the ledger. Calls during a run share the next one. Faults: host.*. */
+  /** Makes the kernel's table match the ledger. Calls during a run share the next one. Faults: host.*. */
   sync(): Promise<void> {
     this.#queued ??= this.#turns.run(() => {
       this.#queued = null
@@ -141,7 +141,7 @@ export class VmNetwork {
   }
 
   /**
-   * Names the VM for new gateway connections and the upstreams of the gateway's VMs. Open streams stay. The setting
+   * Sets the VM for new gateway connections and the upstreams of the gateway's VMs. Open streams continue. The setting
    * is stored, so a restarted daemon continues with it. Faults: internal (invalid port or address), host.*.
    */
   async setGatewayVm(gatewayVm: ServedGatewayVm): Promise<void> {
@@ -152,9 +152,9 @@ export class VmNetwork {
   }
 
   /**
-   * Opens addresses of a permitted name, to all instances and each until it expires; resolves once the kernel has
-   * them. `by`: address of the requesting instance. They are restored with a flushed table. Returns false if too many
-   * are open. Faults: host.*.
+   * Opens the addresses of a permitted name to all instances, each until it expires; resolves once the kernel has them.
+   * `by`: address of the requesting instance. They are restored with a flushed table. Returns false if too many are
+   * open. Faults: host.*.
    */
   async openNamed(addresses: readonly NamedAddress[], by: string): Promise<boolean> {
     for (const named of addresses) {
@@ -186,9 +186,9 @@ export class VmNetwork {
   }
 
   /**
-   * Puts a released address to rest and deletes its connections, so that the next holder gets none of their packets;
-   * clients that came by an address of this host get a reset. Call it when no packet of the VM can come any more,
-   * before deleting the ledger row. Safe to repeat. Faults: host.*.
+   * Rests a released address and deletes its connections, so that the next holder gets none of their packets. Clients
+   * that connected by an address of this host get a reset. Call it when no more packets of the VM can arrive, before
+   * deleting the ledger row. Safe to repeat. Faults: host.*.
    */
   async rest(address: string, random: RandomBytes): Promise<void> {
     const { ledger, clock, log, netns = hereNetns } = this.#deps
@@ -196,7 +196,7 @@ export class VmNetwork {
     const places = new Set([netns, hereNetns])
     for (const place of places) {
       if (!isIPv4(address)) break
-      // The address rests in any case; clients that hear nothing end by their own time limits.
+      // The address rests in any case. Clients that get no reset end by their own time limits.
       await resetClientsOf(address, { netns: place, random, timeoutMs: conntrackTimeoutMs }).catch(error => {
         log.error('clients of a VM that is gone may get no reset', { address, error })
       })
@@ -224,10 +224,10 @@ export class VmNetwork {
     return stored
   }
 
-  /** Serialized: nothing is applied between reading the kernel and using the result. */
+  /** Reads the kernel's state. Serialized, so that nothing is applied between reading and using it. */
   async #read() {
     const { nft, clock } = this.#deps
-    // Read before the quotas: bytes in between are then counted twice where a quota is lost, instead of never.
+    // Read before the quotas: if a quota is lost, bytes in between are counted twice, instead of never.
     const taken = this.#receivedBytes()
     const quotas = (await nft.readCounters(nftTimeoutMs))?.quotas ?? new Map<string, Quota>()
     const vms = this.#wanted()
@@ -235,9 +235,9 @@ export class VmNetwork {
     const samples = vms.flatMap(({ vmId, tap, usedBytes }): EgressRow[] => {
       const { cap, rescue } = quotaNames(tap)
       const found = quotas.get(cap)
-      // A lost quota keeps the last sample: the tap's bytes are counted from there.
+      // A lost quota keeps the last sample; the tap's bytes are counted from there.
       if (found === undefined || hasLost({ usedBytes }, found)) return []
-      // By the kernel's limit: a recorded limit may not be in force yet.
+      // Uses the kernel's limit, because a recorded limit may not be in force yet.
       const isBlocked = Math.max(found.usedBytes, usedBytes) >= found.limitBytes
       const rescueBytes = quotas.get(rescue)?.usedBytes ?? 0
       const blockedAtMs = isBlocked ? observedAtMs : null
@@ -254,7 +254,7 @@ export class VmNetwork {
     }
   }
 
-  /** A failed write does not stop the firewall's maintenance. */
+  /** Stores the samples. A failed write does not stop the firewall's maintenance. */
   #store(samples: readonly EgressRow[]): { stored: readonly EgressSample[]; unstored: Error | null } {
     try {
       return { stored: this.#deps.ledger.transact(tx => recordEgress(tx, samples)), unstored: null }
@@ -263,7 +263,7 @@ export class VmNetwork {
     }
   }
 
-  /** Follows changes of the addresses and networks of this host, which are closed to VMs. Faults: host.*. */
+  /** Applies changes of the addresses and networks of this host, which are closed to VMs. Faults: host.*. */
   async followAddresses(): Promise<void> {
     const now = this.#ownNow()
     if (JSON.stringify(now) === JSON.stringify(this.#own)) return
@@ -276,7 +276,7 @@ export class VmNetwork {
     return { ownNetworks: ownNetworks(), hostAddresses: ownAddresses() }
   }
 
-  /** Restores the table of VMs after others' changes until the abort. Never rejects. */
+  /** Restores the table of VMs after changes by others, until the signal is aborted. Never rejects. */
   watch(watch: Pick<NftWatch, 'run'>, signal: AbortSignal): Promise<void> {
     return watch.run(
       {
@@ -287,7 +287,7 @@ export class VmNetwork {
     )
   }
 
-  /** The same for this host's table; follows its addresses. `onAddresses` is called before. Never rejects. */
+  /** Does the same for this host's table, and follows its addresses. Calls `onAddresses` before. Never rejects. */
   watchHost(
     watch: Pick<NftWatch, 'run'>,
     { signal, onAddresses }: { readonly signal: AbortSignal; readonly onAddresses: () => Promise<void> },
@@ -313,7 +313,7 @@ export class VmNetwork {
   async #restore(nowMs: number): Promise<void> {
     const { ledger, clock, log, ruleset } = this.#deps
     const { table } = ruleset
-    // Two programs that fight over a table must not fill the disk.
+    // Two programs that repeatedly change a table must not fill the disk.
     if (clock.monotonicMs() - this.#restoredAtMs >= restoredEventMs) {
       log.error('another program changed our nftables tables; restoring them with their counts', { table })
       noteEvent(ledger.db, log, { nowMs, kind: 'nft.restored', subject: '', detail: { table } })
@@ -326,7 +326,7 @@ export class VmNetwork {
     return receivedBytes(this.#deps.netns ?? hereNetns)
   }
 
-  /** The VMs that the kernel must hold, by the ledger. */
+  /** Returns the VMs that the kernel must hold according to the ledger. */
   #wanted(): WantedVm[] {
     const { db } = this.#deps.ledger
     const { egressLimitBytes, rescueLimitBytes } = this.#deps
@@ -334,7 +334,7 @@ export class VmNetwork {
     const used = new Map(listEgress(db).map(row => [row.vmId, row]))
     const rows = listResources(db, 'nft')
     for (const tap of this.#removed) if (!rows.some(row => row.name === tap)) this.#removed.delete(tap)
-    // One query for all: a query for each VM held the thread for 300 ms with a thousand VMs.
+    // One query for all, because a query for each VM blocked the thread for 300 ms with a thousand VMs.
     const vms = vmsById(
       db,
       rows.map(({ vmId }) => vmId),
@@ -387,7 +387,7 @@ export class VmNetwork {
       ],
       counters: [...inKernel.counters].filter(name => !objects.counters.has(name)),
     }
-    // Until nft returns, the kernel's state is unknown: read it again after a failure.
+    // The kernel's state is unknown until nft returns, so it is read again after a failure.
     this.#installed = null
     const gatewayVmService = gatewayVmServiceOf(this.#gatewayVm, vms)
     const names = this.#names()
@@ -399,7 +399,7 @@ export class VmNetwork {
     await this.#applyHost(gatewayVmService)
   }
 
-  /** After the VMs' own table: a client is mapped to the gateway's VM once that is opened. */
+  /** Applies this host's table after that of VMs, because clients are mapped to the gateway's VM once it is open. */
   async #applyHost(gatewayVmService: GatewayVmService | null): Promise<void> {
     const { nft, ruleset } = this.#deps.host
     const text = hostTableText({ ...ruleset, gatewayVmService })
@@ -409,7 +409,7 @@ export class VmNetwork {
     this.#hostText = text
   }
 
-  /** Reopens remembered addresses that others may have removed. An address that fails is opened by the next query. */
+  /** Reopens stored addresses that others may have removed. If one fails, the next query opens it. */
   async #openAgain(): Promise<void> {
     const addresses = this.#named.list()
     if (addresses.length === 0) return
@@ -435,7 +435,7 @@ function gatewayVmServiceOf(gatewayVm: ServedGatewayVm | null, vms: readonly Wan
   return { port, address: vm?.address ?? null, upstreams }
 }
 
-/** Resolved addresses are written into a ruleset, so anything but an address is refused. Fault internal. */
+/** Parses the setting. Refuses anything but addresses, because they are written into a ruleset. Fault internal. */
 function readGatewayVm(value: unknown): ServedGatewayVm {
   const gatewayVm = checked(ServedGatewayVm, value, { what: 'the gateway VM that serves', code: 'internal' })
   const wrong = gatewayVm.upstreams.find(({ address }) => !isIPv4(address))

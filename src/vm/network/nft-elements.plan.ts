@@ -2,7 +2,7 @@
 
 export type Element = readonly [collection: string, element: string]
 
-/** One command per set or map: one per element takes nft twice as long. */
+/** Returns one command per set or map, because with one per element nft takes twice as long. */
 export function elementLines(table: string, elements: readonly Element[]): string[] {
   const byName = Map.groupBy(elements, ([name]) => name)
   return [...byName].map(

@@ -1,7 +1,7 @@
-// Bounds on connections to the services of this host, as rules of the appliance's table: how many are open, and how
-// many begin each second, since each costs a TLS handshake. Pure.
+// Limits of connections to the services of this host, as rules of the appliance's table: how many are open, and how
+// many begin each second, because each costs a TLS handshake. Pure.
 
-/** Bounds on TCP connections to the appliance's own services, which the runtime does not have. */
+/** Limits of TCP connections to the appliance's own services, which the runtime does not offer. */
 export type ServiceConnections = {
   readonly ports: readonly number[]
   /** From one IPv4 address, or one IPv6 network of 64 bits. */
@@ -10,7 +10,7 @@ export type ServiceConnections = {
   readonly perNetworkMax: number
   readonly allMax: number
   /**
-   * New connections a second of one IPv4 address or one IPv6 network of 64 bits. After a pause it may open its whole
+   * New connections per second of one IPv4 address or one IPv6 network of 64 bits. After a pause it may open its whole
    * share at once.
    */
   readonly newPerSecondMax: number
@@ -21,8 +21,8 @@ const network4 = 'ip saddr and 255.255.255.0'
 const network6 = 'ip6 saddr and ffff:ffff:ffff::'
 
 /**
- * Sets of the addresses and networks that began connections lately, each with its token bucket. A full set evicts none:
- * addresses without an entry share one bucket.
+ * Sets of the addresses and networks that recently began connections, each with its token bucket. A full set evicts
+ * none: addresses without an entry share one bucket.
  */
 export const RATED = [
   ['rates_v4', 'ipv4_addr'],
@@ -33,12 +33,12 @@ export const RATED = [
   ['newcomers_v6', 'ipv6_addr'],
 ] as const
 
-/** An entry goes a minute after its address began its last connection. */
+/** An entry expires a minute after its address began its last connection. */
 export const ratedSetForm = 'size 65535; flags dynamic,timeout; timeout 1m;'
 
 /**
- * How many addresses without an entry one wide network, a /16 or /32, may add. With entries that last a minute it has
- * at most a 16th of them, so forged sources of a few networks leave room for the addresses of all others.
+ * How many addresses without an entry one wide network, a /16 or /32, may add. Because entries last a minute, it has at
+ * most a 16th of them, so that forged sources in a few networks leave room for the addresses of all others.
  */
 const newcomerLimit = 'rate over 32/second burst 2048 packets'
 const wide4 = 'ip saddr and 255.255.0.0'
@@ -50,7 +50,9 @@ const networkShares = 8
 type Bounds = Omit<ServiceConnections, 'ports'>
 type ClientRule = ['gateway_clients', string]
 
-/** Returns rules that reset a new connection beyond the rate of its address; `source` is the expression for that. */
+/**
+ * Returns rules that reset a new connection beyond the rate of its address; `source` is the expression for the address.
+ */
 function rateRules(fresh: string, source: string, set: string, bounds: Bounds): string[] {
   const limit = limitWords(bounds, 1)
   return [
@@ -63,7 +65,7 @@ function networkRateRule(fresh: string, source: string, set: string, bounds: Bou
   return `${fresh} update @${set} { ${source} limit ${limitWords(bounds, networkShares)} } ${reset}`
 }
 
-/** Comes before the rules of the rate: a connection that it resets adds no address. */
+/** Returns the rule that precedes those of the rate, so that a connection that it resets adds no address. */
 function newcomerRule(fresh: string, source: string, set: string, newcomers: string, wide: string): string {
   return `${fresh} ${source} != @${set} update @${newcomers} { ${wide} limit ${newcomerLimit} } ${reset}`
 }
@@ -73,7 +75,7 @@ function limitWords({ perAddressMax, newPerSecondMax }: Bounds, shares: number):
   return `rate over ${shares * newPerSecondMax}/second burst ${shares * burst} packets`
 }
 
-/** Bounds on connections of guests that are passed on to a VM. */
+/** Returns the limits of guests' connections that are passed on to a VM. */
 export function guestClientRules(bounds: Bounds, port: number): ClientRule[] {
   const { perAddressMax, allMax } = bounds
   const fresh = `iifname @taps oifname @gateways tcp dport ${port} ct state new`
@@ -85,7 +87,7 @@ export function guestClientRules(bounds: Bounds, port: number): ClientRule[] {
 }
 
 /**
- * The same of clients from outside, who come to the VM by `link`. An address has one share of all services together.
+ * Returns the same for clients outside, who reach the VM by `link`. An address has one share of all services together.
  */
 export function clientRules(bounds: Bounds, to: To): ClientRule[] {
   const { perAddressMax, perNetworkMax, allMax } = bounds
@@ -102,14 +104,14 @@ export function clientRules(bounds: Bounds, to: To): ClientRule[] {
 
 type To = { readonly link: string; readonly port: number }
 
-/** `link`: interface that VMs come by. */
+/** Returns the rules of this host's services. `link`: interface by which packets of VMs arrive. */
 export function serviceRules(
   bounds: ServiceConnections,
   { link, hasV6 }: { readonly link: string; readonly hasV6: boolean },
 ): ['services', string][] {
   const { ports, perAddressMax, perNetworkMax, allMax } = bounds
   if (ports.length === 0) return []
-  // A proxy on this host speaks for many clients.
+  // Excludes a proxy on this host, which acts for many clients.
   const fresh = `iifname != "lo" tcp dport { ${ports.join(', ')} } ct state new`
   const prefix = 'ip6 saddr and ffff:ffff:ffff:ffff::'
   const over = `ct count over ${perAddressMax} } ${reset}`

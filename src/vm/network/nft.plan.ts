@@ -1,11 +1,11 @@
 // Text of the ruleset in the namespace of VMs, applied as one transaction by `nft --file -`. Pure. This host's own
 // table: host-table.plan.ts.
 //
-// Filters and counts all traffic of VMs. Interfaces there are taps and the link to this host, which sends from the
-// next hop of VMs for itself, and reaches them like other hosts do.
+// Filters and counts all traffic of VMs. Interfaces there are taps and the link to this host, which sends its own
+// packets from the next hop of VMs, and reaches VMs as other hosts do.
 //
-// Sets and maps keyed on the tap dispatch packets, so the number of rules does not depend on the number of VMs. Names
-// are tap names, never user input. Chains are flushed and rewritten; quotas and counters keep their counts.
+// Sets and maps with the tap as key dispatch packets, so the number of rules does not depend on the number of VMs.
+// Names are tap names, never user input. Chains are flushed and rewritten; quotas and counters keep their counts.
 
 import { linkNames } from '../../base/link-names.ts'
 import type { VmNetworkKind } from '../../store/ledger/vm.table.ts'
@@ -29,9 +29,9 @@ export type NftVm = {
   readonly mac: string
   /** IPv4. Null if the VM has none. */
   readonly address: string | null
-  /** Null if the VM has none, and its IPv6 packets are dropped. */
+  /** Null if the VM has none; then its IPv6 packets are dropped. */
   readonly addressV6: string | null
-  /** Lifetime egress cap of both families together. */
+  /** Lifetime egress cap of both families together, in bytes. */
   readonly limitBytes: number
   /** Bytes counted so far, used if the kernel does not have the object (first start, or a flushed ruleset). */
   readonly usedBytes: number
@@ -39,7 +39,7 @@ export type NftVm = {
   readonly rescueLimitBytes: number
   /** See `usedBytes`. */
   readonly rescueUsedBytes: number
-  /** The VM has proved its identity. Until then only the host's probe of its SSH server passes, uncounted. */
+  /** Whether the VM has proved its identity. Until then only the host's probe of its SSH server passes, uncounted. */
   readonly opened: boolean
   readonly network: VmNetworkKind
 }
@@ -55,7 +55,7 @@ export type GatewayListen = {
 export type GatewayVmService = {
   /** TCP port of the gateway in each VM. */
   readonly port: number
-  /** IPv4 address of the VM that gets connections to `GatewayListen`. Null for none. */
+  /** IPv4 address of the VM that gets connections to `GatewayListen`. Null if there is none. */
   readonly address: string | null
   /** TCP destinations of its VMs. The next hop of VMs opens that port of this host; its other addresses stay closed. */
   readonly upstreams: readonly { readonly address: string; readonly port: number }[]
@@ -63,7 +63,7 @@ export type GatewayVmService = {
 
 export type NftPlan = {
   readonly table: string
-  /** Prefix of VMs' taps. A tap with this prefix that is none of `vms` is shut. */
+  /** Prefix of VMs' taps. Packets of other taps with this prefix are dropped. */
   readonly tapPrefix: string
   /** MTU of the taps. Larger packets would leave as fragments, with more bytes than were charged. */
   readonly mtuBytes: number
@@ -78,7 +78,7 @@ export type NftPlan = {
   readonly egress: EgressPlan
   /** Null if VMs reach the world without a list of names. */
   readonly names: EgressNames | null
-  /** Bounds on connections of guests that are passed on to the gateway's VM. */
+  /** Limits of guests' connections that are passed on to the gateway's VM. */
   readonly services: Omit<ServiceConnections, 'ports'>
   /** This host's address for VMs: their default route. */
   readonly nextHop: string
@@ -95,17 +95,17 @@ export type NftPlan = {
   readonly removed: { readonly quotas: readonly string[]; readonly counters: readonly string[] }
 }
 
-/** The names of a VM's objects. */
+/** Returns the names of a VM's objects. */
 export function quotaNames(tap: string): { readonly cap: string; readonly rescue: string } {
   return { cap: tap, rescue: `${tap}_rescue` }
 }
 
-/** The tap whose quota this is. The ledger has one row for both quotas. */
+/** Returns the tap of a quota. The ledger has one row for both quotas. */
 export function tapOfQuota(name: string): string {
   return name.replace(/_rescue$/, '')
 }
 
-/** Adding is idempotent; `removed` must name only objects that exist. */
+/** Returns the ruleset. Adding is idempotent; `removed` must name only objects that exist. */
 export function rulesetText(plan: NftPlan): string {
   const table = `inet ${plan.table}`
   const collections = [...COLLECTIONS, ...(plan.v6 === null ? [] : EGRESS_SETS_V6)]
@@ -113,7 +113,7 @@ export function rulesetText(plan: NftPlan): string {
   return `${[
     `add table ${table}`,
     ...collections.map(([kind, name, type]) => `add ${kind} ${table} ${name} { type ${type}; }`),
-    // Never flushed: they hold counts.
+    // Never flushed, because they hold counts.
     ...COUNTED.map(([name, type]) => `add set ${table} ${name} { type ${type}; size 65535; flags dynamic; }`),
     ...RATED.slice(0, 1).map(([name, type]) => `add set ${table} ${name} { type ${type}; ${ratedSetForm} }`),
     ...FLEETING.map(
@@ -129,7 +129,7 @@ export function rulesetText(plan: NftPlan): string {
     ...FLEETING.map(([name]) => `flush set ${table} ${name}`),
     ...plan.removed.quotas.map(name => `delete quota ${table} ${name}`),
     ...plan.removed.counters.map(name => `delete counter ${table} ${name}`),
-    // `delete` alone fails where there is none, and packets create them.
+    // `delete` alone fails if there is none, and only packets create them.
     ...plan.removed.counters
       .filter(name => name.length <= tapCharsMax)
       .flatMap(tap =>
@@ -174,7 +174,7 @@ const FLEETING = [
   ['refusals', '1m'],
 ] as const
 
-/** Flows that each VM began. */
+/** Flows that each VM has begun. */
 const FLOWS = [
   ['flow_rates', 'ifname'],
   ['flow_counts', 'ifname'],
@@ -245,12 +245,12 @@ const openedSets = { world: 'opened', fetch: 'fetching', gateway: 'serving' } as
   string
 >
 
-/** Taps of the probes of other firewalls (firewall-probe/): the daemon's and doctor's. */
+/** Returns the taps of the probes of other firewalls (firewall-probe/): the daemon's and doctor's. */
 export function probeTaps(tapPrefix: string): readonly [daemon: string, doctor: string] {
   return [`${tapPrefix}probe`, `${tapPrefix}doctor`]
 }
 
-/** Addresses of this host, even if an entry of the configuration opens them. */
+/** Returns the addresses of this host, even those that an entry of the configuration opens. */
 function hostElements({ nextHop, hostAddresses, v6 }: NftPlan): Element[] {
   const all = new Set([nextHop, ...(v6 === null ? [] : [v6.nextHop]), ...hostAddresses])
   return [...all].flatMap((address): Element[] =>
@@ -267,7 +267,7 @@ function rules(plan: NftPlan): Rule[] {
   const probes = `{ ${probeTaps(plan.tapPrefix).join(', ')} }`
   const nextHops = [`ip daddr ${nextHop}`, ...(v6 === null ? [] : [`ip6 daddr ${v6.nextHop}`])]
   return [
-    // Most packets of most VMs take these rules: each look into a set costs about 0.1 us.
+    // Most packets of most VMs pass these rules, and each look-up in a set costs about 0.1 us.
     ['entry', 'iifname @taps goto from_vm'],
     ['forward', `iifname @opened oifname "${linkNames(plan.tapPrefix).inside}" accept`],
     // Only the daemon and doctor send through these, to this host. No guest reaches them.
@@ -284,7 +284,7 @@ function rules(plan: NftPlan): Rule[] {
     ['from_vm', 'ip frag-off & 0x3fff != 0 drop'],
     ...withV6(() => ENTRY_RULES_V6.map(rule => ['from_vm', rule])),
     ['from_vm', `meta length > ${plan.mtuBytes} drop`],
-    // The cap is spent: only possible answers within SSH go further.
+    // The cap is spent: only possible answers within SSH pass.
     ['from_vm', 'iifname @closed goto over'],
     ['from_vm', 'iifname @opened goto egress'],
     ['over', 'iifname @opened tcp sport 22 goto egress'],
@@ -312,13 +312,13 @@ function rules(plan: NftPlan): Rule[] {
     ['output', 'oifname @taps oifname != @opened drop'],
     // Other guests, and destinations that are closed to all.
     ['forward', 'iifname @taps drop'],
-    // Packets for the address of a VM that has ended would go back to this host.
+    // Packets for the address of a VM that has ended would return to this host.
     ['forward', 'oifname != @taps drop'],
     ...nextHops.map(
       (to): Rule => ['forward', `oifname @taps oifname != @opened ${to.replace('daddr', 'saddr')} tcp dport 22 accept`],
     ),
     ['forward', 'oifname @taps oifname != @opened drop'],
-    // From outside and from this host a guest is reachable by SSH only.
+    // From outside and from this host, a guest is reachable only by SSH.
     ['forward', 'oifname @taps ct state established,related accept'],
     ['forward', 'oifname @taps tcp dport 22 accept'],
     ['forward', 'oifname @taps icmp type echo-request accept'],
@@ -328,11 +328,11 @@ function rules(plan: NftPlan): Rule[] {
 }
 
 /**
- * VMs of network `gateway`. Clients reach their one port, from outside, from opened guests and from this host; they
- * reach only their upstreams. A connection stays with the VM that it was mapped to while that VM is opened, and with an
- * upstream that has left the set. Before a VM is opened only this host reaches its port. `from_vm` cannot know yet who
- * began a connection, so it passes packets on to `forward`. These rules come first in each chain; no later rule sees
- * packets of these VMs.
+ * Returns the rules of VMs of network `gateway`. Clients reach their single port, from outside, from opened guests and
+ * from this host; the VMs reach only their upstreams. A connection stays with the VM that it was mapped to while that
+ * VM is opened, and with an upstream that has left the set. Before a VM is opened only this host reaches its port.
+ * `from_vm` cannot determine yet who began a connection, so it passes packets on to `forward`. These rules come first
+ * in each chain; no later rule sees packets of these VMs.
  */
 function gatewayVmRules(plan: NftPlan): Rule[] {
   const { nextHop, gatewayVmService: service } = plan
@@ -370,13 +370,19 @@ function gatewayVmRules(plan: NftPlan): Rule[] {
   ]
 }
 
-/** Conntrack keeps a connection's VM: these rules decide about new connections only. Clients keep their addresses. */
+/**
+ * Returns rules for mapped connections. Conntrack stores a connection's VM, so these rules decide only about new
+ * connections. Clients keep their addresses.
+ */
 function mappedRules({ nextHop, gatewayListen: listen }: NftPlan, { port, address }: GatewayVmService): Rule[] {
   if (listen === null || address === null) return []
   return [['mapped', `iifname @opened ip daddr ${nextHop} tcp dport ${listen.port} dnat ip to ${address}:${port}`]]
 }
 
-/** VMs of network `fetch` reach one port of the host and get answers; `forward` sees no other packets of theirs. */
+/**
+ * Returns the rules of VMs of network `fetch`, which reach one port of the host and get answers; `forward` sees no
+ * other packets of them.
+ */
 function fetchRules({ nextHop, fetchPort }: NftPlan): Rule[] {
   if (fetchPort === null) return [['from_vm', 'iifname @fetching drop']]
   const answer = `ip saddr ${nextHop} tcp sport ${fetchPort} ct state established ct direction reply`
@@ -390,18 +396,19 @@ function fetchRules({ nextHop, fetchPort }: NftPlan): Rule[] {
 }
 
 /**
- * Counts everything of a guest that `from_vm` passes, also to the host, and drops what exceeds the cap. Answers within
- * SSH connections that others began have an allowance of their own, which is known after connection tracking. The quota
- * of a gateway's VM is unlimited.
+ * Counts all packets of a guest that `from_vm` passes, also those to the host, and drops what exceeds the cap. Answers
+ * within SSH connections that others began have a separate allowance; they are recognized after connection tracking.
+ * The quota of a gateway's VM is unlimited.
  */
 function chargeRules({ newFlowsPerSecondMax: rate, flowsMax }: EgressPlan): Rule[] {
   const burst = 4 * rate
   return [
     ['charge', 'iifname != @opened iifname != @fetching iifname != @serving accept'],
-    // Without a connection it would leave under the VM's own address.
+    // Without a connection, it would leave with the VM's own address.
     ['charge', 'ct state invalid,untracked drop'],
     ['charge', 'iifname @opened jump replies'],
-    // Clients' limits bound the gateway's flows. An unanswered flow stays `new`; only its first packet is unconfirmed.
+    // The clients' limits bound the gateway's flows. An unanswered flow stays `new`; only its first packet is
+    // unconfirmed.
     ['charge', 'ct state new ct status & confirmed == 0 iifname != @serving jump flows'],
     ['charge', 'counter name iifname map @counters quota name iifname map @quotas goto spent'],
     ['flows', `add @flow_rates { iifname limit rate over ${rate}/second burst ${burst} packets } drop`],

@@ -27,12 +27,12 @@ export type TakeoverDeps = {
 
 const timeoutMs = 30_000
 const outputBytesMax = 1_048_576
-/** The table that shut taps while the appliance's own was absent. */
+/** The table that closed taps while the appliance's own was absent. */
 const guardTable = 'strongroom_guard'
 
 /**
- * Moves the taps and stores their counts; the next run of the firewall continues from there, and configures the taps.
- * A tap is down from its move on, so every byte is counted. Safe to repeat after a crash at any point. Faults:
+ * Moves the taps and stores their counts. The next run of the firewall continues from there, and configures the taps. A
+ * tap is down from the moment of its move, so every byte is counted. Safe to repeat after a crash at any point. Faults:
  * host.*.
  */
 export async function takeOver({ ledger, namespace, nft, tapPrefix, clock, log }: TakeoverDeps): Promise<void> {
@@ -53,7 +53,7 @@ export async function takeOver({ ledger, namespace, nft, tapPrefix, clock, log }
   })
   ledger.transact(tx => recordEgress(tx, rows))
   await nft.deleteTables(timeoutMs)
-  // `add` first, so that there is something to delete in every case.
+  // `add` comes first, so that there is always something to delete.
   const guard = `add table inet ${guardTable}\ndelete table inet ${guardTable}\n`
   await run(['nft', '--file', '-'], { stdin: guard, timeoutMs, outputBytesMax })
   log.warn('the interfaces of VMs were moved into their own network namespace, with what was counted', {
@@ -63,7 +63,7 @@ export async function takeOver({ ledger, namespace, nft, tapPrefix, clock, log }
   })
 }
 
-/** Without a way to move it, it must not stay where nothing filters it: its VM ends. */
+/** Moves the tap. If that is impossible, removes it, because it must not stay where nothing filters it; its VM ends. */
 async function moveOrRemove(tap: string, { file, log }: { readonly file: string; readonly log: Logger }) {
   try {
     await moveTap(tap, { file, timeoutMs })
