@@ -57,7 +57,7 @@ function fetchFor(
   return { proxy, cratesMirror, ca: fetchCaSha256 === null ? null : ca }
 }
 
-/** Maximum duration of a build from its order to its end, regardless of its own limits. */
+/** Returns the maximum duration of a build in milliseconds, from its order to its end, regardless of its own limits. */
 export function buildDeadlineMs({ reproduce }: Pick<Build, 'reproduce'>, limits: BuildLimits): number {
   return (limits.fetchSeconds + limits.buildSeconds * (reproduce ? 2 : 1)) * 1000 + slackMs
 }

@@ -163,7 +163,7 @@ export class BuildQueue {
     return (this.#seen.get(first.id) ?? 0) + othersAfterMs - clock.monotonicMs()
   }
 
-  /** `onChosen`: called with the build before it is claimed. */
+  /** Claims the next build. `onChosen` is called with its id before it is claimed. */
   #claim(tx: DirectoryTx, onChosen: (id: string) => void): string | null {
     const { store } = this.#deps
     const { hostId } = store

@@ -89,8 +89,8 @@ export class BuildReconciler {
   }
 
   /**
-   * Called after a cancel. The VM is dismissed at once, because the build's worker may be in the middle of a request
-   * to it.
+   * Call it after a cancel. Dismisses the VM at once, because the build's worker may be in the middle of a request to
+   * it.
    */
   wakeCancelled({ id, vmId }: Pick<Build, 'id' | 'vmId'>): void {
     this.#deps.gate.close(id)
@@ -98,7 +98,7 @@ export class BuildReconciler {
     this.wake(id)
   }
 
-  /** Called after rows of these builds have changed, on any host. Never throws, never waits. */
+  /** Call it after rows of these builds have changed, on any host. Never throws, never waits. */
   changed(ids: readonly string[]): void {
     for (const id of ids) {
       try {
@@ -154,7 +154,7 @@ export class BuildReconciler {
     this.#workers.wake(queue)
   }
 
-  /** One turn of a build's worker. */
+  /** Runs one turn of a build's worker. */
   async #look(id: string): Promise<void> {
     const { store, engine, vmSpec } = this.#deps
     const build = buildById(store.directory.db, id)

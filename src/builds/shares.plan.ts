@@ -26,7 +26,7 @@ export function networkQuotas(address: string): readonly SlotOwner[] {
   return networkOwners(address, anonymousParts)
 }
 
-/** A wide network with many clients has twice the share of a narrow one. */
+/** Returns the owners of a slot by network. A wide network with many clients has twice the share of a narrow one. */
 function networkOwners(address: string, parts: number): SlotOwner[] {
   return networksOf(address).map(({ name, width }) => ({
     name: `${width} ${name}`,

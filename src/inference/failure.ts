@@ -141,7 +141,7 @@ export class UpstreamFault extends Fault {
   }
 }
 
-/** Fault rate_limited: every upstream that could serve the request is at its limit. The wait is an estimate. */
+/** A Fault rate_limited: every upstream that could serve the request is at its limit. The wait is an estimate. */
 export class BusyFault extends Fault {
   readonly retryAfterSeconds: number
 

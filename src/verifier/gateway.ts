@@ -277,7 +277,7 @@ const GROUPS: readonly Group[] = [
     decides: { check: 'expected-allowlist-digest', otherwise: 'no allowlist is expected; name yours by --allowlist' },
   },
 ]
-/** `admissionCheck` compares these, because it knows the allowlist. */
+/** `admissionCheck` compares these, because it has the allowlist. */
 const admissionMembers = ['expected-image-digest', 'expected-command']
 
 /** Compares image digest and command by the gateway's own rule. */

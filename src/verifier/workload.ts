@@ -105,7 +105,7 @@ function settingsCheck({ gateway }: WorkloadDocument, allow: readonly Exposure[]
   return check('workload-settings', strange.length === 0, `${words}; ${strange.map(exposureAdvice).join(', ')}`, words)
 }
 
-/** Advice for callers of the library, which the command line replaces by its flag. */
+/** Returns the advice for callers of the library, which the command line replaces by its flag. */
 export function exposureAdvice(exposure: Exposure): string {
   return `allow it by allow: ["${exposure}"]`
 }

@@ -1,4 +1,4 @@
-// Recognizes the problem document that asks EHBP clients to attest a gateway again (key-config.ts). Pure.
+// Recognizes the problem document that requests EHBP clients to attest a gateway again (key-config.ts). Pure.
 
 import { keyConfigProblem } from './protocol.ts'
 

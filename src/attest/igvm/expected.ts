@@ -19,7 +19,10 @@ type IgvmFirmware = {
   readonly kernelHashes: KernelHashes | null
 }
 
-/** The check `igvm-layout`: passes for `buildIgvm`'s file of this firmware and these hashes, with any processors. */
+/**
+ * Returns the check `igvm-layout`, which passes for `buildIgvm`'s file of this firmware and these hashes, with any
+ * processors.
+ */
 export function checkIgvmLayout(file: IgvmFile, loaded: IgvmFirmware | null): Check {
   const name = 'igvm-layout'
   if (loaded === null) return fail(name, 'no OVMF firmware that ends at 4 GiB')

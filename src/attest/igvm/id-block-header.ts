@@ -1,6 +1,6 @@
 // The IGVM header with ID_BLOCK and ID_AUTH: the signer of the launch (IGVM_VHS_SNP_ID_BLOCK). Pure.
 //
-// It has no policy: loaders use that of the file's guest policy (QEMU backends/igvm.c, qigvm_handle_policy).
+// The header has no policy: loaders use that of the file's guest policy (QEMU backends/igvm.c, qigvm_handle_policy).
 
 import { concat } from '../../base/bytes.ts'
 import {

@@ -62,7 +62,10 @@ export function igvmRegions(file: IgvmFile, profile: IgvmProfile): LaunchRegion[
   return regions
 }
 
-/** Hardware refuses to load a page twice, and readers could disagree about a page with two contents. */
+/**
+ * Adds a page. Throws Malformed if it was added before: hardware refuses to load a page twice, and readers could
+ * disagree about a page with two contents.
+ */
 function addPage(seen: Set<bigint>, at: bigint, name: string): void {
   wellFormed(!seen.has(at), `IGVM: page 0x${at.toString(16)} of ${name} loaded twice`)
   wellFormed(seen.size < pagesMax && at < 1n << 52n, `IGVM: ${name} outside memory`)
@@ -166,7 +169,10 @@ const PAGE_TYPE_OF = {
 
 const zeroPage = new Uint8Array(pageBytes)
 
-/** A page without data is a normal page of zeros (IGVM_VHS_PAGE_DATA), not a page of the zero type. */
+/**
+ * Returns the region of a page. A page without data is a normal page of zeros (IGVM_VHS_PAGE_DATA), not a page of the
+ * zero type.
+ */
 function pageRegion({ gpa, dataType, isUnmeasured, data }: PageData): LaunchRegion {
   const plain = PAGE_TYPE_OF[dataType]
   const type = plain === 'normal' && isUnmeasured ? 'unmeasured' : plain

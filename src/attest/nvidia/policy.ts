@@ -50,7 +50,8 @@ export function parseGpuPolicy(json: unknown): GpuPolicy {
 }
 
 /**
- * The policy if the relying party has none: GPUs must be genuine and the evidence fresh, whatever model and version.
+ * Returns the policy for a relying party that has none: GPUs must be genuine and the evidence fresh, regardless of
+ * model and version.
  */
 export function defaultGpuPolicy(): GpuPolicy {
   const any = ['architectures', 'driverVersions', 'vbiosVersions', 'modes', 'ueids', 'deviceSerials']

@@ -173,7 +173,7 @@ function orderChecks({ rawTcb, ...report }: SnpReport, product: Product, rule: P
   return [...tcbs, firmwareCheck(firmware, report.current, report.committed)]
 }
 
-/** 'current': the host has committed the running firmware, so it cannot roll back. */
+/** Checks the rule 'current': the host has committed the running firmware, so it cannot roll back. */
 function committedChecks({ rawTcb, current, committed }: SnpReport, rule: Policy['committedFirmware']): Check[] {
   const names = ['committed-tcb-current', 'committed-firmware-current'] as const
   if (rule === 'any') return names.map(skipped)

@@ -29,7 +29,10 @@ export type BitRules<Name extends string> = Readonly<Record<Name, BitRule>> & { 
 /** Lists must have at least one entry and at most this many. */
 export const policyListCountMax = 1024
 
-/** An object. Throws Malformed for an unknown field, and for a missing field without `whenMissing`. */
+/**
+ * Returns a kind for objects. Parsing throws Malformed for an unknown field, and for a missing field without
+ * `whenMissing`.
+ */
 export function object<Fields extends Readonly<Record<string, Field<unknown>>>>(
   fields: Fields,
 ): Kind<{ readonly [Name in keyof Fields]: Valued<Fields[Name]> }> {
@@ -88,7 +91,7 @@ export function integer(max: number, min = 0): Kind<number> {
   }
 }
 
-/** Text that `pattern` matches completely. `form` describes it in the error message. */
+/** Returns a kind for text that `pattern` matches completely. `form` describes it in the error message. */
 export function text(pattern: string, form: string): Kind<string> {
   const whole = new RegExp(`^${pattern}$`, 'u')
   return {
@@ -100,13 +103,16 @@ export function text(pattern: string, form: string): Kind<string> {
   }
 }
 
-/** 64 bits as `0x…` in lower-case hexadecimal without leading zeros: a JSON number would lose bits. */
+/**
+ * Returns a kind for 64 bits as `0x…` in lower-case hexadecimal without leading zeros, because a JSON number would lose
+ * bits.
+ */
 export function mask64(): Kind<bigint> {
   const { schema, parse } = text('0x(0|[1-9a-f][0-9a-f]{0,15})', 'a number of 64 bits like 0xb')
   return { schema, parse: (value, path) => BigInt(parse(value, path)) }
 }
 
-/** Bytes as lower-case hexadecimal. */
+/** Returns a kind for bytes as lower-case hexadecimal. */
 export function hex(sizeBytes: number): Kind<Uint8Array> {
   return {
     schema: { type: 'string', pattern: `^[0-9a-f]{${sizeBytes * 2}}$` },
@@ -119,7 +125,7 @@ export function hex(sizeBytes: number): Kind<Uint8Array> {
   }
 }
 
-/** A chip_id. Rejects all zeros, the chip_id of every masked chip. */
+/** Returns a kind for a chip_id. It rejects all zeros, the chip_id of every masked chip. */
 export function chipId(sizeBytes: number): Kind<Uint8Array> {
   return {
     schema: { type: 'string', pattern: `^(?!0+$)[0-9a-f]{${sizeBytes * 2}}$` },
@@ -132,7 +138,7 @@ export function chipId(sizeBytes: number): Kind<Uint8Array> {
   }
 }
 
-/** Bits that must be set, and bits that must be clear, of 64. */
+/** Returns a kind for bits that must be set, and bits that must be clear, of 64. */
 export function masks(): Kind<{ readonly required: bigint; readonly forbidden: bigint }> {
   return object({ required: mask64(), forbidden: mask64() })
 }
@@ -155,7 +161,7 @@ function canonical(entry: unknown): string {
   return JSON.stringify(isRecord(entry) ? Object.entries(entry).toSorted(([a], [b]) => (a < b ? -1 : 1)) : entry)
 }
 
-/** One value, or a list of accepted values. */
+/** Returns a kind for one value, or a list of accepted values. */
 export function oneOrMore<T>(kind: Kind<T>): Kind<T | readonly T[]> {
   const list = listOf(kind)
   return {

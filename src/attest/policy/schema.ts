@@ -146,12 +146,12 @@ function field<T>(kind: Kind<T>, strict: unknown = 'any'): PolicyField<T> {
   return { ...kind, strict }
 }
 
-/** A field added after policies were in use: a policy without it means 'any'. */
+/** Returns a field that was added after policies were in use. A policy without it means 'any'. */
 function later<T>(kind: Kind<T>): PolicyField<T | 'any'> & { readonly whenMissing: 'any' } {
   return { ...orAny(kind), strict: 'any', whenMissing: 'any' }
 }
 
-/** Rules with 'any' for the bits that are not named. */
+/** Returns rules with 'any' for the bits that are not named. */
 function rules<Name extends string>(
   table: Readonly<Record<Name, number>>,
   named: Partial<Record<NoInfer<Name>, BitRule>> & { readonly unknown: UnknownRule },

@@ -1,8 +1,8 @@
 // provenance.json of a guest image: SLSA provenance v1 for a build by scripts/build-image.ts, as an in-toto Statement
 // v1. Pure; throws Malformed.
 //
-// It claims only SLSA Build L1: it exists, and lists inputs and outputs. It is not signed and not made by a hosted
-// platform, so it reveals mistakes and stale copies, but no attacker who can write to the directory
+// The document claims only SLSA Build L1: it exists, and lists inputs and outputs. It is not signed and not made by a
+// hosted platform, so it reveals mistakes and stale copies, but no attacker who can write to the directory
 // (slsa.dev/spec/v1.2/build-track-basics). It contains no time: equal inputs give equal bytes.
 
 import { parsedJson } from '../encoding/json.ts'

@@ -1,7 +1,7 @@
 // A verification summary (VSA, slsa.dev/spec/v1.2/verification_summary) of a guest image, as an in-toto Statement v1 in
 // a DSSE envelope. Pure; throws Malformed.
 //
-// Its only signature is ECDSA over P-384 with SHA-384, in DER (RFC 3279, 2.2.3), as in other DSSE implementations. The
+// The only signature is ECDSA over P-384 with SHA-384, in DER (RFC 3279, 2.2.3), as in other DSSE implementations. The
 // key id names the algorithm, then the SHA-256 of the key's SubjectPublicKeyInfo in DER in hexadecimal, as in dsse.ts.
 
 import { concat, toHex } from '../../base/bytes.ts'

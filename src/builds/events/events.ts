@@ -301,7 +301,7 @@ export class EventLogs {
     return log
   }
 
-  /** `isOpen`: whether the store lists the build as unfinished. */
+  /** Returns a reader of a build's events. `isOpen`: whether the store lists the build as unfinished. */
   reader(buildId: string, { afterId, isOpen }: { readonly afterId: number; readonly isOpen: boolean }): EventReader {
     if (isOpen) this.open(buildId)
     return new EventReader(this.#pathOf(buildId), { live: () => this.#open.get(buildId) ?? null, afterId })

@@ -63,7 +63,7 @@ export class FleetReader {
     return lines
   }
 
-  /** Called when the client has disconnected. */
+  /** Ends reading. Call it when the client has disconnected. */
   close(): void {
     this.#leaving.abort()
   }

@@ -230,7 +230,7 @@ export class SourceScan {
   }
 }
 
-/** Value of a hexadecimal ASCII digit; -1 for other bytes. */
+/** Returns the value of a hexadecimal ASCII digit; -1 for other bytes. */
 function hexDigit(byte: number): number {
   if (byte >= 0x30 && byte <= 0x39) return byte - 0x30
   const lower = byte | 0x20

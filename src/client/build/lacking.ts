@@ -204,7 +204,10 @@ function packagePaths(manifest: object): string[] {
   return [...names.filter(name => !/[*?[]/.test(name)), ...dependencyPaths(manifest, 0)]
 }
 
-/** `level`: 0 outside of such a table; 1 in it, where each key is a name; 2 and above in a package's own table. */
+/**
+ * Returns the paths of dependencies. `level`: 0 outside of such a table; 1 in it, where each key is a name; 2 and above
+ * in a package's own table.
+ */
 function dependencyPaths(table: object, level: number): string[] {
   return Object.entries(table).flatMap(([key, value]) => {
     if (level > 1 && key === 'path' && typeof value === 'string') return [value]

@@ -101,7 +101,7 @@ async function proofOf(entry: Uint8Array, remote: RemoteLog | null): Promise<Fou
   return { proof: { index: 0, hashes: [], note }, isThere: false }
 }
 
-/** Null if a file without its log cannot prove it. */
+/** Returns the stored checkpoint; null if a file without its log cannot prove it. */
 async function rememberedFor(
   last: ReadNote,
   { note }: LogProof,

@@ -18,7 +18,7 @@ import type { ReadNote } from './remote.ts'
 const forksMax = 16
 const idBytes = 16
 
-/** Null if nothing is stored, because there is no home directory. */
+/** Returns the memory; null if nothing is stored, because there is no home directory. */
 export function logMemory(env: Io['env'], given: string | undefined): LogMemory | null {
   const base = clientDirectory(env)
   const directory = given ?? (base === null ? null : join(base, 'logs'))

@@ -100,7 +100,7 @@ export class RemoteLog {
     return bytes
   }
 
-  /** Null for status 404. */
+  /** Fetches a file of the log. Null for status 404. */
   async #get(path: string, bytesMax: number): Promise<Uint8Array | null> {
     const { url: base, ca, timeoutMs } = this.#options
     const url = new URL(`${base.href.replace(/\/$/, '')}/${path}`)

@@ -19,7 +19,7 @@ export type LeaseReply = {
 }
 
 export type LeaseRequest = {
-  /** The maximum of what this host knows to be used, reserved or granted. */
+  /** The largest of the amounts that are used, reserved or granted according to this host. */
   readonly held: Amounts
   /** Required amount, spent and reserved together. Without it nothing more is granted. */
   readonly need: Amounts

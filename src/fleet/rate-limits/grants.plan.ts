@@ -37,7 +37,7 @@ export function boundedBy(limits: Amounts, ask: ShareAsk): ShareAsk {
   }
 }
 
-/** Reports whether a gateway has nothing left and wants nothing. */
+/** Reports whether a gateway has nothing left and requests nothing. */
 export function isGivenBack({ share, held, wanted }: Pick<ShareAsk, 'share' | 'held' | 'wanted'>): boolean {
   return [...share, ...held, ...wanted].every(amount => amount === 0)
 }

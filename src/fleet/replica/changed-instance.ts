@@ -6,13 +6,13 @@ import type { WireRow } from './tables.ts'
 export type ChangedInstance = {
   readonly id: string
   readonly isOwn: boolean
-  /** It did not exist here, or has moved to this host. */
+  /** Whether it did not exist here, or has moved to this host. */
   readonly isNew: boolean
-  /** This host must end the VM that it had for the instance. */
+  /** Whether this host must end the VM that it had for the instance. */
   readonly isLeft: boolean
-  /** It was wanted before, and no longer is. */
+  /** Whether it was wanted before, and no longer is. */
   readonly isDismissed: boolean
-  /** It was given up, and its VM with it. */
+  /** Whether it was given up, and its VM with it. */
   readonly isFailed: boolean
 }
 

@@ -33,7 +33,7 @@ export class NetlinkSocket implements Disposable {
   readonly #fd: number
   readonly #buffer = new Uint8Array(packetBytesMax)
 
-  /** Fault host.unsupported. */
+  /** Opens the socket. Throws Fault host.unsupported. */
   constructor({ protocol, groups }: (typeof NETLINK)[keyof typeof NETLINK]) {
     this.#fd = succeeded('socket', libc().socket(family, type, protocol))
     const address = new DataView(new ArrayBuffer(12))

@@ -176,7 +176,7 @@ class AgentChannel {
     return ask(this, { op: 'evidence', nonce: toBase64Url(nonce), simulated }, 'evidence', timeoutMs)
   }
 
-  /** `receipt` as JSON. */
+  /** Sends a receipt, given as JSON. */
   async receipt(receipt: string, timeoutMs: number): Promise<void> {
     await this.request({ op: 'receipt', receipt }, timeoutMs)
   }

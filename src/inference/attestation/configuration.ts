@@ -1,4 +1,4 @@
-// The configuration that decides who gets prompts and how receipts are made, as one canonical text. Pure but for the
+// The configuration that decides who gets prompts and how receipts are made, as one canonical text. Pure except for the
 // native hash.
 //
 // The SHA-256 of this text is in the gateway's statement, so it lists every upstream that this process can send a
@@ -71,7 +71,7 @@ function upstreamIn(configured: UpstreamConfig, loaded: Loaded | undefined) {
   }
 }
 
-/** SHA-256 of a file's text; '' without one. */
+/** Returns the SHA-256 of a file's text; '' if there is none. */
 function digestOf(text: string | null): string {
   return text === null ? '' : toHex(sha256(utf8(text)))
 }

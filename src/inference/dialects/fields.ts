@@ -28,8 +28,8 @@ export function ignoreOthers(
 }
 
 /**
- * Fault invalid_request for a field that only chat requests have: it would change the answer there, and its sender
- * may expect that here. `user` is accepted, because it only informs.
+ * Throws Fault invalid_request for a field that only chat requests have, because it would change the answer there, and
+ * its sender may expect that here. `user` is accepted, because it is only informative.
  */
 export function refuseChatFields(body: JsonObject, known: ReadonlySet<string>): void {
   for (const name in body) {

@@ -12,7 +12,7 @@ import { unmarkedJson, withMarkedNumbers } from './long-numbers.ts'
 /** `given`: the client's own body. */
 export type ParsedDialect = ParsedRequest & Pick<DialectRequest, 'ignored' | 'traits'> & { readonly given: JsonObject }
 
-/** `earlier`: earlier responses that the request builds on. */
+/** Translates and checks a request. `earlier`: earlier responses that the request builds on. */
 export function parseDialect(
   dialect: Pick<Dialect, 'translate' | 'names'>,
   client: RequestSource,

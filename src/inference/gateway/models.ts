@@ -24,8 +24,8 @@ export type ServedModels = OfferedModels & {
 }
 
 /**
- * `inside`: names of the upstreams that the attestation covers. A fallback is dropped if it leads outside of them, or
- * to a model of another use, regardless of the settings.
+ * Returns the served models. `inside`: names of the upstreams that the attestation covers. A fallback is dropped if it
+ * leads outside of them, or to a model of another use, regardless of the settings.
  */
 export function servedModels(
   upstreams: readonly Pick<UpstreamTarget, 'name' | 'models' | 'embeddingModels'>[],
@@ -164,7 +164,7 @@ function pricingOf(model: string, cost: Cost): NonNullable<GatewayModel['pricing
   }
 }
 
-/** `nanoUsd`: price of a million tokens. */
+/** Returns the price of one token in dollars, as a decimal. `nanoUsd`: price of a million tokens. */
 function usdOfToken(nanoUsd: bigint): string {
   const [whole, fraction] = [nanoUsd / 10n ** 15n, nanoUsd % 10n ** 15n]
   const digits = fraction.toString().padStart(15, '0').replace(/0+$/, '')

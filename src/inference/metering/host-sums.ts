@@ -20,7 +20,7 @@ import type { Amounts, BudgetShares, HostRequestOf, ShareDemand, ShareDemands } 
 
 /** Sums for gateway VMs. Each answer is as of one moment. */
 export type HostSums = {
-  /** Fault channel.refused: another VM has not yet reported its reservations. */
+  /** Throws Fault channel.refused if another VM has not yet reported its reservations. */
   readonly spent: (vmId: string, want: HostRequestOf<'spent'>) => MonthSums | Promise<MonthSums>
   readonly days: (vmId: string, want: HostRequestOf<'days'>) => DaySums
 }

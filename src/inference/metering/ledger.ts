@@ -126,7 +126,7 @@ export class Metering implements SpentSource {
   }
 
   /**
-   * Fault metering_unavailable if so many rows wait that rows of running requests may not fit. Called before a
+   * Throws Fault metering_unavailable if so many rows wait that rows of running requests may not fit. Called before a
    * request begins.
    */
   checkRoom(): void {

@@ -1,4 +1,4 @@
-// Counters and histograms by label values, in memory, with a bounded number of series. Pure but for their state.
+// Counters and histograms by label values, in memory, with a bounded number of series. Pure except for their state.
 
 import { assert } from '../../base/assert.ts'
 import type { Family, Labels, Sample } from '../../base/prometheus.ts'

@@ -332,7 +332,7 @@ export class RelayOwner {
     return open
   }
 
-  /** Re-emits a log line of the relay with the owner's timestamp; overlong lines are truncated. */
+  /** Writes a log line of the relay again with the owner's timestamp; truncates long lines. */
   #log(line: string): void {
     const read = readLine(line)
     if (read === null) this.#deps.log.error(line)

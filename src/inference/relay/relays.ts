@@ -77,7 +77,7 @@ export class Relays {
     for (const member of this.#members) member?.send({ kind: 'drain' })
   }
 
-  /** With `isGraceful`, requests in flight may end; otherwise they are cut off. */
+  /** Stops all relays. With `isGraceful`, requests in flight may end; otherwise they are cut off. */
   async stop(isGraceful: boolean): Promise<void> {
     this.#stopping.abort()
     for (const member of this.#members) {

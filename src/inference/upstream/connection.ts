@@ -114,7 +114,10 @@ export class Connection implements ResponseSink {
     if (this.#pending === null) this.close()
   }
 
-  /** `isReset`: whether the peer closed the connection abnormally, so that this is not the end of a body. */
+  /**
+   * Handles the end of the socket. `isReset`: whether the peer closed the connection abnormally, so that this is not
+   * the end of a body.
+   */
   onClose({ isReset }: { readonly isReset: boolean }): void {
     // Also called by `terminate`, when the connection is already closed.
     if (!this.#isOpen) return

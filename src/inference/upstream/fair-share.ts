@@ -56,7 +56,7 @@ export class UpstreamSlots {
     }
   }
 
-  /** Negative if `a` goes before `b`; 0 if the order of arrival decides. */
+  /** Returns a negative number if `a` goes before `b`; 0 if the order of arrival decides. */
   compare(a: Owner, b: Owner): number {
     const byOrganization = this.#organizations.compare(a.organizationId, b.organizationId)
     if (byOrganization !== 0) return byOrganization

@@ -401,7 +401,7 @@ function isEligible<T>(state: TargetState<T>, except: ReadonlySet<T>): boolean {
   return !state.ejected && !except.has(state.target)
 }
 
-/** Negative if `a` has less load for its weight, or the same load and has served less. */
+/** Returns a negative number if `a` has less load for its weight, or the same load and has served less. */
 function compareLoad(a: TargetState<RouterTarget>, b: TargetState<RouterTarget>): number {
   const byActive = (a.places.held + 1) / a.target.weight - (b.places.held + 1) / b.target.weight
   return byActive === 0 ? a.served / a.target.weight - b.served / b.target.weight : byActive

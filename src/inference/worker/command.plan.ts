@@ -78,7 +78,7 @@ export function workerSandbox(settings: WorkerSettings, places: WorkerPlaces): S
 
 const restartRange = { minMs: 500, maxMs: 30_000 }
 
-/** Pause before the next start after `failures` in a row. */
+/** Returns the pause before the next start after `failures` in a row, in milliseconds. */
 export function restartDelayMs(failures: number): number {
   return backOffMs(restartRange, failures)
 }

@@ -263,7 +263,7 @@ export class BuiltInWorker {
 /** The worker is not on the allowlist. */
 class ModelRefused extends Error {}
 
-/** The kernel does not report refused memory or an OOM kill, so the limit is named as a possible reason. */
+/** Returns a note about the memory limit, because the kernel does not report refused memory or an OOM kill. */
 function memoryNote({ memory_mib_max: memoryMiBMax }: WorkerSettings): string {
   return memoryMiBMax === 0 ? '' : ` (its memory is bounded to ${memoryMiBMax} MiB by memory_mib_max)`
 }
@@ -284,7 +284,7 @@ class OutputTail {
     if (this.#lines.length > outputLinesMax) this.#lines.shift()
   }
 
-  /** Text for the end of an error message. */
+  /** Returns text for the end of an error message. */
   text(): string {
     return this.#lines.length === 0 ? '' : `:\n${this.#lines.join('\n')}`
   }

@@ -76,8 +76,8 @@ class Slots {
 }
 
 /**
- * FNV-1a, 32 bits. The appliance generates names and the operator chooses slugs, so an attacker cannot choose colliding
- * keys.
+ * Returns a hash (FNV-1a, 32 bits). The appliance generates names and the operator chooses slugs, so an attacker cannot
+ * choose colliding keys.
  */
 function hashOf(key: Uint8Array): number {
   let hash = 0x811c9dc5

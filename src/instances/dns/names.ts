@@ -121,7 +121,7 @@ export class Names {
     return addresses
   }
 
-  /** In a fleet: sets the other hosts that serve now, those to name first in an answer first. */
+  /** Sets the other hosts of the fleet that currently serve, in the order in which an answer names them. */
   othersAre(hosts: readonly HostAddresses[]): void {
     this.#others = hosts
     this.#setHosts()

@@ -167,7 +167,10 @@ async function startThread(start: ThreadStart): Promise<Thread> {
   throw new Fault('host.unsupported', report.reason)
 }
 
-/** The executable stores its second entry point under its path in src, transpiled (scripts/build/recipes.ts). */
+/**
+ * Returns the thread's address. The executable stores its second entry point under its path in src, transpiled
+ * (scripts/build/recipes.ts).
+ */
 function threadUrl(): URL {
   const isCompiled = import.meta.url.includes('/$bunfs/')
   return new URL(isCompiled ? './instances/dns/thread.js' : './thread.ts', import.meta.url)

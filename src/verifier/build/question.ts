@@ -56,7 +56,7 @@ export type BuildQuestion = {
 /** The client's request. Each field is compared with the host's order, except those that are 'any'. */
 export type AskedRequest = {
   readonly source: AskedSource | 'any'
-  /** As normalized by the service: relative, without `.` and without a trailing slash; null for the source's root. */
+  /** Directory in the service's form: relative, without `.` and a trailing slash; null for the source's root. */
   readonly projectDir: string | null
   /** Null for automatic detection. */
   readonly toolchain: Toolchain | null

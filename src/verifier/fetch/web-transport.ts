@@ -53,7 +53,7 @@ async function send({ method, url, headers, body, signal }: WireRequest): Promis
   } catch (error) {
     if (signal?.aborted) throw signal.reason
     const advice = 'check the network, that the gateway allows this page (CORS), and that it does not redirect'
-    // It is unknown whether it was sent: browsers resend a request if a reused connection ends without a response.
+    // The request may have been sent: browsers resend one if a reused connection ends without a response.
     const fate = isRead(method) ? '' : `. The ${method} may have been carried out: find out before you send it again`
     throw new ConnectionError(`no response from ${url.host}: ${advice}${fate}`, { cause: error })
   }

@@ -52,7 +52,7 @@ export class FirewallWatch {
     return this.#reason
   }
 
-  /** Result of the last check. */
+  /** Returns the problems found by the last check. */
   problems(): FirewallProblem[] {
     if (this.#reason === null) return []
     const remedy = droppedRemedy(this.#dropped, this.#deps.config)

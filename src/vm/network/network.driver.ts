@@ -172,7 +172,7 @@ export class VmNetwork {
     return true
   }
 
-  /** Number of addresses that are open by name. */
+  /** Returns the number of addresses that are open by name. */
   namedCount(): number {
     return this.#named.list().length
   }

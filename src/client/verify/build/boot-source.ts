@@ -58,7 +58,7 @@ function openDirectory(directory: string, param: string): ImageDirectory {
   }
 }
 
-/** Null if the text is not an OCI manifest; the reader of the other form then reports why. */
+/** Parses JSON. Null if the text is not an OCI manifest; the reader of the other form then reports why. */
 function safeJson(bytes: Uint8Array): unknown {
   return resultOr(() => parsedJson('manifest', bytes), null)
 }

@@ -90,7 +90,7 @@ function numberOf(value: UstarNumber): number {
   return value
 }
 
-/** Null if no record is a path; ignores times and owners. */
+/** Returns the path of a pax header; null if no record is a path. Ignores times and owners. */
 function paxPath(bytes: Uint8Array): string | null {
   const records = decodePax(bytes)
   if (records === null) throw new Malformed('archive: a malformed pax record')

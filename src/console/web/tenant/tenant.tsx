@@ -1,4 +1,4 @@
-// The tenant's side: asks for a key, then shows instances, models and builds.
+// The tenant's side: requests a key, then shows instances, models and builds.
 
 import { useSignal } from '@preact/signals'
 import type { ComponentChildren } from 'preact'

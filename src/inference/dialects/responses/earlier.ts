@@ -16,7 +16,7 @@ export function namesEarlier({ previous, named }: EarlierIds): boolean {
   return previous !== null || named.length > 0
 }
 
-/** Field of a request that names earlier responses. */
+/** Returns the field of a request that names earlier responses. */
 export function fieldOf({ previous }: Pick<EarlierIds, 'previous'>): string {
   return previous === null ? 'input' : 'previous_response_id'
 }
@@ -74,7 +74,7 @@ export function noSuchItem(path: string): Fault {
   )
 }
 
-/** `most`: description of the limit for the error message. */
+/** Returns the fault of too many earlier responses. `most`: description of the limit for the error message. */
 export function tooMuchEarlier(field: string, most: string): Fault {
   return new Fault(
     'body_too_large',

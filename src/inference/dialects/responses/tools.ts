@@ -105,7 +105,7 @@ export class Tools {
     else if (!this.#names.has(keyOf(null, kind))) this.#push({ ...found }, { kind }, place)
   }
 
-  /** `form`: null for a plain function. */
+  /** Adds a tool. `form`: null for a plain function. */
   #push(given: JsonObject, form: CallForm | null, { path, namespace, isLoaded }: ToolContext): void {
     const called = String(given.name)
     const key =

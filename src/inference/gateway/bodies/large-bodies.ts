@@ -44,7 +44,7 @@ export type LargeCompletion = LargePrompt<AskedCompletion> & { readonly keepsIte
 /** `body`: the client's body, moved back. The buffer that was passed in is empty afterwards. */
 export type FromLargeBody<Read> = { readonly read: Read; readonly body: Uint8Array }
 
-/** Faults invalid_request, body_too_large; BusyFault. Rejects with the signal's reason. */
+/** Reads large bodies. Faults: invalid_request, body_too_large; BusyFault. Rejects with the signal's reason. */
 export type LargeBodies = {
   readonly readCompletion: (large: LargeCompletion) => Promise<FromLargeBody<ReadCompletion>>
   readonly readPooled: (

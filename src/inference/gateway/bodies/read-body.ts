@@ -50,7 +50,7 @@ export function earlierIdsOf(operation: Operation, { body }: RequestSource): Ear
 const BUILDING: ReadonlySet<Operation> = new Set(['responses', 'compact', 'input_tokens'])
 
 export type ReadOptions = {
-  /** Items of earlier responses that the request names; null for none. */
+  /** Items of earlier responses that the request names; null if it names none. */
   readonly earlier: Earlier | null
   readonly hasLabels: boolean
 }

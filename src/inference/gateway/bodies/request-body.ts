@@ -34,7 +34,7 @@ export function bodyFault(headers: Headers, limits: Limits, asked: BodyContext):
   }
 }
 
-/** Longest body to accept, in bytes as sent. */
+/** Returns the length of the longest body to accept, in bytes as sent. */
 function bytesMaxOf(limits: Limits, headers: Headers, asked: BodyContext): number {
   const plain = plainBytesMaxOf(limits, headers, asked)
   return asked.exchange === null ? plain : asked.exchange.encryptedBytesMaxOf(plain)

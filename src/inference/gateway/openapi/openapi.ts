@@ -137,7 +137,7 @@ const METERED = {
 
 const COUNT_PARAMETERS = ['ContentEncoding', 'EncapsulatedKey', 'RequestNonce'] as const
 
-/** `stream`: the response with `stream: true`; null if there is none. */
+/** Describes a success. `stream`: the response with `stream: true`; null if there is none. */
 function completed(schema: string, stream: string | null): Document['success'] {
   const events = { schema: { type: 'string', description: `With \`stream: true\`; ${stream}` } }
   return {

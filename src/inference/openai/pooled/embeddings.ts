@@ -45,7 +45,7 @@ const requestTokensAdded = 4_096
 /** Default if the configuration sets no bound. */
 const contextTokensMax = 16_777_216
 
-/** Bound of an upstream's response; a longer one is the upstream's own fault. */
+/** Returns the bound of an upstream's response in bytes; a longer one is the upstream's own fault. */
 export function embeddingsBytesMax({ inputCount }: EmbeddingsRequest): number {
   return inputCount * embeddingBytesMax + frameBytesMax
 }
@@ -60,7 +60,7 @@ export function embeddingsUsageBounds(
   return { promptTokensMax, completionTokensMax: 0 }
 }
 
-/** Fault of a response that is too large because the client sent too many inputs. */
+/** Returns the fault of a response that is too large because the client sent too many inputs. */
 export function tooManyInputs(): Fault {
   const message =
     'The embeddings of these inputs are too large for one response: send fewer inputs, or set encoding_format to base64.'

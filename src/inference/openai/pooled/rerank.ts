@@ -24,12 +24,12 @@ const bytesOfByteMax = 6
 const resultBytesMax = 1_024
 const frameBytesMax = 65_536
 
-/** Bound of an upstream's response; a longer one is the upstream's own fault. */
+/** Returns the bound of an upstream's response in bytes; a longer one is the upstream's own fault. */
 export function rankingBytesMax({ inputCount }: RerankRequest, bodyBytes: number): number {
   return bytesOfByteMax * bodyBytes + inputCount * resultBytesMax + frameBytesMax
 }
 
-/** Fault of a response that is too large because the client sent too many documents. */
+/** Returns the fault of a response that is too large because the client sent too many documents. */
 export function tooManyDocuments(): Fault {
   const message = 'The response would be too large: send fewer documents, or leave out return_documents.'
   return new Fault('invalid_request', message, { param: 'documents' })

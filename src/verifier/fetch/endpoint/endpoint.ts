@@ -2,7 +2,8 @@
 // verified gateway. An instance runs it for its programs, `strongroom connect` for those of a client's machine.
 // Effects: through its deps.
 //
-// It stores no key: it forwards the caller's Authorization or x-api-key only to the gateway, after verifying it.
+// The endpoint stores no key: it forwards the caller's Authorization or x-api-key only to the gateway, after verifying
+// it.
 
 import { isEventStream } from '../../../attest/ehbp/whole.ts'
 import { messageOf } from '../../../base/fault.ts'

@@ -1,6 +1,6 @@
 // Responses to a client whose request does not reach the gateway, in the form of its API. Pure.
 //
-// No client retries a status below 500 other than 408, 409 and 429; `x-should-retry` tells clients that support it.
+// No client retries a status below 500 other than 408, 409 and 429; `x-should-retry` informs clients that support it.
 
 import type { Check } from '../../../attest/verdict.ts'
 import { Fault } from '../../../base/fault.ts'

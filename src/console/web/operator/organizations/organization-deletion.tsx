@@ -1,4 +1,4 @@
-// Deletion of an organization: shows the plan, then asks to type the slug.
+// Deletion of an organization: shows the plan, then requires the slug to be typed.
 
 import { useSignal } from '@preact/signals'
 import type { AdminDeletion } from '../../../../contract/admin/deletion.ts'
