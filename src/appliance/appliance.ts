@@ -279,7 +279,7 @@ function composeClockGuard(
   })
 }
 
-/** Faults: store.*. */
+/** Opens the store. Faults: store.*. */
 function openRecords(stateDir: string, log: Logger): Store {
   const store = openStore(join(stateDir, databaseFile), { leftovers: leftoversOfRecords(stateDir) })
   // With its records the appliance is whole: a restore was killed right before it removed this.

@@ -66,7 +66,7 @@ const documentBytesMax = 65_536
 /** How long a source may take to come at its least rate. */
 const slowMs = 10_000
 
-/** Faults: config.file (the authorities to fetch with), internal. */
+/** Composes service C. Faults: config.file (the authorities to fetch with), internal. */
 export function composeBuilds(parts: BuildsParts): Builds {
   const { config, stateDir, store, engine, clock, random } = parts
   const { builds, network } = config
@@ -261,7 +261,7 @@ function callers({
   }
 }
 
-/** Fault config.file. */
+/** Returns the settings of service C. Throws Fault config.file. */
 function settingsOf(config: Config): BuildsSettings {
   const { builds, domain } = config
   return {
@@ -303,7 +303,7 @@ function ownUrl({ domain, listen }: Config): string {
 
 const hostLabel = 'builds' satisfies HostName
 
-/** Fault config.file. */
+/** Returns the fetch settings of an order. Throws Fault config.file. */
 function fetchOf({ builds, network }: Config): BuildOrder['fetch'] {
   if (builds.fetch_hosts.length === 0) return null
   return {

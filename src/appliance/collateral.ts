@@ -27,7 +27,10 @@ export type CollateralService = Pick<CollateralKeeper, 'forReport'> & {
   readonly stop: () => Promise<void>
 }
 
-/** Null where there are no SNP reports, or none that anybody could verify: on processors of an unknown product. */
+/**
+ * Composes the collateral. Null if there are no SNP reports, or none that can be verified, as on processors of an
+ * unknown product.
+ */
 export function composeCollateral({
   config,
   stateDir,

@@ -82,7 +82,7 @@ export type EngineDeps = Runtime & {
   readonly clockGuard: ClockGuard
   readonly operatorKey: OperatorKey
   readonly simulatedPlatform: () => Promise<SimulatedHost>
-  /** Image of the gateway's VM; null where the gateway runs in this process. */
+  /** Image of the gateway's VM; null if the gateway runs in this process. */
   readonly gatewayVmImageDir: string | null
   readonly starter: Pick<Starter, 'startJailed'>
   readonly beforeLaunch: LauncherDeps['beforeLaunch']
@@ -106,7 +106,7 @@ export type Engine = {
   readonly tpm: () => TpmChoice['kind']
   readonly capacity: Capacity
   readonly diskGibMax: VmReconcilerDeps['diskGibMax']
-  /** Null where there is none: see appliance/collateral.ts. */
+  /** Null if there is none; see appliance/collateral.ts. */
   readonly collateral: CollateralService | null
   /** Summaries of images that VMs were launched from. */
   readonly images: ImageSummaries
@@ -125,7 +125,8 @@ function programOf(choice: TpmChoice): string | null {
 }
 
 /**
- * Faults: host.unsupported, image.invalid (a firmware that would boot anything), config.invalid (formerNetworkNames).
+ * Composes the engine. Faults: host.unsupported, image.invalid (a firmware that would boot anything), config.invalid
+ * (formerNetworkNames).
  */
 export function composeEngine({ config, stateDir, store, clock, random, log, ...deps }: EngineDeps): Engine {
   requireConntrack()
@@ -298,7 +299,7 @@ function imageSummaries({
   return new ImageSummaries({ ...deps, directory: `${stateDir}/image-summaries`, version, log: log.unit('vm') })
 }
 
-/** Fault image.invalid. */
+/** Loads an image by its name. Throws Fault image.invalid. */
 function imageNamed(
   name: string,
   {

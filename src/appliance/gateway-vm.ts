@@ -82,7 +82,7 @@ function controlPrice({ cached_prompt_usd_per_million: cached, ...price }: Price
   return cached === '' ? price : { ...price, cached_prompt_usd_per_million: cached }
 }
 
-/** Fault config.file: files of traces. */
+/** Composes the gateway in VMs. Throws Fault config.file for the files of traces. */
 export function composeGatewayVm(parts: GatewayVmParts): ComposedGatewayVm {
   const { config, store, metering, shares = null, clock, random } = parts
   const log = parts.log.unit('inference')

@@ -42,7 +42,10 @@ export function placementOf({ listen, inference }: Config): 'vm' | 'host' | 'off
   return listen.inference === '' ? 'off' : inference.placement
 }
 
-/** Faults: config.file, host.unsupported, host.listen_failed, internal. */
+/**
+ * Composes the gateway where the configuration places it. Faults: config.file, host.unsupported, host.listen_failed,
+ * internal.
+ */
 export async function placeGateway(parts: GatewayParts): Promise<PlacedGateway> {
   const placement = placementOf(parts.config)
   if (placement === 'vm') return inVm(parts)

@@ -83,7 +83,7 @@ const nextImageSuffix = '.next'
 /** Two digests of a launch. `workload`: SHA-256 of workload.json; null if it cannot be derived now. */
 type KnownLaunch = { readonly measurement: string; readonly workload: string | null }
 
-/** Fault image.invalid. */
+/** Returns the launch of the image in a directory. Throws Fault image.invalid. */
 function launchIn(directory: string, { config, workloads, log }: GuestGatewayParts): KnownLaunch {
   const { vm, inference } = config
   const { manifest } = loadGatewayVmImage(directory)

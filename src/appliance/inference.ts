@@ -77,8 +77,8 @@ export type Inference = {
 const unpackTimeoutMs = 60_000
 
 /**
- * Faults: config.file (key, certificate, allowlist, files of traces), host.unsupported. If the worker cannot run,
- * requests for its model get 502.
+ * Composes service B. Faults: config.file (key, certificate, allowlist, files of traces), host.unsupported. If the
+ * worker cannot run, requests for its model get 502.
  */
 export async function composeInference(deps: InferenceParts): Promise<Inference> {
   const { config, store, clock, random, metering, shares = null } = deps

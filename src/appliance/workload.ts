@@ -29,7 +29,7 @@ export type WorkloadParts = {
   readonly upstreams: readonly UpstreamTarget[]
   /** Null if there is no built-in worker. */
   readonly model: WorkloadModel | null
-  /** GPUs that the worker has to have; null for none. */
+  /** GPUs that the worker must have; null if there are none. */
   readonly gpus: WorkloadGpus | null
   /** Ed25519, base64url. */
   readonly controlKey: string

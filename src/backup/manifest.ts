@@ -52,7 +52,9 @@ export const Manifest = Type.Object(
 )
 export type Manifest = Static<typeof Manifest>
 
-/** Fault invalid_request: no manifest of this format, or paths that lead elsewhere. */
+/**
+ * Parses a manifest. Throws Fault invalid_request if it is not a manifest of this format, or its paths lead elsewhere.
+ */
 export function readManifest(bytes: Uint8Array): Manifest {
   const refuse = (why: string) =>
     new Fault('invalid_request', `this is not a backup that this executable supports: ${why}`)

@@ -10,7 +10,7 @@ export type Key = { readonly passphrase: string } | { readonly identities: reado
 /** No share: the operator names the recipients. */
 const recipientsMax = 32
 
-/** Fault invalid_request: a recipient that is none. */
+/** Encrypts a backup. Throws Fault invalid_request for an invalid recipient. */
 export async function seal(plain: ReadableStream<Uint8Array>, by: Seal): Promise<ReadableStream<Uint8Array>> {
   const encrypter = new Encrypter()
   if ('passphrase' in by) encrypter.setPassphrase(by.passphrase)

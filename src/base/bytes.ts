@@ -1,5 +1,5 @@
 // Bytes and their text forms. Pure and portable: the runtime's own base64 and hexadecimal if it has them (over a
-// hundred times as fast), else methods that older browsers have too.
+// hundred times as fast), otherwise methods that older browsers have too.
 
 const encoder = new TextEncoder()
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })

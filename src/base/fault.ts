@@ -100,7 +100,7 @@ export class Fault extends Error {
   }
 }
 
-/** HTTP status for a fault code: the row's own, else that of its wire code. */
+/** Returns the HTTP status for a fault code: the row's own, otherwise that of its wire code. */
 export function statusOf(code: FaultCode): number {
   const row: FaultRow = FAULTS[code]
   return row.status ?? WIRE_CODES[row.wire]

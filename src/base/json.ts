@@ -11,7 +11,10 @@ type JsonLimits = {
   readonly what?: string
 }
 
-/** Fault: invalid_request, with `param` when the mistake is in one top-level field. The caller limits the length. */
+/**
+ * Parses JSON. Throws Fault invalid_request, with `param` if the mistake is in one top-level field. The caller limits
+ * the length.
+ */
 export function parseJson(bytes: Uint8Array, limits: JsonLimits): unknown {
   const what = limits.what ?? 'The body'
   const text = decode(bytes, what)

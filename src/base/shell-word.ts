@@ -1,6 +1,6 @@
 // One word of a command line that is shown to people. Pure.
 
-/** A word for a POSIX shell (XCU 2.2): plain if no character is special, else in single quotes. */
+/** Returns a word for a POSIX shell (XCU 2.2): plain if no character is special, otherwise in single quotes. */
 export function shellWord(text: string): string {
   return /^[A-Za-z0-9_./:@%+,=-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`
 }

@@ -208,7 +208,7 @@ function unreadOf(reads: readonly FileText[]): FileFinding[] {
   return reads.flatMap(read => ('finding' in read ? [read.finding] : []))
 }
 
-/** Empty where no file is named. */
+/** Reads a file that a field names. Empty if the field names none. */
 function readNamed(field: string, path: string): FileText {
   if (path === '') return { text: '' }
   try {

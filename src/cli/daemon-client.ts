@@ -20,7 +20,7 @@ export type AdminRequest<T extends TSchema> = {
 }
 
 export type AdminClient = {
-  /** Faults: admin.unreachable, internal (a response of another version), and the daemon's own. */
+  /** Sends a request. Faults: admin.unreachable, internal (a response of another version), and the daemon's own. */
   readonly request: <T extends TSchema>(request: AdminRequest<T>) => Promise<Static<T>>
   /** The body's bytes as they arrive, until the connection ends. Faults as above. */
   readonly stream: (request: Pick<AdminRequest<TSchema>, 'path' | 'query'>) => AsyncIterable<Uint8Array>

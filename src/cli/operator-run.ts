@@ -14,7 +14,7 @@ import { resolveStateDir } from './state-dir.ts'
 export type Run = AnyRun & {
   readonly stateDir: string
   readonly client: () => AdminClient
-  /** Faults: config.invalid. */
+  /** Loads the configuration. Faults: config.invalid. */
   readonly config: () => Promise<LoadedConfig>
   /** The path of the configuration file, which may be missing. */
   readonly configFile: () => Promise<string>

@@ -6,7 +6,7 @@ const stateDirDefault = '/var/lib/strongroom'
 
 type Environment = { readonly [name: string]: string | undefined }
 
-/** `--state-dir`, else STRONGROOM_STATE_DIR, else the default; absolute. */
+/** Returns the absolute path of `--state-dir`, otherwise of STRONGROOM_STATE_DIR, otherwise the default. */
 export function resolveStateDir({ path, env }: { path: string | undefined; env: Environment }): string {
   return resolve(path ?? (env.STRONGROOM_STATE_DIR || stateDirDefault))
 }

@@ -82,7 +82,7 @@ function isListEntry(entry: Entry, path: Path): boolean {
   return typeof key[path.length] === 'number' && key.slice(0, path.length).join('\n') === path.join('\n')
 }
 
-/** Where a table's own lines begin and end; null where the text has no such table. */
+/** Returns where a table's own lines begin and end; null if the text has no such table. */
 function regionOf(text: string, body: readonly Entry[], table: Path): [from: number, to: number] | null {
   const tables = body.filter(entry => entry.type === 'TOMLTable')
   const next = (at: number) => tables.find(({ range }) => range[0] > at)?.range[0] ?? text.length
@@ -105,7 +105,7 @@ function spliced(text: string, [from, to]: readonly [number, number], inserted: 
   return `${text.slice(0, from)}${inserted}${text.slice(to)}`
 }
 
-/** A value on one line. JSON's strings are basic strings of TOML, but for DEL. */
+/** Writes a value on one line. JSON's strings are basic strings of TOML, except for DEL. */
 export function inlineToml(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(inlineToml).join(', ')}]`
   if (typeof value === 'string') return JSON.stringify(value).replaceAll('\u007f', '\\u007F')

@@ -73,8 +73,8 @@ export const HOST_LISTENERS = {
 export type HostName = keyof typeof HOST_LISTENERS
 
 /**
- * IPv4 address of each host name: `network.public_v4`, else the one that its listener has, else, where that has all,
- * the one of the default route. Null if none is known, or the service is off.
+ * Returns the IPv4 address of each host name: `network.public_v4`, otherwise the one of its listener or, if that has
+ * all addresses, the one of the default route. Null if none is known, or the service is off.
  */
 export function hostAddresses(
   { listen, network }: Pick<Config, 'listen' | 'network'>,

@@ -32,8 +32,8 @@ export class ConfigFault extends Fault {
 }
 
 /**
- * The file of `--config`, else of STRONGROOM_CONFIG, else the default file. Only the default file may be absent.
- * Fault: `config.invalid` (a ConfigFault when the mistake is in the text).
+ * Loads the file of `--config`, otherwise of STRONGROOM_CONFIG, otherwise the default file. Only the default file may
+ * be absent. Fault: `config.invalid` (a ConfigFault if the mistake is in the text).
  */
 export function loadConfig({ path, env }: { path: string | undefined; env: Environment }): LoadedConfig {
   const explicit = explicitFile({ path, env })

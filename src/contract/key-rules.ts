@@ -21,7 +21,7 @@ const Name = Type.String({ minLength: 1, maxLength: 256, pattern: '^[^\\u0000-\\
 /** Null for every model of the gateway; empty for none. */
 export const KeyModels = OrNull(Type.Array(Name, { maxItems: keyModelsMax, uniqueItems: true }))
 
-/** The model for each name that is not a model's id. Null for none. */
+/** The model for each name that is not a model's id. Null if there are none. */
 export const KeyAliases = OrNull(Type.Array(Closed({ name: Name, model: Name }), { maxItems: keyAliasesMax }))
 
 const Amount = OrNull(Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }))
@@ -64,7 +64,7 @@ export const NO_RULES: KeyRules = { models: null, aliases: null }
 /** The models of a gateway, as the rules of keys see them. */
 export type OfferedModels = {
   readonly served: ReadonlySet<string>
-  /** Models that an alias may stand for: those inside the attestation if there are any, else all. */
+  /** Models that an alias may stand for: those inside the attestation if there are any, otherwise all. */
   readonly aliased: ReadonlySet<string>
 }
 

@@ -17,7 +17,9 @@ export function controlKeyFile(stateDir: string): string {
   return `${stateDir}/control.key`
 }
 
-/** Fault internal: the file cannot be read or written, or holds another kind of key. */
+/**
+ * Opens or creates the key. Throws Fault internal if the file cannot be read or written, or holds another kind of key.
+ */
 export function openControlKey(path: string): ControlKey {
   const remedy = 'remove it to create a new one, which also replaces the gateway VM'
   const { publicKey, sign } = openEd25519Key(path, { what: 'control key', remedy })

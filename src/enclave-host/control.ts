@@ -20,7 +20,7 @@ export type ControlSourceDeps = {
   readonly upstreamKeys: Readonly<Record<string, string>>
   /** Prices of tokens in the books. */
   readonly prices: ControlSnapshot['prices']
-  /** This host is in a fleet, whose hosts share the keys' limits. Left out: it is not. */
+  /** Whether this host is in a fleet, whose hosts share the keys' limits. Default: it is not. */
   readonly isShared?: boolean
   readonly clock: Clock
 }
@@ -122,9 +122,9 @@ export class ControlSource {
     this.#revision = Math.max(clock.nowMs(), this.#revision + 1)
     const head = JSON.stringify({
       ...{ revision: this.#revision, upstreamKeys, prices },
-      // Left out where no key has it, because VMs of earlier releases refuse the list too.
+      // Omitted if no key has it, because VMs of earlier releases refuse the list too.
       ...(this.#keys.includes('"endUserBudget":') ? { ignorable: IGNORABLE } : {}),
-      // Left out where there is no fleet: VMs of earlier releases take it then.
+      // Omitted if there is no fleet, so that VMs of earlier releases accept it.
       ...(isShared === true ? { shared: true } : {}),
     })
     const bytes = utf8(`${head.slice(0, -1)},${this.#keys}}`)

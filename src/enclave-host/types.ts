@@ -50,7 +50,9 @@ export type HostRequestOf<Kind extends HostRequest['kind']> = Extract<HostReques
 export type UsageLedger = {
   /** Number of rows of a VM that are booked. */
   readonly booked: (vmId: string) => number
-  /** Fault channel.refused: not the next batch, or not signed by the VM's receipt key. */
+  /**
+   * Records a batch. Throws Fault channel.refused if it is not the next batch, or not signed by the VM's receipt key.
+   */
   readonly take: (vmId: string, batch: UsageBatch) => void
 }
 

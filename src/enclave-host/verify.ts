@@ -48,7 +48,10 @@ function readWorkload(workload: string): WorkloadDocument {
 
 const timeoutMs = 60_000
 
-/** Fault attest.unavailable: no answer, or a bad one; the message names the first check that failed. */
+/**
+ * Verifies a gateway VM. Throws Fault attest.unavailable for no answer, or a bad one; the message names the first
+ * failed check.
+ */
 export async function verifyGatewayVm(
   { trust, clock, random }: VerifyDeps,
   { url, launch }: { readonly url: string; readonly launch: RecordedLaunch },

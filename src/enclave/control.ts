@@ -96,7 +96,7 @@ function readSnapshot(bytes: Uint8Array): CheckResult<ControlSnapshot> {
 
 const noBudget = { budgetNanoUsd: null, budgetTokens: null, shortBudgets: null }
 
-/** A snapshot has only keys that are good but for their end. */
+/** Returns a key in the store's form. A snapshot has only keys that are valid, except that they may have expired. */
 function knownOf(
   { secretSha256, clientMade, shortBudgets = null, endUserBudget, ...key }: ControlKey,
   organization: Omit<ControlSnapshot['budgets'][number], 'organizationId'>,

@@ -81,7 +81,7 @@ export function evidenceOrigin({ device, launch, imageName, hostRequests }: Orig
   }
 }
 
-/** Fault attest.unavailable. */
+/** Decodes completed evidence. Throws Fault attest.unavailable. */
 function completed(answer: unknown): ReceiptEvidence {
   const { report, vek, chain, crl } = checked(CompletedEvidence, answer, {
     what: 'evidence of the host',

@@ -19,7 +19,7 @@ export type ModelsDeps = {
   /** '' in the guest. */
   readonly root: string
   readonly run: typeof run
-  /** Faults: host.*. */
+  /** Mounts a device read-only. Faults: host.*. */
   readonly mountReadOnly: (device: string, target: string, type: string) => void
   readonly clock: Pick<Clock, 'monotonicMs' | 'sleep'>
   readonly diskWaitMs: number
@@ -105,7 +105,7 @@ function isMounted(root: string, mountPoint: string): boolean {
   return lines.some(line => line.split(' ')[4] === mountPoint)
 }
 
-/** Fault host.command_failed. */
+/** Checks the file of a model. Throws Fault host.command_failed. */
 function checkFile(path: string, { name, fileBytes }: WorkloadModel): void {
   const refuse = (problem: string) => new Fault('host.command_failed', `model ${name}: ${path}: ${problem}`)
   try {

@@ -1,4 +1,4 @@
-// The upstreams of workload.json as the router takes them. Pure but for the key, which is read for each request.
+// The upstreams of workload.json in the form of the router. Pure except for the key, which is read for each request.
 
 import type { WorkloadUpstream } from '../contract/vm/workload.ts'
 import type { UpstreamTarget } from '../inference/upstream/target.ts'

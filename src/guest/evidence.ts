@@ -21,7 +21,7 @@ import { ok, type Refusal, refuse } from './wire.codec.ts'
 export type Evidence = {
   /** Source of this guest's reports. */
   readonly platform: () => Promise<'snp' | 'none'>
-  /** Fault internal when the device fails. One call at a time. */
+  /** Makes evidence; one call at a time. Throws Fault internal if the device fails. */
   readonly make: (
     request: { readonly nonce: string; readonly simulated: SimulatedLaunch | null },
     claim: ClaimRecord | null,

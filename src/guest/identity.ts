@@ -24,7 +24,10 @@ type IdentityDeps = {
   readonly hostKeyWaitMs: number
 }
 
-/** Faults: internal (no boot id, unreadable key), host.command_failed, host.command_timeout (ssh-keygen). */
+/**
+ * Creates the guest's identity. Faults: internal (no boot id, unreadable key), host.command_failed,
+ * host.command_timeout (ssh-keygen).
+ */
 export async function createIdentity({ paths, clock, hostKeyWaitMs }: IdentityDeps): Promise<Identity> {
   const box = createBoxKey()
   return { bootId: bootIdIn(paths), ...box, sshHostKey: await hostKey({ paths, clock, hostKeyWaitMs }) }

@@ -28,7 +28,7 @@ export function sshdEnvironment(variables: Readonly<Record<string, string>>): st
   return words.length === 0 ? '' : `SetEnv ${words.join(' ')}\n`
 }
 
-/** Printed by sshd when someone logs in to a terminal; at most 80 columns but for long names. */
+/** Returns the text that sshd prints when someone logs in to a terminal; at most 80 columns, except for long names. */
 export function messageOfTheDay({ hostname, inference }: Claim): string {
   const agent =
     inference.baseUrl === ''

@@ -38,7 +38,7 @@ export type Authority = {
   readonly caFile: string
   readonly caPem: string
   readonly notAfterMs: number
-  /** Why this start replaced an earlier root, else null. Clients must then take the new root. */
+  /** Why this start replaced an earlier root; null if it did not. Clients must then accept the new root. */
   readonly replaced: Replacement | null
   /** A fresh key and certificate for these DNS names and IP addresses. Expires no later than the authority. */
   readonly issue: (names: readonly string[], validityDays: number) => Promise<IssuedPair>

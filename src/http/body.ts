@@ -152,7 +152,7 @@ const firstBytes = 65_536
 /** Copied in one turn of the event loop. */
 const copiedPerTurn = 524_288
 
-/** Bytes whose memory doubles as they come, up to `bytesMax`, copied in turns of the event loop. */
+/** Collects bytes as they arrive, up to `bytesMax`, in memory that doubles and is copied in turns of the event loop. */
 export class GrowingBytes {
   readonly #bytesMax: number
   #bytes: Uint8Array

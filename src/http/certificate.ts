@@ -1,5 +1,6 @@
-// The certificate in service: the operator's files if configured, else one from the local authority. Effects: files,
-// timer. A pair that cannot be used never replaces a working one: the old pair stays; log and journal get the reason.
+// The certificate in service: the operator's files if configured, otherwise one from the local authority. Effects:
+// files, timer. A pair that cannot be used never replaces a working one: the old pair stays; log and journal get the
+// reason.
 
 import { createHash, X509Certificate } from 'node:crypto'
 import { loadX509 } from '../attest/x509/runtime.ts'
@@ -134,7 +135,7 @@ class Tls {
     return this.#shown.named
   }
 
-  /** Names from before a change of the domain, which are still served; null for none. */
+  /** Returns names from before a change of the domain, which are still served; null if there are none. */
   former(): FormerNames | null {
     return this.#source.former()
   }

@@ -3,8 +3,8 @@
 import { Fault } from '../base/fault.ts'
 
 /**
- * Fault invalid_request for two Host headers (RFC 9112 3.2), because a proxy in front may believe the other. Bun joins
- * them with a comma, which no host contains.
+ * Throws Fault invalid_request for two Host headers (RFC 9112 3.2), because a proxy in front may use the other one. Bun
+ * joins them with a comma, which no host contains.
  */
 export function checkHost(headers: Headers): void {
   if (headers.get('host')?.includes(',') === true) {

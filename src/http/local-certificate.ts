@@ -22,7 +22,7 @@ import { type FormerNames, followNames, otherNames, writeNames } from './served-
 
 const renewIntervalMs = 3_600_000
 
-/** Faults internal: the authority or the stored certificate cannot be used. */
+/** Opens the local source. Throws Fault internal if the authority or the stored certificate cannot be used. */
 export async function localSource(deps: TlsDeps): Promise<Source> {
   const { config, stateDir, clock } = deps
   const dir = join(stateDir, 'tls')
@@ -160,7 +160,7 @@ function storedKey(file: string): string | null {
   }
 }
 
-/** The certificate of an earlier start if this authority issued it for these names, else null. */
+/** Returns the certificate of an earlier start if this authority issued it for these names; otherwise null. */
 function readStored(file: string, authority: Authority, names: readonly string[]): TlsPair | null {
   const text = readTextOrNull(file)
   if (text === null) return null

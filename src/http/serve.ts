@@ -63,7 +63,7 @@ function cannotListen({ hostname, port }: { readonly hostname: string; readonly 
 /** The longest that Bun can allow a connection to be idle, except for ever (0). */
 export const pauseSecondsMax = 255
 
-/** Fault host.unsupported when the address cannot be listened on. */
+/** Serves over TLS. Throws Fault host.unsupported if the address cannot be used. */
 export function serveTls(handler: FetchHandler, options: ServeTlsOptions): TlsServer {
   const { hostname, tls, guestName, log } = options
   const certificates = () => {

@@ -1,5 +1,5 @@
-// Commands whose output may be too long to hold: read line by line as it comes. Effects: starts processes, kills slow
-// ones.
+// Runs commands whose output may be too long to hold, and reads it line by line as it arrives. Effects: starts
+// processes, kills slow ones.
 
 import { Fault, messageOf } from '../base/fault.ts'
 import { plainEnv, stderrCharsMax } from './command.ts'

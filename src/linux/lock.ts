@@ -51,8 +51,8 @@ export function lockFile(path: string): FileLock {
 const lockRetryMs = 20
 
 /**
- * Like `lockFile`, but waits for a dead holder's child, which has its copy of the lock until execve(2). Fault conflict
- * at once if the holder lives, else after `timeoutMs`.
+ * Like `lockFile`, but waits for a dead holder's child, which has its copy of the lock until execve(2). Throws Fault
+ * conflict at once if the holder lives, otherwise after `timeoutMs`.
  */
 export async function lockFileOfDead(
   path: string,

@@ -118,7 +118,7 @@ export type DirectoryStore = DatabaseStore<'directory'> & {
 }
 
 export type DirectoryCaller = {
-  /** Faults: the reasons why the caller may read nothing more. */
+  /** Throws a Fault with the reason why the caller may not read any more. */
   readonly assertAllowed: (db: DirectoryDb) => void
 }
 export type LedgerStore = DatabaseStore<'ledger'>
@@ -131,7 +131,7 @@ export type Store = {
   readonly hostId: string
   /** Tables that the check at the start had no time for. */
   readonly unchecked: readonly string[]
-  /** The first damage that a statement has met since; null for none. */
+  /** Returns the first damage that a statement has found since; null if there is none. */
   readonly damage: () => string | null
   readonly close: () => void
 }

@@ -36,7 +36,7 @@ export function quickCheck(sqlite: Database, { msMax = quickCheckMsMax } = {}): 
   return { problem: null, unchecked: [] }
 }
 
-/** The finding of `check`, or the damage that stopped SQLite. Null for none. Throws other errors. */
+/** Returns the finding of `check`, or the damage that stopped SQLite. Null if there is none. Throws other errors. */
 function damageOf(where: string, check: () => string | null): string | null {
   try {
     const found = check()

@@ -16,7 +16,10 @@ export type Run = {
   readonly json: boolean
   /** For stdout. */
   readonly paint: Paint
-  /** The one result of the command: a document with --json, else text for people. Functions are called if needed. */
+  /**
+   * Prints the result of the command, once: a document with --json, otherwise text for people. Functions are called if
+   * needed.
+   */
   readonly result: (document: unknown, text: string | (() => string)) => Promise<void>
   /** A remark for people, on stderr; not printed with --json. */
   readonly hint: (text: string) => Promise<void>

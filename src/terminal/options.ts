@@ -106,7 +106,7 @@ export function timeOption(text: string): number {
   throw new InvalidArgumentError('It must be a time like 2025-06-01T00:00:00Z, or a day like 2025-06-01.')
 }
 
-/** https://HOST:PORT, with no credentials and nothing after it; else null. */
+/** Parses https://HOST:PORT, with no credentials and nothing after it; null for other texts. */
 export function plainUrl(text: string): URL | null {
   const url = URL.canParse(text) ? new URL(text) : null
   if (url === null || url.protocol !== 'https:' || url.username !== '' || url.password !== '') return null

@@ -1,5 +1,5 @@
-// Progress of a build for people: on a terminal a moving line and one line per finished phase; else a line per event.
-// Effects: prints on stderr; a timer while there is a spinner.
+// Progress of a build for people: on a terminal a moving line and one line per finished phase; otherwise a line per
+// event. Effects: prints on stderr; a timer while there is a spinner.
 
 import type { BuildEvent } from '../contract/http/build.ts'
 import type { Io } from './io.ts'

@@ -5,7 +5,9 @@ import { resultOr } from '../base/result-or.ts'
 
 const bytesMax = 4_096
 
-/** Code and message of an error document, where the body is one; else `otherwise`. They are unverified text. */
+/**
+ * Returns code and message of an error document, if the body is one; otherwise `otherwise`. They are unverified text.
+ */
 export function refusalIn(body: Uint8Array, otherwise: string): string {
   return resultOr(() => {
     const { error } = JSON.parse(fromUtf8(body.subarray(0, bytesMax)))

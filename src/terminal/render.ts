@@ -89,7 +89,9 @@ export function hexNumber(value: bigint): string {
   return `0x${value.toString(16)}`
 }
 
-/** `simulated`: the evidence ends at a root that is not AMD's. Left out where no evidence of a platform is verified. */
+/**
+ * `simulated`: whether the evidence ends at a root that is not AMD's. Absent if no evidence of a platform is verified.
+ */
 export type ShownVerdict = Verdict & { readonly simulated?: boolean }
 
 /** Words for the outcomes. */

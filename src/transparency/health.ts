@@ -1,5 +1,5 @@
-// Whether the transparency log does what clients with pins on it count on: entries are written, shown, and cosigned
-// while they are young enough. Pure but for the look at the log.
+// Checks whether the transparency log does what clients that pin it rely on: entries are written, shown, and cosigned
+// while they are young enough. Pure except for reading the log.
 
 import { dayMs, hourMs, minuteMs } from '../base/time.ts'
 import type { TransparencyLog } from './log.ts'

@@ -1,4 +1,4 @@
-// The transparency log as metrics. Pure but for the look at the log.
+// The transparency log as metrics. Pure except for reading the log.
 
 import { family, metricsText } from '../base/prometheus.ts'
 import { logState, type WatchedLog } from './health.ts'

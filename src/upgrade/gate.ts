@@ -24,7 +24,7 @@ export const openGate: ChangeGate = {
   whenOpen: async act => act(),
 }
 
-/** Fault conflict: no upgrade is under way. */
+/** Returns the gate of a trial. Throws Fault conflict if no upgrade is running. */
 export function trialGate(stateDir: string, clock: Pick<Clock, 'sleep'>): ChangeGate {
   const paths = upgradePaths(stateDir)
   if (readRecord(paths) === null)

@@ -167,7 +167,7 @@ export function digestOf(path: string): string {
   return new Bun.CryptoHasher('sha256').update(readFileSync(path)).digest('hex')
 }
 
-/** Version of our package that dpkg has installed whole; null for none. */
+/** Returns the version of our package that dpkg has completely installed; null if there is none. */
 export async function installedPackage(): Promise<string | null> {
   if (Bun.which('dpkg-query', { PATH: plainEnv.PATH }) === null) return null
   const argv = ['dpkg-query', '--status', packageName]
@@ -176,7 +176,7 @@ export async function installedPackage(): Promise<string | null> {
   return isInstalled ? (/^Version: (\S+)$/m.exec(stdout)?.[1] ?? null) : null
 }
 
-/** Fault host.unsupported: the service's command line is none that an upgrade can change. */
+/** Returns the service's command. Throws Fault host.unsupported if an upgrade cannot change its command line. */
 export async function servedCommand(): Promise<{
   readonly path: string
   readonly words: string[]

@@ -45,46 +45,25 @@ const dialect: readonly RegExp[] = [
   /^(?:Null|Absent):/,
 ]
 
-/** Words that no comment of the product uses. Names in backticks are not words: the user `nobody` is one of Linux. */
+/**
+ * Words and openings that no comment of the product uses: a comment names its subject, a doc comment begins with a verb
+ * before it names its Faults, and programs do not say, know or want. Names in backticks are not words: the user
+ * `nobody` is one of Linux.
+ */
 const commentDialect: readonly RegExp[] = [
+  /^(?:It|Its|So|As) /,
+  /^(?:Fault |Faults?:)/,
+  /(?:^|[.,:;] )[Ee]lse\b/,
   /\b(?:whoever|whomever|nobody|somebody)\b/i,
   /\b(?:anew|news)\b/i,
   /\bin the place of\b/i,
-  /\bLikewise\b|\bAs above[;.]/,
-  /(?:^|[.;] )(?:[Nn]ull|Absent|Undefined|False|True): /,
-]
-
-/** Rooms whose comments also follow the rules below. The list grows. */
-export const plainRooms = [
-  'appliance',
-  'backup',
-  'base',
-  'builder',
-  'builds',
-  'cli',
-  'config',
-  'contract',
-  'enclave',
-  'enclave-host',
-  'guest',
-  'host',
-  'http',
-  'inference',
-  'instances',
-  'linux',
-  'operator',
-  'store',
-  'terminal',
-  'transparency',
-  'upgrade',
-  'vm',
-]
-
-/** A comment names its subject, and programs do not say, know or want. */
-const roomDialect: readonly RegExp[] = [
-  /^(?:It|Its|So|As|Else) /,
   /\b(?:says|tells|knows|asks|wants|believes)\b/i,
   /\b(?:is|are|was|were|be|been|being|gets?) (?:told|said|believed|asked)\b/i,
+  /\b(?:null|undefined|true|false|empty|absent|left out) where\b/i,
+  /\bPure but for\b/,
+  /\bLeft out:/,
+  /\bLikewise\b|\bAs above[;.]/,
+  /(?:^|[.;] )(?:[Nn]ull|Absent|Undefined|False|True): /,
 ]
 
 /** Comments that keep such a word, each with its reason. A text that no longer occurs is a fault. */
@@ -173,11 +152,9 @@ export function commentFaults(tree: Tree, exceptions = commentExceptions): strin
   const faults: string[] = []
   const unused = new Set(exceptions)
   for (const [path, text] of tree) {
-    const isPlainRoom = plainRooms.some(room => path.startsWith(`src/${room}/`))
-    const patterns = isPlainRoom ? [...commentDialect, ...roomDialect] : commentDialect
     for (const { line, text: comment } of paragraphs(commentLines(text))) {
       const prose = comment.replaceAll(/`[^`]*`/g, '`…`')
-      const match = patterns.map(pattern => pattern.exec(prose)).find(found => found !== null)
+      const match = commentDialect.map(pattern => pattern.exec(prose)).find(found => found !== null)
       if (match === undefined) continue
       const exception = exceptions.find(candidate => candidate.path === path && comment.includes(candidate.text))
       if (exception === undefined) faults.push(`${path}:${line}: "${match?.[0].trim()}" in a comment`)

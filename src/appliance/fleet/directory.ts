@@ -190,7 +190,9 @@ function createFollower(db: DirectoryDb, parts: FollowParts, log: Logger): Follo
   }
 }
 
-/** Fault `conflict`: the records of this host are a copy of a fleet's, whose database is not configured any more. */
+/**
+ * Throws Fault `conflict` if the records of this host are a copy of a fleet's, whose database is no longer configured.
+ */
 function refuseCopyAlone({ directory }: Pick<Store, 'directory'>): void {
   const fleetId = copiedFleetOf(directory)
   if (fleetId === null) return

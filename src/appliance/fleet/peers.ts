@@ -52,7 +52,7 @@ export type FleetPeersParts = Runtime & {
   readonly store: Pick<Store, 'hostId'>
 }
 
-/** Fault internal: this host's key cannot be read or made. */
+/** Composes the calls between hosts. Throws Fault internal if this host's key cannot be read or created. */
 export async function composePeers(parts: FleetPeersParts): Promise<FleetPeers> {
   const { fleet, config, stateDir, store, clock, random } = parts
   if (fleet.database === null) return NO_FLEET_PEERS

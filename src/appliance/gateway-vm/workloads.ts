@@ -29,7 +29,7 @@ type WorkloadsParts = {
   readonly log: Logger
 }
 
-/** Faults: config.file (files of upstreams), internal (the control key). */
+/** Composes the workloads of gateway VMs. Faults: config.file (files of upstreams), internal (the control key). */
 export function composeGatewayVmWorkloads({ config, stateDir, clock, log }: WorkloadsParts): GatewayVmWorkloads {
   const upstreams = config.inference.upstreams.map(loadUpstream)
   const controlKey = openControlKey(controlKeyFile(stateDir))

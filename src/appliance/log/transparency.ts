@@ -50,7 +50,7 @@ export type Transparency = {
   readonly stop: () => Promise<void>
 }
 
-/** Faults: config.invalid (a witness's key), internal (the key's file), store.*. */
+/** Composes the transparency log. Faults: config.invalid (a witness's key), internal (the key's file), store.*. */
 export function composeTransparency(parts: TransparencyParts): Transparency {
   const { config, stateDir, store, clock, random } = parts
   const logger = parts.log.unit('log')

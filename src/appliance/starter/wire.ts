@@ -1,8 +1,8 @@
 // Messages between the daemon and the starter: one line of JSON with the request and its descriptors, then lines of
-// JSON with what happens. Pure.
+// JSON with the results. Pure.
 //
-// Both are the same program, of one version but for the moment of an upgrade: what a starter does not understand it
-// refuses, and the daemon tries again after its restart.
+// Both are the same program, and have the same version except during an upgrade: a starter refuses what it does not
+// understand, and the daemon tries again after its restart.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../../contract/check.ts'

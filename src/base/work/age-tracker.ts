@@ -1,5 +1,5 @@
-// Ages of things whose start is on record, unaffected by later changes of the wall clock: only the first look uses it,
-// the others use the monotonic clock. Pure but for the clock.
+// Ages of things whose start is recorded, unaffected by later changes of the wall clock: only the first reading uses
+// it, the others use the monotonic clock. Pure except for the clock.
 
 import type { Clock } from '../clock.ts'
 

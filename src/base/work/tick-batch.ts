@@ -2,8 +2,9 @@
 // step for one after the other, while the step's code is in the processor's caches. Effects: the event loop.
 
 /**
- * A promise for the end of this turn, when everything that was ready in it has been handed over; work goes on in the
- * order of its calls. Null where little came in the turn before: then there is nothing to gain by waiting.
+ * Returns a promise for the end of this turn, when everything that was ready in it has been handed over; callers
+ * continue in the order of their calls. Null if little arrived in the previous turn, because waiting would gain
+ * nothing.
  */
 export type TickBatch = () => Promise<void> | null
 

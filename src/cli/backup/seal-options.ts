@@ -11,7 +11,7 @@ const bytesMax = 64 * KIB
 /** age's own advice is four or five random words. */
 const passphraseCharsMin = 16
 
-/** Faults: InputFault. */
+/** Returns the seal that the options name. Faults: InputFault. */
 export function sealOf({ recipient, recipientsFile, passphraseFile }: SealOptions): Seal {
   const fromFile =
     recipientsFile === undefined
@@ -27,7 +27,7 @@ export function sealOf({ recipient, recipientsFile, passphraseFile }: SealOption
   })
 }
 
-/** Faults: InputFault. */
+/** Returns the key that the options name. Faults: InputFault. */
 export function keyOf({ identityFile, passphraseFile }: KeyOptions): Key {
   if (identityFile !== undefined && passphraseFile === undefined) {
     const identities = keyLines(readTextInput({ path: identityFile, param: 'identity-file', bytesMax }))

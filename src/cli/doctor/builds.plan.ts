@@ -4,7 +4,7 @@ import type { Config } from '../../config/schema.ts'
 import { type Check, fail, type ImageFacts, imageChecks, type Outcome, pass, skip } from './check.ts'
 
 export type BuildFacts = ImageFacts & {
-  /** `builds.fetch_ca_file`; null where it is not read. */
+  /** `builds.fetch_ca_file`; null if it is not read. */
   readonly authorities: Outcome | null
   /** Space for the scratch and exchange disks of all VMs, GiB; null means not known. */
   readonly freeGib: number | null

@@ -8,7 +8,7 @@ export type Check = {
   readonly name: string
   readonly result: Verdict
   readonly detail: string
-  /** Advice; null where nothing needs doing. */
+  /** Advice; null if nothing needs to be done. */
   readonly remedy: string | null
 }
 

@@ -154,7 +154,7 @@ function usageCheck({ vm, usage_waiting, usage_waiting_since: since, problem }: 
   return [fail('gateway usage', detail, USAGE_REMEDY)]
 }
 
-/** Empty where none is configured. */
+/** Checks the GPUs. Empty if none is configured. */
 export function gpuChecks(gpus: readonly VfioDevice[], platform: Platform, qemu: Outcome): Check[] {
   if (gpus.length === 0) return []
   return [gpuLaunchCheck(platform, qemu), ...gpus.map(gpuCheck)]

@@ -51,7 +51,7 @@ export type HostFacts = ImageFacts & {
   readonly tunDevice: boolean
   /** IPv4 address of the default route's interface; null when there is none, or several. */
   readonly routeAddress: string | null
-  /** Collateral kept for SNP reports; null where there is none, or before the first start. */
+  /** Collateral stored for SNP reports; null if there is none, or before the first start. */
   readonly collateral: { readonly kept: KeptCollateral; readonly problem: CollateralProblem | null } | null
   readonly nowMs: number
   readonly snpHost: SnpHostFacts
@@ -84,7 +84,7 @@ export type HostFacts = ImageFacts & {
   readonly daemonPid: number | null
   /** Value reported by the daemon; null if none answers. */
   readonly certificates: AdminStatus['tls']['certificates'] | null
-  /** The same of names by ACME; null where that is off, too. */
+  /** The same for names by ACME; null if that is off too. */
   readonly acme: AdminStatus['tls']['acme']
   /** Null if the daemon does not answer, or cannot read its database. */
   readonly log: AdminStatus['log']

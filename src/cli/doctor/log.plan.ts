@@ -5,7 +5,7 @@ import { type Check, fail, pass, skip, warn } from './check.ts'
 
 const name = 'transparency log'
 
-/** `log`: null where the daemon does not answer, or cannot read its database. */
+/** Checks the log. `log`: null if the daemon does not answer, or cannot read its database. */
 export function logChecks(log: AdminStatus['log']): Check[] {
   if (log === null) return [skip(name, 'the daemon does not answer for it')]
   const { size, shown, last_entry_at: last, witnesses, problems } = log

@@ -1,5 +1,5 @@
 // Collects the facts about this host's network for `strongroom doctor`: forwarding, firewalls, ports. Effects: reads
-// /proc, runs commands that change nothing but for the probe's tap and table, which go at once.
+// /proc, runs commands that change nothing except the probe's tap and table, which are removed at once.
 
 import { messageOf } from '../../base/fault.ts'
 import { systemRandom } from '../../base/ids.ts'

@@ -30,7 +30,7 @@ export function networkChecks(facts: NetworkFacts, config: Config, daemonPid: nu
   ]
 }
 
-/** Empty where it is off. */
+/** Checks the console's address. Empty if the console is off. */
 function consoleChecks({ listen, console: { names: own } }: Config): Check[] {
   if (listen.console === '') return []
   const name = 'console'

@@ -26,7 +26,10 @@ async function openAsVm(path: string, vm: Confinement): Promise<Outcome> {
   return { ok: false, text: word ?? opened.text }
 }
 
-/** Groups that VMs of the platform get. None where their start would fail; opening the device then gives the reason. */
+/**
+ * Returns the groups of the platform's VMs. None if starting them would fail; opening the device then reports the
+ * reason.
+ */
 export function groupsOfVms(platform: Confinement['platform']): number[] {
   return resultOr(() => groupsOfDevices(platform), [])
 }

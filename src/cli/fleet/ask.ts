@@ -13,7 +13,10 @@ type Question<T extends TSchema> = {
   readonly direct: (admin: FleetAdmin) => Promise<Static<T>>
 }
 
-/** Faults: those of the daemon's answer; without a daemon `fleet.unavailable`, and those of `direct`. */
+/**
+ * Runs a command for a fleet. Faults: those of the daemon's answer; without a daemon `fleet.unavailable`, and those of
+ * `direct`.
+ */
 export async function askFleet<T extends TSchema>(run: Run, { request, direct }: Question<T>): Promise<Static<T>> {
   return await run
     .client()

@@ -58,7 +58,7 @@ export async function asRole<T>(run: Run, target: PostgresTarget, work: (admin: 
   })
 }
 
-/** Fault: `config.invalid`. */
+/** Returns the fleet's database. Throws Fault `config.invalid`. */
 export async function requiredTarget(run: Run): Promise<PostgresTarget> {
   const target = fleetTarget((await run.config()).config)
   if (target !== null) return target

@@ -28,7 +28,7 @@ export type MemberParts = {
 
 export type Entered = { readonly name: string; readonly hostId: string; readonly applied: readonly string[] }
 
-/** Faults: `conflict` (another host made a fleet there), `fleet.*`. */
+/** Creates a fleet. Faults: `conflict` (another host made a fleet there), `fleet.*`. */
 export async function initFleet(parts: MemberParts): Promise<Entered> {
   const { target, owner } = parts
   const { hostId } = requiredRecords(parts.stateDir)

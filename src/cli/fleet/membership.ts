@@ -79,7 +79,7 @@ export function owned(command: Command): Command {
   return command
 }
 
-/** The role that `--as` names; null for none. */
+/** Returns the role that `--as` names; null if it is absent. */
 export async function ownerIn(run: Run, options: OwnerOptions): Promise<PostgresTarget | null> {
   if (options.as === undefined) return null
   const { requiredTarget } = await import('./direct.ts')

@@ -108,7 +108,7 @@ async function paged(text: string, env: Run['io']['env']): Promise<boolean> {
   return (await child.exited) === 0
 }
 
-/** Fault internal if a page cannot be written. */
+/** Writes the manual pages. Throws Fault internal if a page cannot be written. */
 async function writeManPages(directory: string, run: Run): Promise<void> {
   mkdirSync(directory, { recursive: true })
   const files = TOPICS.map(({ name, summary, text }) => {

@@ -38,7 +38,9 @@ function shortParts(of: Budgeted, kind: ShortPeriod): string[] {
   ]
 }
 
-/** Granted to hosts of a fleet, beside what is spent; empty where nothing is, or it is not known. */
+/**
+ * Describes the amount that hosts of a fleet hold besides what is spent; empty if they hold nothing, or it is unknown.
+ */
 function usdHeld({ month_held_usd: held }: Budgeted): string {
   return held == null || Number(held) === 0 ? '' : `, hosts hold ${shortUsd(held)}`
 }

@@ -136,7 +136,7 @@ function addEgress(instance: Command): void {
     })
 }
 
-/** The user that called sudo, else the user that is logged in. */
+/** Returns the user that called sudo, otherwise the user that is logged in. */
 function operatorName(env: Run['io']['env']): string {
   const name = env.SUDO_USER || env.LOGNAME || env.USER || 'root'
   return name.slice(0, 64)

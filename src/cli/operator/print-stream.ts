@@ -1,4 +1,4 @@
-// Text that the daemon sends as it comes: a console, a log. Effects: a request to the daemon, standard output.
+// Prints text as the daemon sends it: a console, a log. Effects: a request to the daemon, standard output.
 
 import { harmless } from '../../base/harmless.ts'
 import { InputFault } from '../../terminal/exit.ts'

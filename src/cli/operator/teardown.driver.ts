@@ -19,7 +19,7 @@ import { probeTaps } from '../../vm/network/nft.plan.ts'
 
 export type TeardownStep = {
   readonly name: 'scopes' | 'processes' | 'tables' | 'namespace' | 'settings'
-  /** Names of everything that was ended; empty where nothing was there. */
+  /** Names of everything that was ended; empty if nothing was there. */
   readonly ended: readonly string[]
   /** Null when done. */
   readonly problem: string | null

@@ -43,7 +43,7 @@ function refuse(code: FaultCode, { message, remedy }: Refusal): never {
   throw new AdvisedFault(code, `${message}; nothing was changed`, { remedy })
 }
 
-/** Faults: forbidden, host.unsupported: not here. */
+/** Checks whether an upgrade can run here. Faults: forbidden, host.unsupported. */
 export function checkPlace(file: string): void {
   if (process.geteuid?.() !== 0)
     refuse('forbidden', { message: 'an upgrade needs root', remedy: 'run it with sudo, or as root' })

@@ -319,7 +319,7 @@ export const AdminStatus = Closed({
     expires_at: Time,
     /** The certificate of the authority that clients must trust; null with the operator's own certificate. */
     ca_file: OrNull(Type.String()),
-    /** Names from before a change of the domain, which are served until then; null for none. */
+    /** Names from before a change of the domain, which are served until then; null if there are none. */
     former: OrNull(Closed({ names: Type.Array(Type.String()), until: Time })),
     /** Every certificate that the daemon serves or signs by. */
     certificates: Type.Array(Closed({ name: OneOf(CERTIFICATE_NAMES), expires_at: Time })),
@@ -334,7 +334,7 @@ export const AdminStatus = Closed({
   }),
   /** Certificates on this host for verifying SNP reports; null if it makes no such reports. */
   collateral: OrNull(AdminCollateral),
-  /** These counts are null where the database is too damaged to be read. */
+  /** These counts are null if the database is too damaged to be read. */
   organizations: OrNull(Type.Integer({ minimum: 0 })),
   instances: OrNull(CountBy),
   vms: OrNull(CountBy),
@@ -356,7 +356,7 @@ export const AdminStatus = Closed({
   builds: OrNull(AdminBuilds),
   /** State of the list of names that instances may reach (`network.allow_names`); null without a list. */
   names: OrNull(AdminNames),
-  /** The transparency log; null where the database is too damaged to be read. */
+  /** The transparency log; null if the database is too damaged to be read. */
   log: OrNull(AdminLogSummary),
   backups: AdminBackups,
   /** Budgets of which at least 80 % are spent, the fullest first; the key is null for an organization's. */

@@ -10,7 +10,7 @@ const Time = Type.String({ description: 'ISO 8601 UTC' })
 const Role = OneOf(ADMIN_ROLES)
 const actorCharsMax = 64
 
-/** Body of POST /console/links. Left out: the caller itself, with its own role. */
+/** Body of POST /console/links. By default the link is for the caller itself, with its own role. */
 export const AdminConsoleLinkAsk = Closed({
   as: Type.Optional(Type.String({ minLength: 1, maxLength: actorCharsMax, description: 'An administrator, or root.' })),
   role: Type.Optional(Role),
@@ -58,7 +58,7 @@ export const AdminConsoleSession = Closed({
 export type AdminConsoleSession = Static<typeof AdminConsoleSession>
 export const AdminConsoleSessionList = Closed({ sessions: Type.Array(AdminConsoleSession) })
 
-/** Body of POST /console/close: whose sessions end. Left out: the caller's own; `all`: everybody's. */
+/** Body of POST /console/close: whose sessions end. By default the caller's own; with `all`, everyone's. */
 export const AdminConsoleCloseAsk = Closed({
   as: Type.Optional(Type.String({ minLength: 1, maxLength: actorCharsMax })),
   all: Type.Optional(Type.Boolean()),

@@ -48,7 +48,7 @@ export const AdminGatewayVmLog = Closed({
 /** Service B in short. */
 export const AdminGatewaySummary = Closed({
   placement: GatewayPlacement,
-  /** The VM that serves, else the newest that starts; null if there is none. */
+  /** The VM that serves, otherwise the newest that starts; null if there is none. */
   vm: TextOrNull,
   state: OrNull(OneOf(['serving', 'starting'])),
   /** Why it does not do all that it should, or why no VM serves; null if nothing is known to be wrong. */

@@ -25,7 +25,10 @@ export type UsageRows<Group extends UsageGroup = UsageGroup> = {
 /** Days, both included. */
 export type UsageDays = { readonly from: string; readonly to: string; readonly startMs: number; readonly endMs: number }
 
-/** Fault invalid_request: text that is no date, the last day before the first, or too many days. */
+/**
+ * Returns the days of a query. Throws Fault invalid_request for text that is not a date, a last day before the first,
+ * or too many days.
+ */
 export function usageDaysOf({ from, to }: { readonly from: string; readonly to: string }): UsageDays {
   // Checked first, because `from` may be derived from it.
   const endMs = dayStartMs('to', to) + dayMs
@@ -113,7 +116,10 @@ export class UsageTable<Group extends UsageGroup> {
     this.#rowsMax = options.rowsMax
   }
 
-  /** Fault invalid_request: more rows than one response holds. */
+  /**
+   * Adds amounts to the row of their group. Throws Fault invalid_request if there are more rows than one response
+   * holds.
+   */
   add(of: Readonly<Names<Group>>, amounts: UsageAmounts): void {
     const cells = this.#groups.map(group => [group, this.#by.has(group) ? of[group] : null] as const)
     const id = JSON.stringify(cells.map(([, name]) => name))

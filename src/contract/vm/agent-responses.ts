@@ -45,7 +45,7 @@ export const GuestEvidence = Closed({
     ed25519: Base64Url(64, 64, { description: 'Over the statement' }),
     mldsa65: Base64Url(3309, 3309, { description: 'Over the statement' }),
   }),
-  /** The SNP report whose REPORT_DATA is SHA-512 of the statement; null where the host's simulation makes it. */
+  /** The SNP report whose REPORT_DATA is SHA-512 of the statement; null if the host's simulation makes it. */
   report: OrNull(Base64Url(1184, 1184, { description: 'AMD 56860, table 23' })),
   /** A quote over the same 64 bytes as the report (attest/tpm/evidence.ts); left out without a working TPM. */
   tpm: Type.Optional(Base64Url(1, 16_384, { description: 'Deterministic CBOR' })),

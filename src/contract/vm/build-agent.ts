@@ -56,11 +56,11 @@ export const BuildEvidence = Closed({
     mlkem768: Base64Url(1184, 1184),
   }),
   signatures: Closed({ ed25519: Base64Url(64, 64), mldsa65: Base64Url(3309, 3309) }),
-  /** The SNP report whose REPORT_DATA is SHA-512 of the statement; null where the host's simulation makes it. */
+  /** The SNP report whose REPORT_DATA is SHA-512 of the statement; null if the host's simulation makes it. */
   report: OrNull(Base64Url(1184, 1184)),
   /**
    * At completion, for evidence.json: REPORT_DATA is SHA-256 of provenance.json, the nonce, zeros. Null at dispatch,
-   * and for a nonce of fewer than 16 bytes. Its `report` is null where the host's simulation makes it.
+   * and for a nonce of fewer than 16 bytes. Its `report` is null if the host's simulation makes it.
    */
   provenance: OrNull(Closed({ sha256: Sha256, report: OrNull(Base64Url(1184, 1184)) })),
 })

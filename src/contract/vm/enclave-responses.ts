@@ -29,13 +29,13 @@ export const UsageRow = Closed({
   upstream: Type.String({ maxLength: 64 }),
   promptTokens: Count,
   completionTokens: Count,
-  /** How many tokens of the prompt came out of a cache. Left out: none. */
+  /** Number of tokens of the prompt that came from a cache. Default: none. */
   cachedTokens: Type.Optional(Count),
   tokensSource: OneOf(['reported', 'estimated', 'implausible']),
   outcome: OneOf(['completed', 'aborted', 'failed']),
-  /** Left out: none. */
+  /** Default: none. */
   endUser: Type.Optional(Type.String({ minLength: 1, maxLength: usageLabelCharsMax.endUser })),
-  /** JSON of an object of texts. Left out: none. */
+  /** JSON of an object of strings. Default: none. */
   tags: Type.Optional(Type.String({ minLength: 1, maxLength: usageLabelCharsMax.tags })),
 })
 export type UsageRow = Static<typeof UsageRow>
@@ -66,7 +66,7 @@ export const HostRequest = Type.Union([
     id,
     kind: Type.Literal('evidence'),
     reportData: Base64Url(64, 64),
-    /** The SNP report over these bytes; null where the host's simulation makes it. */
+    /** The SNP report over these bytes; null if the host's simulation makes it. */
     report: OrNull(Base64Url(1184, 1184)),
   }),
   /**

@@ -51,12 +51,11 @@ export const ControlKey = Closed({
   models: KeyModels,
   aliases: KeyAliases,
   /**
-   * The client made the key. Left out: the host minted it. VMs of earlier releases take only keys
-   * without it.
+   * Set if the client made the key. By default the host minted it. VMs of earlier releases accept only keys without it.
    */
   clientMade: Type.Optional(Type.Literal(true)),
   ...budget,
-  /** Left out: end users have no budget. */
+  /** Default: end users have no budget. */
   endUserBudget: Type.Optional(EndUserBudget),
 })
 export type ControlKey = Static<typeof ControlKey>
@@ -78,14 +77,14 @@ export const ControlSnapshot = Closed({
       model: Type.String({ minLength: 1, maxLength: 256 }),
       prompt_usd_per_million: Price,
       completion_usd_per_million: Price,
-      /** Left out: as other tokens of the prompt. */
+      /** Default: the price of other prompt tokens. */
       cached_prompt_usd_per_million: Type.Optional(Price),
     }),
     { maxItems: 1024 },
   ),
   /**
-   * Hosts of a fleet share the keys' limits: a key is served within the part that the host is granted (`shares_for`),
-   * and within its own limits. Left out: the limits are this gateway's alone.
+   * Set if hosts of a fleet share the keys' limits: a key is served within the part that the host is granted
+   * (`shares_for`), and within its own limits. By default this gateway has all of the limits.
    */
   shared: Type.Optional(Type.Literal(true)),
   /** API keys to send to upstreams, by the upstream's name. */
@@ -194,8 +193,9 @@ export const ENCLAVE_REQUESTS = [
     ),
   }),
   /**
-   * Answered at once when a request is not in `known`, usage behind `booked`, or another status than the
-   * last one told; else when there is, or after `waitMs`. `booked`: how many rows of this VM's usage are in the books.
+   * Answered at once if a request is not in `known`, there is usage after `booked`, or the status differs from the last
+   * one reported; otherwise when that happens, or after `waitMs`. `booked`: how many rows of this VM's usage are
+   * recorded.
    */
   Closed({
     id,
@@ -204,7 +204,7 @@ export const ENCLAVE_REQUESTS = [
     booked: Count,
     waitMs: Type.Integer({ minimum: 0, maximum: 30_000 }),
   }),
-  /** The answer to a request of kind `evidence`; `problem`: it cannot be had now, and why. */
+  /** The answer to a request of kind `evidence`. `problem`: why it is unavailable now. */
   Closed({
     id,
     op: Type.Literal('evidence_for'),
@@ -260,8 +260,8 @@ export const ENCLAVE_REQUESTS = [
    */
   Closed({ id, op: Type.Literal('report'), logFrom: Count, metricsFrom: Count }),
   /**
-   * Finished spans from number `from` on, counted from 0 in the life of one process; those before are forgotten there.
-   * Numbers that are missing were dropped for want of room.
+   * Finished spans from number `from` on, counted from 0 in the life of one process, which drops earlier ones. Missing
+   * numbers were dropped for lack of room.
    */
   Closed({ id, op: Type.Literal('spans'), from: Count }),
   /** No new requests from now on; those that run may end. */

@@ -56,27 +56,27 @@ export const GatewaySettings = Closed({
   nonceRetentionMs: Count,
   noncesMax: Count,
   responseReceipts: OneOf(['on-request', 'always']),
-  /** Left out: `keptReceiptsDefault`, as documents from before there were such receipts mean it. */
+  /** Default: `keptReceiptsDefault`, which also applies to documents older than such receipts. */
   keptReceipts: Type.Optional(Closed({ retentionMs: Count, countMax: Count, bytesMax: Count })),
   /** Origins of web pages that may call what needs a key; `*` for any. Default: none. */
   corsOrigins: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 256 }), { minItems: 1, maxItems: 64 })),
-  /** Items of responses for later requests of the same key. Left out: `keptResponsesDefault`. */
+  /** Items of responses for later requests of the same key. Default: `keptResponsesDefault`. */
   keptResponses: Type.Optional(Closed({ retentionMs: Count, countMax: Count, bytesMax: Count, bytesPerKeyMax: Count })),
-  /** Processes that serve clients. Left out: as the cores and the memory of its place ask for. */
+  /** Number of processes that serve clients. Default: derived from the cores and the memory. */
   processes: Type.Optional(Type.Integer({ minimum: 1, maximum: gatewayProcessesMax })),
   /** Idle time of a connection without a request. */
   connectionIdleSeconds: Count,
-  /** Whether clients that offer it by ALPN get HTTP/2. Left out: HTTP/1.1 alone. */
+  /** Whether clients that offer it by ALPN get HTTP/2. Default: only HTTP/1.1. */
   http2: Type.Optional(Type.Literal(true)),
-  /** Whether `user` and `metadata` of requests are in the usage rows that the host gets. Left out: they are not. */
+  /** Whether `user` and `metadata` of requests are in the usage rows that the host gets. Default: they are not. */
   usageLabels: Type.Optional(Type.Literal(true)),
-  /** Models that answer in place of others (`servedModels`). Left out: none. */
+  /** Models that answer instead of others (`servedModels`). Default: none. */
   fallbacks: Type.Optional(
     Type.Array(
       Closed({
         model: Type.String({ minLength: 1, maxLength: 256 }),
         fallback: Type.String({ minLength: 1, maxLength: 256 }),
-        /** Share of the requests that the fallback answers in any case. Left out: 0. */
+        /** Percentage of requests that the fallback answers in any case. Default: 0. */
         canaryPercent: Type.Optional(Type.Integer({ minimum: 1, maximum: 100 })),
       }),
       { minItems: 1, maxItems: 64 },
@@ -94,7 +94,7 @@ export const WorkloadAttestation = Closed({
   policy: Type.String({ minLength: 1, maxLength: 65_536 }),
   path: Type.String({ pattern: '^/[A-Za-z0-9._~/-]{0,255}$' }),
   intervalMs: Count,
-  /** PEM of a simulated root that counts: no hardware attests evidence below it. Left out: none. */
+  /** PEM of a simulated root that is accepted; no hardware attests evidence below it. Default: none. */
   simulatedRoot: Type.Optional(Type.String({ minLength: 1, maxLength: 65_536 })),
 })
 export type WorkloadAttestation = Static<typeof WorkloadAttestation>
@@ -105,7 +105,7 @@ export const WorkloadUpstream = Closed({
   url: Type.String({ minLength: 1, maxLength: 512 }),
   engine: OneOf(['openai', 'llama-server', 'vllm', 'sglang', 'text-embeddings-inference']),
   models: Type.Array(Type.String({ minLength: 1, maxLength: 256 }), { minItems: 1, maxItems: 64 }),
-  /** Left out: none. */
+  /** Default: none. */
   embeddingModels: Type.Optional(
     Type.Array(Type.String({ minLength: 1, maxLength: 256 }), { minItems: 1, maxItems: 64 }),
   ),
@@ -119,7 +119,7 @@ export const WorkloadUpstream = Closed({
   ca: OrNull(Type.String({ maxLength: 65_536 })),
   /** SHA-256 of its public key (SPKI); null means any that the authorities vouch for. */
   spkiSha256: OrNull(Sha256),
-  /** A second key that counts as well. Left out: none. */
+  /** A second key that is also accepted. Default: none. */
   spkiSha256Next: Type.Optional(Sha256),
   /** Default: none, and nothing attests it. */
   attestation: Type.Optional(WorkloadAttestation),
@@ -172,7 +172,7 @@ export const WorkloadWorker = Closed({
   threads: Count,
   memoryMibMax: Count,
   startTimeoutMs: Count,
-  /** Left out: none is needed. */
+  /** Default: none is needed. */
   gpus: Type.Optional(WorkloadGpus),
 })
 export type WorkloadWorker = Static<typeof WorkloadWorker>

@@ -1,4 +1,4 @@
-// The gateway key of an instance, which its guest draws at the claim. Pure but for randomness.
+// The gateway key of an instance, which its guest draws at the claim. Pure except for randomness.
 //
 // The host gets the prefix and the digest of the secret, and registers these: it cannot send a request as the instance.
 

@@ -25,7 +25,7 @@ export function serveGateway(paths: EndpointPaths): void {
 
 type EndpointSettings = { readonly paths: EndpointPaths; readonly port: number; readonly log: Logger }
 
-/** Fault host.unsupported when the port is taken. */
+/** Serves the endpoint. Throws Fault host.unsupported if the port is taken. */
 export function serveEndpoint({ paths, port, log }: EndpointSettings): Listening {
   const noRoute = () => spentReason(readEgress(paths))
   const endpoint = new Endpoint({ access: createAccess(paths), advice: { ...instanceAdvice, noRoute }, log })

@@ -54,7 +54,7 @@ export class StatementSigner {
     return { ok: true, launch: { measurement: hexBytes(measurement), operatorKey: hexBytes(operatorKey) } }
   }
 
-  /** Fault internal when the device fails. */
+  /** Makes and signs a statement. Throws Fault internal if the device fails. */
   async sign(fields: StatementFields): Promise<{ readonly statement: Uint8Array; readonly signed: SignedStatement }> {
     const { keys, nowMs } = this.#deps
     const statement = newStatement(fields, { ...keys, nowMs: nowMs() })

@@ -9,7 +9,7 @@ import { type Clock, pause } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import { harmlessLine } from '../../base/harmless.ts'
 
-/** Why an order failed. `type`: of the problem document (RFC 8555 6.7), or null where the server gave none. */
+/** Why an order failed. `type`: of the problem document (RFC 8555 6.7); null if the server gave none. */
 export class AcmeFailure extends Error {
   readonly type: string | null
   readonly retryAfterMs: number | null

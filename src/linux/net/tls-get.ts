@@ -24,10 +24,7 @@ export type TlsGet = {
   readonly url: URL
   /** Value of the Authorization field. A secret: sent only after the certificate is verified. */
   readonly authorization?: string | undefined
-  /**
-   * Withholds the secret from a peer whose certificate (DER) does not pass. Left out: the authority
-   * decides alone.
-   */
+  /** Withholds the secret from a peer whose certificate (DER) does not pass. By default only the authority decides. */
   readonly isPeer?: (certificate: Uint8Array) => boolean
   /** PEM of an authority; undefined: the system's. */
   readonly ca: string | undefined

@@ -42,7 +42,9 @@ type NewBuild = Pick<
   | 'diskBytes'
 > & { readonly nowMs: number }
 
-/** Adds a build (`starting` with a VM, else `queued`) and its nonce in a transaction. False if the nonce is used. */
+/**
+ * Adds a build (`starting` with a VM, otherwise `queued`) and its nonce in a transaction. False if the nonce is used.
+ */
 export function insertBuild(db: DirectoryDb, { nowMs, ...build }: NewBuild): boolean {
   const owner = build.organizationId ?? ''
   const used = db

@@ -25,7 +25,7 @@ export const gatewayKeys = sqliteTable(
     lastUsedAtMs: integer('last_used_at_ms'),
     /** Null for every model. */
     models: text('models', { mode: 'json' }).$type<KeyRules['models']>(),
-    /** Null for none. */
+    /** Null if there are none. */
     aliases: text('aliases', { mode: 'json' }).$type<KeyRules['aliases']>(),
     /** Per calendar month (UTC). Null for no limit. */
     budgetNanoUsd: integer('budget_nano_usd'),

@@ -350,7 +350,9 @@ export function egressTotals(db: DirectoryDb, organizationId: string): EgressTot
   )
 }
 
-/** When the `nth` newest instance of an organization was created, if that was after `sinceMs`; else null. */
+/**
+ * Returns when the `nth` newest instance of an organization was created, if that was after `sinceMs`; otherwise null.
+ */
 export function nthNewestCreation(
   db: DirectoryDb,
   wanted: { organizationId: string; nth: number; sinceMs: number },

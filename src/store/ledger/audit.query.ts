@@ -67,7 +67,10 @@ export function interruptAudit(db: LedgerDb, nowMs: number): AuditRow[] {
   return db.update(audit).set({ result: 'interrupted', endedAtMs: nowMs }).where(isNull(audit.result)).returning().all()
 }
 
-/** At most `limit`; those with a number above `after` from there on, else the newest. Oldest first. */
+/**
+ * Returns at most `limit` rows: with `after`, those with a higher number, from there on; otherwise the newest. Oldest
+ * first.
+ */
 export function listAudit(
   db: LedgerDb,
   asked: { after: number | null; sinceMs: number | null; actor: string | null; limit: number },

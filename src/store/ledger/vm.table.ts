@@ -36,15 +36,15 @@ export const vms = sqliteTable(
     closedAtMs: integer('closed_at_ms'),
     /** The network it gets once it is opened. */
     network: text('network', { enum: VM_NETWORKS }).notNull().default('world'),
-    /** Canonical text of workload.json (contract/vm/workload.ts); HOST_DATA is its SHA-256. Null for none. */
+    /** Canonical text of workload.json (contract/vm/workload.ts); HOST_DATA is its SHA-256. Null if there is none. */
     workload: text('workload'),
-    /** Path of a disk that it gets read-only; null for none. */
+    /** Path of a disk that the VM gets read-only; null if there is none. */
     modelDisk: text('model_disk'),
     /** The VM's lifetime egress limit if an operator raised it; null for the limit of every instance. */
     egressLimitBytes: integer('egress_limit_bytes'),
-    /** Form of `formatIpv6` (base/ipv6.ts); null for none. */
+    /** Form of `formatIpv6` (base/ipv6.ts); null if there is none. */
     addressV6: text('address_v6'),
-    /** PCI addresses of devices of this host that it gets whole; null for none. */
+    /** PCI addresses of devices of this host that are assigned to the VM; null if there are none. */
     gpus: text('gpus', { mode: 'json' }).$type<readonly string[]>(),
   },
   table => [index('vms_state').on(table.state)],
@@ -114,7 +114,7 @@ export const launches = sqliteTable('launches', {
   /** SHA-384 of the ID key that signed the ID block. */
   operatorKey: text('operator_key').notNull(),
   launchedAtMs: integer('launched_at_ms').notNull(),
-  /** Canonical text of workload.json; null for none. */
+  /** Canonical text of workload.json; null if there is none. */
   workload: text('workload'),
 })
 

@@ -55,7 +55,10 @@ async function readFacts(target: PostgresTarget, stateDir: string): Promise<Flee
   }
 }
 
-/** By this host's own key, with or without a daemon. Empty where it has none yet, or may not be read. */
+/**
+ * Calls the other hosts with this host's own key, with or without a daemon. Empty if there is no key yet, or it may not
+ * be read.
+ */
 async function reachPeers(postgres: Postgres, stateDir: string, hostId: string | null): Promise<readonly PeerReach[]> {
   const key = hostId === null ? null : resultOr(() => readPeerKey(stateDir, hostId), null)
   if (key === null) return []

@@ -19,7 +19,10 @@ import { readInput } from '../../../terminal/input-file.ts'
 import { fields } from '../../../terminal/render.ts'
 import type { Run } from '../../operator-run.ts'
 
-/** Faults: not_found (no request is open), invalid_request (the file, the key), conflict (the service runs). */
+/**
+ * Opens a sealed file and places its secrets. Faults: not_found (no request is open), invalid_request (the file, the
+ * key), conflict (the service runs).
+ */
 export async function open(run: Run, path: string, operatorKey: string): Promise<void> {
   const { stateDir } = run
   const expected = await operatorKeyDigest(operatorKey)

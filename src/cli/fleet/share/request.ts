@@ -30,7 +30,10 @@ import { ownRecords, requiredTarget } from '../direct.ts'
 
 const timeoutMs = 60_000
 
-/** Faults: `config.invalid`, `attest.unavailable`, invalid_request (the file), internal. */
+/**
+ * Writes a request for the operator key. Faults: `config.invalid`, `attest.unavailable`, invalid_request (the file),
+ * internal.
+ */
 export async function request(run: Run, file: string): Promise<void> {
   await requiredTarget(run)
   const { config } = await run.config()
