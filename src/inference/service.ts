@@ -63,7 +63,10 @@ export type InferenceServiceDeps = Runtime & {
   readonly workload: string | null
   /** Default: as a child of this process. */
   readonly startSchemaProcess?: StartSchemaProcess
-  /** Retried with pauses until it resolves: the gateway's evidence may take seconds to become available. */
+  /**
+   * Opens the evidence source. Retried with pauses until it resolves, because the gateway's evidence may take seconds
+   * to become available.
+   */
   readonly openEvidence: () => Promise<EvidenceOrigin>
   /** Evidence of the worker's GPUs. Absent if it has none. */
   readonly gpus?: GpuSource
@@ -75,7 +78,7 @@ export type InferenceService = {
   /** Handles a request. Never rejects. `address` returns the client's address. */
   readonly fetch: (request: Request, address: () => string) => Promise<Response>
   readonly metrics: Collector
-  /** Number of running requests, streams included. */
+  /** Returns the number of running requests, streams included. */
   readonly running: () => number
   /** Returns the budget reservations by key. */
   readonly reserved: () => readonly Reserved[]

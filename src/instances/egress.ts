@@ -24,7 +24,7 @@ export type EgressDeps = {
    * Reads the kernel's counters into the ledger and returns the stored totals, which never decrease. Faults: host.*.
    */
   readonly sample: () => Promise<readonly EgressSample[]>
-  /** Gives a VM the count of its egress. Faults: channel.*. */
+  /** Sends a VM the count of its egress. Faults: channel.*. */
   readonly handEgress: VmEngine['handEgress']
 }
 
@@ -82,17 +82,17 @@ export async function sampleEgress({
   return pairs.map(({ sample }) => sample)
 }
 
-/** Counts on their way into the VMs: one for each whole percent of a limit, and one after a start of this daemon. */
+/** Sends counts to the VMs: one for each whole percent of a limit, and one after a start of this daemon. */
 class EgressCounts {
   readonly #deps: Pick<EgressDeps, 'store' | 'log' | 'handEgress'>
-  /** By VM: the percent and the limit of its last count. */
+  /** Percent and limit of the last count of each VM. */
   #handed = new Map<string, string>()
 
   constructor(deps: Pick<EgressDeps, 'store' | 'log' | 'handEgress'>) {
     this.#deps = deps
   }
 
-  /** Does not wait for the VMs. */
+  /** Sends the counts that are due, without waiting for the VMs. */
   hand(samples: readonly EgressSample[]): void {
     const ids = samples.map(({ vmId }) => vmId)
     const vms = vmsById(this.#deps.store.ledger.db, ids)

@@ -20,7 +20,7 @@ import { freeAddress, freeAddressV6 } from './launch.plan.ts'
 export type Host = {
   readonly hostId: string
   readonly capacity: Capacity
-  /** GiB for the disks of all VMs, from the file system's present state. */
+  /** Returns the GiB for the disks of all VMs, from the file system's current state. */
   readonly diskGibMax: () => number
   readonly addressRestMs: number
 }

@@ -1,16 +1,16 @@
-// The command line of `verify build` for a result, out of that of `build submit`. Pure.
+// The command line of `verify build` for a result, derived from that of `build submit`. Pure.
 
 import type { AskedRequest } from '../../verifier/build/question.ts'
 import { hasOption } from '../verdict/next-commands.ts'
 
-/** Options of `build submit` alone, each with a value. */
+/** Options that only `build submit` has, each with a value. */
 const SUBMIT_OPTIONS = ['--api', '--key-file', '--ca', '--output', '--download-mib', '--log-wait'] as const
 
 export type SubmittedBuild = {
-  /** As given: a directory, an archive or the address of a repository. */
+  /** The source as given: a directory, an archive or the address of a repository. */
   readonly source: string
   readonly asked: Pick<AskedRequest, 'source'>
-  /** In hexadecimal. */
+  /** The nonce in hexadecimal. */
   readonly nonce: string
   readonly archive: string
 }

@@ -65,7 +65,7 @@ const OPTION_OF = {
   minimumGuestSvn: 'minimum-guest-svn',
 } as const satisfies Partial<Record<keyof Policy, string>>
 
-/** The option or file that names the expected measurements; empty if neither does. */
+/** Returns the option or file that names the expected measurements; empty if neither does. */
 export function measurementSources(policy: Policy, flags: PolicyFlags, file: string | undefined): string[] {
   if (policy.measurements === 'any') return []
   return flags.measurement !== undefined ? ['--measurement'] : [file ?? 'the policy']

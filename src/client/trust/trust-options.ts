@@ -90,8 +90,8 @@ export function addAllowOption(
 }
 
 /**
- * Replaces the library's advice, on how a program allows an upstream or a setting, by the flag. A host chose the name of
- * the upstream, and a person may paste it into a shell.
+ * Replaces the library's advice, on how a program allows an upstream or a setting, by the flag. A host chose the name
+ * of the upstream, and a person may paste it into a shell.
  */
 export function withOutsideFlag<Named extends Pick<Check, 'reason'>>(named: Named): Named {
   const outside = /allow it by outside: \[("(?:[^"\\]|\\.)*")\]/g

@@ -1,12 +1,12 @@
-// Why a verdict is not good, in plain words with the reason of the check: one line for each thing that failed. Pure.
+// Why a verdict is not good, in plain words with the reason of the check: one line for each failure. Pure.
 
 import { type Check, isBroken } from '../../attest/verdict.ts'
 import { groupName } from './summary.ts'
 
-/** Most lines; the last one then counts the others. */
+/** Maximum number of lines; the last one then counts the others. */
 export const becauseLinesMax = 6
 
-/** By name of the check, without the receipt's before the slash. */
+/** Words by the name of the check, without the receipt's name before the slash. */
 const FAILED: Readonly<Record<string, string>> = {
   connection: 'there was no answer',
   'tls-certificate': 'the certificate of the connection is not good',
@@ -41,12 +41,15 @@ const FAILED: Readonly<Record<string, string>> = {
   'artifact-digests': 'the artifacts are not those that were built',
 }
 
-/** Flags that accept it: the commands to try have them, quoted. A name in them is a host's, and not quoted here. */
+/**
+ * Flags that accept the failure. The commands to try contain them, quoted; a name in them comes from a host, and is not
+ * quoted here.
+ */
 const advice = /[;:,] (?:(?:accept that (?:by|with)|allow it with) --(?:allow|unattested)).*$/s
 
 const noTrustedRoot = /\bchain-(?:root|certificates): /
 
-/** The summary of a receipt only reports that its other checks failed, and those have lines of their own. */
+/** The summary of a receipt only reports that its other checks failed, which have separate lines. */
 const onlyTheSum = /^evidence: the hardware evidence is not good; see its checks$/
 
 export function becauseLines(checks: readonly Check[]): string[] {

@@ -1,5 +1,5 @@
-// Names and addresses that a host chose, for a line of a verdict: none ends it, fills it, or passes for other words of
-// it. Pure.
+// Names and addresses chosen by a host, for a line of a verdict: none can end the line, fill it, or look like other
+// words of it. Pure.
 
 /** Longest name that is shown whole. */
 const nameCharsMax = 64
@@ -7,7 +7,7 @@ const nameCharsMax = 64
 const addressCharsMax = 256
 const listedMax = 8
 
-/** Printable ASCII as it is; anything else, and what is longer, as a string of JSON without blanks. */
+/** Returns printable ASCII unchanged; anything else, and longer text, as a JSON string without blanks. */
 export function hostName(text: string): string {
   return shown(text, nameCharsMax)
 }
@@ -27,7 +27,7 @@ function shown(text: string, charsMax: number): string {
   return JSON.stringify(cut).replaceAll(' ', '\\u0020')
 }
 
-/** At most as many lines as a person reads; the last one then counts the others. */
+/** Returns at most as many lines as a person reads; the last one then counts the others. */
 export function listed(lines: readonly string[], what: string): string[] {
   if (lines.length <= listedMax) return [...lines]
   const shownLines = lines.slice(0, listedMax - 1)

@@ -5,12 +5,12 @@ import type { Check } from '../../attest/verdict.ts'
 import { pinCheckName } from '../../verifier/pins.ts'
 import { coveredByWaivers, groupName, isWaiver } from './summary.ts'
 
-/** Most lines; the last one then counts the others. */
+/** Maximum number of lines; the last one then counts the others. */
 export const notProvedLinesMax = 12
 
 const firmwareWords = "that the firmware has AMD's security fixes"
 
-/** By name of the check, without the receipt's before the slash. */
+/** Words by the name of the check, without the receipt's name before the slash. */
 const UNPROVED: Readonly<Record<string, string>> = {
   [pinCheckName('measurement')]: 'which image runs',
   [pinCheckName('allowlist')]: 'whose gateway it is, and which models and settings it has',
@@ -39,14 +39,14 @@ const UNPROVED: Readonly<Record<string, string>> = {
   'tcb-floor-age': "that these are AMD's latest security fixes",
 }
 
-/** Words of the check of the list's age, which for people is a list of security fixes. */
+/** Text of the check of the list's age, which is shown to people as a list of security fixes. */
 const floorsShipped = 'the TCB floors that this verifier ships'
 const listOfFixes = 'the fixes that this program lists'
 
 /** Remarks that are in the limits of the kind, and comparisons that the pin of the measurement decides. */
 const STATED: readonly string[] = ['scope', 'operational-status', 'image', 'measurement']
 
-/** Waivers first, then what was not compared, then the limits of the kind. */
+/** Returns the limits: waivers first, then what was not compared, then the limits of the kind. */
 export function notProvedLines(checks: readonly Check[], limits: readonly string[]): string[] {
   const open = checks.filter(({ outcome, required }) => outcome === 'not-checked' && !required)
   const covered = coveredByWaivers(open)

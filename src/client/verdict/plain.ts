@@ -1,7 +1,7 @@
-// A verdict in plain words: one fact a line, in the order in which a person needs them. Pure.
+// A verdict in plain words: one fact per line, in the order in which a person needs them. Pure.
 //
-// Names of checks, VMPL, TCB and certificates stand in --verbose and --json. Text of a host is bounded and harmless
-// here; a command to try next is printed whole or not at all.
+// Names of checks, VMPL, TCB and certificates are shown only with --verbose and --json. Text of a host is bounded and
+// harmless here; a command to try next is printed completely or not at all.
 
 import type { Check } from '../../attest/verdict.ts'
 import { oneLine, type Paint, type ShownVerdict, verdictText, verdictWords } from '../../terminal/render.ts'
@@ -27,9 +27,9 @@ export type Fact = readonly [label: (typeof LABELS)[number], text: string]
 
 /** The words of one command's verdict. */
 export type Plain = {
-  /** After `you may` for PASS and `do not` for FAIL, such as `log in`. */
+  /** Follows `you may` for PASS and `do not` for FAIL, such as `log in`. */
   readonly act: string
-  /** Shown for PASS alone. */
+  /** Shown only for PASS. */
   readonly facts: readonly Fact[]
   /** Limits of every verdict of this kind. */
   readonly unproved: readonly string[]
@@ -45,7 +45,7 @@ export type PlainOptions = {
   readonly paint: Paint
 }
 
-/** All checks when `verbose`, otherwise facts for PASS, or reasons and commands for FAIL. */
+/** Returns all checks if `verbose`, otherwise facts for PASS, or reasons and commands for FAIL. */
 export function plainVerdict(shown: ShownVerdict, plain: Plain, options: PlainOptions): string {
   const { verbose, details = [], paint } = options
   if (verbose) {
@@ -96,7 +96,9 @@ function badLines(shown: ShownVerdict, { act, next }: Plain, sorting: Sorting | 
   ]
 }
 
-/** On one line, without control characters and rows of blanks, and cut where it is too long to read. */
+/**
+ * Returns the text on one line, without control characters and rows of blanks, and truncated if it is too long to read.
+ */
 function bounded(text: string): string {
   const line = oneLine(text).replace(/\s{2,}/g, ' ')
   return line.length <= verdictLineCharsMax ? line : `${line.slice(0, verdictLineCharsMax - 1)}…`

@@ -19,7 +19,7 @@ export type ReceiptFacts = {
   readonly image: string | null
   readonly operatorKey: Uint8Array | null
   readonly simulated: boolean
-  /** Whether the image is of this project: its disk is then encrypted. */
+  /** Whether the image is from this project, so that its disk is encrypted. */
   readonly isOwnImage: boolean
   /** Checks of the verdict and of the receipt. */
   readonly checks: readonly Check[]
@@ -27,7 +27,7 @@ export type ReceiptFacts = {
   readonly sources: readonly string[]
 }
 
-/** Hexadecimal digits that are shown of a digest which a policy compares whole. */
+/** Number of hexadecimal digits that are shown of a digest which a policy compares completely. */
 const shownHexChars = 12
 
 export function shortHex(bytes: Uint8Array): string {
@@ -55,7 +55,7 @@ function expectedWords(checks: readonly Check[], sources: readonly string[]): st
   return sources.length === 0 ? `, ${pin.reason}` : `, as named by ${sources.join(' and ')}`
 }
 
-/** Whether the transparency log has it, where one was asked. */
+/** Returns whether the transparency log contains it, if one was queried. */
 function loggedFacts(checks: readonly Check[]): Fact[] {
   const found = ['log-included', 'log-witnessed', 'log-age'].flatMap(name => {
     const logged = checks.find(check => check.name === name && check.outcome === 'pass' && check.reason !== '')
@@ -119,7 +119,7 @@ export function hardwareFacts({ report, simulated, checks }: ReceiptFacts): Fact
 
 const gpuChecks: readonly string[] = ['gpu-required', 'gpu-evidence']
 
-/** Against the least versions that this program has of AMD's bulletins. */
+/** Describes the comparison with the minimum versions that this program has from AMD's bulletins. */
 function floorWords(checks: readonly Check[]): string {
   const floors = checks.filter(({ name }) => /^tcb-floor-(?:launch-)?(?:snp|microcode)$/.test(name))
   if (floors.length === 0) return ", not compared with AMD's security fixes"

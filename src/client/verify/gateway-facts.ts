@@ -17,19 +17,19 @@ import { hardwareFacts, launchFacts, readerFacts, shortText } from '../verdict/r
 import { isAnotherLaunch, isFailed, lackingOptions } from './pin-commands.ts'
 
 export type GatewayWords = {
-  /** Null if no evidence came. */
+  /** Null if no evidence was received. */
   readonly found: GatewayVerdict | null
-  /** As shown, with the words of the command line. */
+  /** Checks as shown, in the terms of the command line. */
   readonly checks: readonly Check[]
   readonly argv: readonly string[]
   /** Files and options that name the expected measurement. */
   readonly sources: readonly string[]
-  /** Accepted by --allow-outside and --allow. */
+  /** Upstreams accepted by --allow-outside; `allow` has the settings accepted by --allow. */
   readonly outside: readonly string[]
   readonly allow: readonly Exposure[]
 }
 
-/** `host`: of the connection; null for a saved document. */
+/** Returns the words for a gateway. `host`: that of the connection; null for a saved document. */
 export function gatewayWords(words: GatewayWords, host: string | null): Plain {
   const { found } = words
   return {
@@ -56,7 +56,7 @@ export function responseWords(words: GatewayWords, claim: ResponseClaim | null):
   }
 }
 
-/** `isSaved`: nothing fetched its workload.json. */
+/** Returns the commands to try. `isSaved`: whether its workload.json was not fetched. */
 function nextOf(words: GatewayWords, isSaved: boolean, upstream: Added = []): NextCommands {
   const { argv, checks } = words
   const lacking = lackingOptions(argv, checks)
@@ -73,7 +73,7 @@ function nextOf(words: GatewayWords, isSaved: boolean, upstream: Added = []): Ne
   }
 }
 
-/** HOST_DATA is of a workload.json, and the allowlist alone was there to compare. */
+/** Reports whether HOST_DATA is that of a workload.json, and only the allowlist was available for comparison. */
 function isUnknownHostData({ outcome, reason }: Check): boolean {
   return outcome === 'fail' && reason.includes('host-data-allowlist: ')
 }
@@ -88,7 +88,7 @@ function connectionFacts({ gateway }: GatewayVerdict, host: string | null): Fact
   return [['you may', `${words} (SHA-256 of its key: ${toHex(key)})`]]
 }
 
-/** Facts about the VM that made the receipts. */
+/** Returns facts about the VM that made the receipts. */
 function vmFacts(
   { receipts, gateway, simulated, workload }: GatewayVerdict,
   { checks, sources }: GatewayWords,
@@ -107,7 +107,7 @@ function vmFacts(
   return [...launchFacts(facts), ...workloadFacts(checks), ...readerFacts(facts, also), ...hardwareFacts(facts)]
 }
 
-/** Whether its whole workload.json is pinned, and not only the operator who may choose another. */
+/** Reports whether the whole workload.json is pinned, not only the operator, who may choose another one. */
 function isWorkloadPinned(checks: readonly Check[]): boolean {
   const pin = checks.find(({ name }) => name === pinCheckName('allowlist'))
   return pin?.outcome === 'pass' && pin.reason.includes('workload.json')
@@ -122,7 +122,7 @@ function openWorkload({ found, checks }: GatewayWords): string[] {
   return ['that it keeps these models and settings: its operator chooses workload.json, and you pinned none']
 }
 
-/** Settings by which others read more. A good verdict has those alone that were allowed. */
+/** Describes settings that let others read more. A good verdict has only those that were allowed. */
 function settingLines(workload: WorkloadDocument | null): string[] {
   if (workload === null) return []
   return exposuresIn(workload.gateway).map(name => `besides, by the setting ${name}: ${EXPOSURE_WORDS[name]}`)
@@ -172,7 +172,7 @@ function trustText({ url, spkiSha256, ca }: WorkloadUpstream): string {
   return ca === null ? 'by TLS, under public authorities' : 'by TLS, under an authority of its own'
 }
 
-/** Facts about this exchange, by its receipt. */
+/** Returns facts about this exchange from its receipt. */
 function exchangeFacts({ requestId }: ResponseClaim, checks: readonly Check[]): Fact[] {
   const receipt = checks.find(({ name }) => name === 'response-receipt')
   const where = receipt === undefined ? '' : `; its receipt was found ${receipt.reason}`
@@ -187,7 +187,7 @@ function answerFacts({ model, upstream, coverage }: ResponseClaim, checks: reado
   return [['answered by', `model ${hostName(model)}, ${where}${who}`]]
 }
 
-/** Upstreams and settings that workload.json has and the command line does not accept. */
+/** Returns options for upstreams and settings that workload.json has and the command line does not accept. */
 function acceptedBy({ found, checks, outside, allow }: GatewayWords): Added {
   const workload = found?.workload ?? null
   if (workload === null) return []
@@ -200,11 +200,11 @@ function acceptedBy({ found, checks, outside, allow }: GatewayWords): Added {
   ]
 }
 
-/** The upstream that answered, unless workload.json has it, whose entry says more. */
+/** Returns the option for the upstream that answered, unless workload.json has it, because its entry contains more. */
 function acceptedUpstream({ found, checks, outside }: GatewayWords, claim: ResponseClaim | null): Added {
   if (claim === null || claim.coverage === 'inside' || !isFailed(checks, 'response-upstream')) return []
   const { upstream } = claim
   const isListed = found?.workload?.upstreams.some(({ name }) => name === upstream) === true
-  // An upstream that answered without the evidence which it must have is not accepted by its name.
+  // An upstream that answered without the evidence that it must show cannot be accepted by its name.
   return isListed || isAllowed(outside, upstream) ? [] : ['--allow-outside', upstream]
 }

@@ -16,13 +16,13 @@ import { isAnotherLaunch, isFailed, lackingOptions, policyCommand } from './pin-
 
 export type InstanceWords = {
   readonly found: InstanceVerdict
-  /** As shown, with the words of the command line. */
+  /** Checks as shown, in the terms of the command line. */
   readonly checks: readonly Check[]
   readonly argv: readonly string[]
   readonly hostname: string
   /** Files and options that name the expected measurement. */
   readonly sources: readonly string[]
-  /** The gateway as options and client.toml name it. */
+  /** The gateway as named by options and client.toml. */
   readonly gateway: ExpectedGateway
 }
 
@@ -93,7 +93,7 @@ function measurementsText({ measurements }: AttestedGateway): string {
   return `${shortText(first)}${more.length === 0 ? '' : ` or ${more.length} more`}`
 }
 
-/** Settings of the gateway by which others read more. */
+/** Describes settings of the gateway that let others read more. */
 function settingLines({ claim }: InstanceVerdict): string[] {
   const gateway = claim?.claim.inference.gateway
   const allow = gateway?.kind === 'attested' ? (gateway.allow ?? []) : []
@@ -139,7 +139,7 @@ function nextOf(words: InstanceWords): NextCommands {
   }
 }
 
-/** Options that accept the claim's gateway by name; none if it is another gateway than the expected one. */
+/** Returns options that accept the claim's gateway by name; none if it is not the expected gateway. */
 function acceptedBy({ found, checks, argv, gateway: expected }: InstanceWords): Added {
   const gateway = found.claim?.claim.inference.gateway
   const keyFlags = isFailed(checks, 'gateway-key') ? [hostKeyName] : []
@@ -159,7 +159,7 @@ function acceptedBy({ found, checks, argv, gateway: expected }: InstanceWords): 
   })
   return [...outsideFlags(strange), ...allowFlags([...settings, ...keyFlags])]
 
-  /** An option replaces the list of client.toml, so that list goes with it. */
+  /** Returns the options. An option replaces the list of client.toml, so the list is repeated. */
   function outsideFlags(entries: readonly string[]): Added {
     if (entries.length === 0) return []
     const kept = hasOption(argv, '--allow-outside') ? [] : expected.outside

@@ -1,11 +1,11 @@
-// Options that a command line lacks where a verdict has no expected image, operator or authority. Pure.
+// Options that a command line lacks if a verdict has no expected image, operator or authority. Pure.
 
 import type { Check } from '../../attest/verdict.ts'
 import { pinCheckName } from '../../verifier/pins.ts'
 import { type Added, commandText, commandWords, hasOption, type NextCommands } from '../verdict/next-commands.ts'
 import { groupName } from '../verdict/summary.ts'
 
-/** The files of the operator in these commands. */
+/** The operator's key file in these commands. */
 const operatorKeyFile = 'operator-key.pub.pem'
 
 export type Lacking = Required<NextCommands>
@@ -19,12 +19,15 @@ const LAUNCHED: readonly string[] = [
   ...['measurement', 'operator-key', 'image', 'allowlist', 'admission', 'workload-pinned', 'launch-host-data'],
 ]
 
-/** Whether something else runs than the expected image of the expected operator: there is nothing to accept then. */
+/**
+ * Reports whether something other than the expected image of the expected operator runs, so that nothing can be
+ * accepted.
+ */
 export function isAnotherLaunch(checks: readonly Check[]): boolean {
   return checks.some(check => check.outcome === 'fail' && LAUNCHED.includes(groupName(check)))
 }
 
-/** A policy of the operator's files, and the authority of a certificate. */
+/** Returns the missing options: a policy of the operator's files, and the authority of a certificate. */
 export function lackingOptions(argv: readonly string[], checks: readonly Check[]): Lacking {
   const lacksImage = isFailed(checks, pinCheckName('measurement'))
   const lacksOperator = isFailed(checks, pinCheckName('operator-key')) || isFailed(checks, pinCheckName('allowlist'))
@@ -38,7 +41,7 @@ export function lackingOptions(argv: readonly string[], checks: readonly Check[]
   }
 }
 
-/** `strongroom verify policy-example`, which makes a policy of what the operator publishes. */
+/** Returns `strongroom verify policy-example`, which makes a policy of the files that the operator publishes. */
 export function policyCommand(file: string, image: string | null, hasOperator: boolean): string | null {
   const options: Added = [
     ...(image === null ? [] : ['--image', image]),

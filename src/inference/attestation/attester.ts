@@ -26,7 +26,10 @@ export type EvidenceOrigin =
       readonly operatorKey: Uint8Array
       /** HOST_DATA of its launch: SHA-256 of workload.json; null if a simulator uses the allowlist's digest. */
       readonly hostData: Uint8Array | null
-      /** A fresh report over 64 bytes with that HOST_DATA. Must settle within a bounded time: the next caller waits. */
+      /**
+       * Makes a fresh report over 64 bytes with that HOST_DATA. Must settle within a bounded time, because the next
+       * caller waits.
+       */
       readonly evidence: (reportData: Uint8Array, hostData: Uint8Array) => Promise<ReceiptEvidence>
     }
   | { readonly kind: 'unavailable'; readonly reason: string }
@@ -57,7 +60,7 @@ export type AdmittedWorkloads = {
   readonly allowlistDigest: Uint8Array
 }
 
-/** Evidence of the worker's GPUs for a nonce (attest/nvidia/bound.ts). Must settle within a bounded time. */
+/** Makes evidence of the worker's GPUs for a nonce (attest/nvidia/bound.ts). Must settle within a bounded time. */
 export type GpuSource = (nonce: Uint8Array) => Promise<Uint8Array>
 
 /** Receipts, and the GPU evidence that the worker's receipt names; null if the worker has no GPUs. */

@@ -46,7 +46,7 @@ export type WorkloadsDeps = {
 export type Workloads = {
   /** SHA-256 of the executable that runs. */
   readonly executableDigest: Uint8Array
-  /** A derived allowlist lacks the worker until the worker has requested admission. */
+  /** Returns the allowlist in force. A derived one lacks the worker until the worker has requested admission. */
   readonly inForce: () => AllowlistInForce
   /** Freezes the allowlist, because the worker serves. Idempotent. */
   readonly bind: () => void

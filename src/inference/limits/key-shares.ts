@@ -15,7 +15,7 @@ import { type Demand, KeyShare, type KeyUse } from './key-share.ts'
 
 export type KeySharesDeps = {
   readonly renew: RenewShares
-  /** False if this gateway has all of each key's limits. */
+  /** Returns false if this gateway has all of each key's limits. */
   readonly isShared: () => boolean
   /** Maximum number of keys per request to the fleet. */
   readonly keysPerAskMax: number

@@ -16,9 +16,9 @@ import type { KeyShares } from './key-shares.ts'
 export type Limiter = {
   readonly admit: Admit
   readonly prepare: Prepare
-  /** Number of keys with state. */
+  /** Returns the number of keys with state. */
   readonly size: () => number
-  /** Number of admitted requests that have not ended, for all keys together. */
+  /** Returns the number of admitted requests that have not ended, for all keys together. */
   readonly running: () => number
 }
 

@@ -26,7 +26,7 @@ export type HostSums = {
 }
 
 export type HostSumsDeps = Pick<Store, 'directory' | 'ledger' | 'hostId'> & {
-  /** Last status that a VM reported. */
+  /** Returns the last status that a VM reported. */
   readonly statusOf: (vmId: string) => EnclaveStatus | null
   /** Null if this host is not in a fleet. */
   readonly shares: Pick<BudgetShares, 'share' | 'raise'> | null

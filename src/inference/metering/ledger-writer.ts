@@ -16,7 +16,7 @@ export type LedgerWriter = {
   readonly write: (rows: readonly Usage[], range: JournalRange | null) => Promise<Outcome>
   /** Changes of the database by connections other than the thread's. */
   readonly changes: { readonly beat: () => number; readonly mark: () => number }
-  /** Whether the thread's database is open. A thread that ends is replaced. */
+  /** Reports whether the thread's database is open. A thread that ends is replaced. */
   readonly isAlive: () => boolean
   /** Closes the thread after the batch being written. Resolves once its connection is closed, or it is late. */
   readonly close: () => Promise<void>

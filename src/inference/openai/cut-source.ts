@@ -21,7 +21,7 @@ export type CutOptions = {
   readonly mark: string
   /** Base64 that was cut out of the text before; null if there was none. */
   readonly longTexts: LongTexts | null
-  /** Whether an upstream may get the member. */
+  /** Reports whether an upstream may get the member. */
   readonly isSent: (name: string) => boolean
   /** Whether an engine may get the reasoning of messages in other fields. */
   readonly hasReasoning: boolean

@@ -11,7 +11,7 @@ export type SseParser = {
   readonly push: (bytes: Uint8Array) => string[]
   /** Reports whether no event is incomplete, so that the stream may end here. */
   readonly isClean: () => boolean
-  /** True if an event has ended and no byte of the next has arrived. */
+  /** Reports whether an event has ended and no byte of the next has arrived. */
   readonly isBetweenEvents: () => boolean
 }
 

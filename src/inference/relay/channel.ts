@@ -8,7 +8,7 @@ import { adoptSocket } from '../../linux/libc/sockets.ts'
 import { encodeFrame, FrameReader } from './frames.codec.ts'
 
 export type ChannelUser<Heard> = {
-  /** May throw, which closes the channel. */
+  /** Handles a message. May throw, which closes the channel. */
   readonly onMessage: (message: Heard) => void
   /** Called once, when the other end is gone or has broken the protocol. */
   readonly onClose: (reason: string) => void

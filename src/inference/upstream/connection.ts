@@ -28,7 +28,7 @@ export type BodySink = {
   /** The bytes from `start` to `end`. */
   readonly onBytes: (bytes: Buffer, start: number, end: number) => void
   readonly onEnd: () => void
-  /** UpstreamFault cut or malformed. */
+  /** Receives an UpstreamFault cut or malformed. */
   readonly onFailure: (error: unknown) => void
 }
 

@@ -21,7 +21,7 @@ export type EvidenceSources = {
    * appliance/collateral.ts).
    */
   readonly collateral: ((report: Uint8Array) => Promise<CollateralResult>) | null
-  /** The platform of VMs without such hardware. */
+  /** Returns the platform of VMs without such hardware. */
   readonly simulated: () => Promise<Pick<SimulatedHost, 'evidence'>>
 }
 

@@ -55,7 +55,7 @@ export type VmReconcilerDeps = {
   readonly addressRestMs: number
   /** Network settings that all guests share. */
   readonly guestNetwork: GuestNetwork
-  /** GiB for the disks of all VMs, from the file system's present state. */
+  /** Returns the GiB for the disks of all VMs, from the file system's current state. */
   readonly diskGibMax: () => number
   readonly bootTimeoutMs: number
   readonly capacityWaitMs: number
@@ -249,10 +249,7 @@ export class VmReconciler implements VmEngine {
     if (change !== null) this.#announce(vm.id, change)
   }
 
-  /**
-   * Reports whether the host's shutdown caused the loss. Such losses are not recorded: the next start determines their
-   * cause.
-   */
+  /** Reports whether the host's shutdown caused the loss, which the next start then records with its cause. */
   async #isHostsDoing(event: VmEvent): Promise<boolean> {
     if (!LOSSES.has(event) || !(await this.#deps.isHostStopping())) return false
     this.#deps.log.info('a VM was lost while the host shuts down; it is left as it is', { event })

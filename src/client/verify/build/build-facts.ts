@@ -11,7 +11,7 @@ import { isFailed, lackingOptions } from '../pin-commands.ts'
 
 export type BuildWords = {
   readonly found: BuildVerdict
-  /** As shown, with the words of the command line. */
+  /** Checks as shown, in the terms of the command line. */
   readonly checks: readonly Check[]
   /** Checks of the last report, by their own names. */
   readonly details: readonly Check[]
@@ -54,7 +54,10 @@ function artifactFacts({ provenance }: BuildVerdict): Fact[] {
   return [['you may', `they are what the build made: ${hostNames(names)}`]]
 }
 
-/** `source` names the archive or the commit, `request` how it was built, `fetch` what was fetched. */
+/**
+ * Returns facts about the source. `source` names the archive or the commit, `request` how it was built, `fetch` what
+ * was fetched.
+ */
 function sourceFacts(checks: readonly Check[]): Fact[] {
   return ['source', 'request', 'fetch'].flatMap(name => {
     const found = checks.find(check => check.name === name && check.outcome === 'pass' && check.reason !== '')
@@ -64,7 +67,7 @@ function sourceFacts(checks: readonly Check[]): Fact[] {
 
 const WORDS: Readonly<Record<string, string>> = { request: 'with ', fetch: 'fetched: ' }
 
-/** An image that was compared lacks only the word that it is the client's own. */
+/** Returns the missing option. An image that was compared lacks only the statement that it is the client's own. */
 function ownImage(argv: readonly string[], checks: readonly Check[]) {
   const hasImage = hasOption(argv, '--image') || hasOption(argv, '--igvm')
   if (!isFailed(checks, pinCheckName('measurement')) || !hasImage || hasOption(argv, '--own-image')) return {}

@@ -18,7 +18,7 @@ export function whole(properties: Schema): Schema {
   return object(properties, { required: Object.keys(properties) })
 }
 
-/** An object that takes fields beside the listed ones. Generated clients refuse those without this mark. */
+/** Returns an object that accepts further fields. Generated clients refuse such fields without this mark. */
 export function open(schema: Schema): Schema {
   return { ...schema, additionalProperties: true }
 }

@@ -32,7 +32,7 @@ export type StreamEnd = {
   /** The upstream's counts; without them an estimate of the prompt and one token per delivered chunk. */
   readonly tokens: Tokens
   readonly tokensSource: TokensSource
-  /** Finish reasons of the choices that have ended. */
+  /** Returns the finish reasons of the choices that have ended. */
   readonly finishReasons: () => string[]
   /** The receipt being signed. It is stored only for an open request, so the account closes after it. */
   readonly signed: Promise<unknown> | null

@@ -35,7 +35,7 @@ export type BudgetLeases = {
 
 export type HostSharesDeps = {
   readonly leases: BudgetLeases
-  /** Spent by this host. */
+  /** Returns the usage of this host only. */
   readonly ownSpent: (spender: Spender, month: string) => MonthSpent
   readonly clock: Clock
   readonly log: Logger

@@ -46,7 +46,7 @@ export type Advice = {
   readonly change: string
   /** Location of the endpoint: `inside this instance`. */
   readonly where: string
-  /** Why nothing can leave this machine, so that a retry would not help; null if no reason is known. */
+  /** Returns why nothing can leave this machine, so that a retry would not help; null if no reason is known. */
   readonly noRoute?: () => string | null
 }
 
