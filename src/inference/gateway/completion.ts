@@ -121,7 +121,7 @@ export function createMeteredHandler<Asked extends Operation>(
     const held: (() => void)[] = []
     const takeRoom = (bytes: number) => void held.push(deps.bodyRoom.take(bytes, caller.organizationId))
     const admitted = { request, operation, id, exchange, headers, account, caller, dialect, early, held, takeRoom }
-    answerAdmitted(deps, admitted, respond).then(resolve, reject)
+    void answerAdmitted(deps, admitted, { respond, resolve, reject })
     return promise
   }
   return (request, received) => {
@@ -143,12 +143,19 @@ export function createMeteredHandler<Asked extends Operation>(
   }
 }
 
-/** Returns the response, which is discarded if the headers were sent early. */
+type Answering<Asked extends Operation> = {
+  readonly respond: (admitted: AdmittedRequest<Asked>, body: Uint8Array) => Promise<Response>
+  /** Takes the response, which is discarded if the headers were sent early. */
+  readonly resolve: (response: Response) => void
+  readonly reject: (error: unknown) => void
+}
+
+/** Never rejects. */
 async function answerAdmitted<Asked extends Operation>(
   deps: MeteredDeps,
   admitted: AdmittedRequest<Asked> & { readonly held: readonly (() => void)[] },
-  respond: (admitted: AdmittedRequest<Asked>, body: Uint8Array) => Promise<Response>,
-): Promise<Response> {
+  { respond, resolve, reject }: Answering<Asked>,
+): Promise<void> {
   const { request, held, takeRoom } = admitted
   let mayRead = false
   try {
@@ -158,10 +165,10 @@ async function answerAdmitted<Asked extends Operation>(
     const body = await readRequestBody(deps, admitted)
     const batchEnd = deps.bodyBatch()
     if (batchEnd !== null) await batchEnd
-    return await respond(admitted, body)
+    resolve(await respond(admitted, body))
   } catch (error) {
     if (!mayRead) await discardBody(request, deps.deadlines)
-    return await failureResponse(deps, error, admitted)
+    await failureResponse(deps, error, admitted).then(resolve, reject)
   } finally {
     for (const leave of held) leave()
   }

@@ -18,6 +18,7 @@ import { type UsageBounds, usageBounds } from '../openai/usage.ts'
 import { refusalIn } from '../refusal.ts'
 import type { Tokens } from '../types.ts'
 import { type Attempt, openAttempt, type UpstreamClient } from '../upstream/client.ts'
+import type { UpstreamResponse } from '../upstream/connection.ts'
 import type { Owner } from '../upstream/fair-share.ts'
 import { type QueuePlace, queueHeader, stepped } from '../upstream/queue.ts'
 import type { Lease } from '../upstream/router.ts'
@@ -103,7 +104,7 @@ export type FailoverRequest = Pick<PreparedRequest, 'id' | 'account' | 'signal'>
   readonly except: Set<UpstreamTarget>
   /** Returns the request's maximum usage on such an upstream. */
   readonly bounds: (target: Pick<UpstreamTarget, 'contextTokens'>) => UsageBounds
-  readonly ask: (asked: UpstreamAttempt) => Promise<Response>
+  readonly ask: (asked: UpstreamAttempt) => Promise<Response> | UpstreamCall
   /** Called when the request begins to wait for an upstream other than these. */
   readonly onQueued?: (except: ReadonlySet<UpstreamTarget>) => void
 }
@@ -129,7 +130,13 @@ export async function withFailover(deps: FailoverDeps, job: FailoverRequest): Pr
     // Without `once`, because that option takes longer to process than the rest, and an abort occurs only once.
     job.signal.addEventListener('abort', attempt.abort)
     try {
-      return await job.ask({ lease, attempt, traceparent })
+      const call = job.ask({ lease, attempt, traceparent })
+      if (call instanceof Promise) return await call
+      const upstream = await call.sent
+      const batchEnd = deps.responseBatch()
+      if (batchEnd !== null) await batchEnd
+      const response = call.respond(upstream)
+      return response instanceof Promise ? await response : response
     } catch (error) {
       attempt.abort()
       const isAborted = job.signal.aborted
@@ -184,6 +191,12 @@ function reasonOf(error: unknown): string {
   return error instanceof BusyFault ? 'busy' : publicErrorOf(error).code
 }
 
+/** A request that an upstream has. `respond`: called with the head, together with those of the same turn. */
+type UpstreamCall = {
+  readonly sent: Promise<UpstreamResponse>
+  readonly respond: (upstream: UpstreamResponse) => Response | Promise<Response>
+}
+
 export type UpstreamAttempt = {
   readonly lease: Lease<UpstreamTarget>
   readonly attempt: Attempt
@@ -191,11 +204,12 @@ export type UpstreamAttempt = {
   readonly traceparent: string | null
 }
 
-async function tryUpstream(
+/** Not async for a response that is whole: `withFailover` waits for its upstream. */
+function tryUpstream(
   deps: FailoverDeps,
   job: PreparedRequest,
   { lease, attempt, traceparent }: UpstreamAttempt,
-): Promise<Response> {
+): Promise<Response> | UpstreamCall {
   const { plan, values } = job
   const { request } = plan
   const { text, headers } = preparedFor(deps, job, lease.target.engine)
@@ -210,20 +224,30 @@ async function tryUpstream(
       onSent,
     })
   if (request.stream) {
-    try {
-      const waiting = { plan, headers: () => headers, place: () => placeIn(deps, lease) }
-      return await respondStream(deps, merged, lease, await send(() => job.early.wait(waiting)))
-    } catch (error) {
-      job.early.retry()
-      throw error
-    }
+    const waiting = { plan, headers: () => headers, place: () => placeIn(deps, lease) }
+    return relayStream(deps, merged, lease, () => send(() => job.early.wait(waiting)))
   }
-  const upstream = await send(null)
-  const batchEnd = deps.responseBatch()
-  if (batchEnd !== null) await batchEnd
-  const body = readUpstreamBody(upstream, wholeLimits(deps), deps.deadlines)
-  const responded = respondWhole(merged, lease, typeof body === 'string' ? body : await body)
-  return responded instanceof Promise ? await responded : responded
+  const respond = (upstream: UpstreamResponse) => {
+    const body = readUpstreamBody(upstream, wholeLimits(deps), deps.deadlines)
+    return typeof body === 'string'
+      ? respondWhole(merged, lease, body)
+      : body.then(whole => respondWhole(merged, lease, whole))
+  }
+  return { sent: send(null), respond }
+}
+
+async function relayStream(
+  deps: FailoverDeps,
+  job: PreparedRequest,
+  lease: Lease<UpstreamTarget>,
+  send: () => Promise<UpstreamResponse>,
+): Promise<Response> {
+  try {
+    return await respondStream(deps, job, lease, await send())
+  } catch (error) {
+    job.early.retry()
+    throw error
+  }
 }
 
 /** Returns the request for an engine of this kind, and the headers of its response. */

@@ -94,8 +94,14 @@ type Get = {
   readonly base?: string | RegExp
 }
 
-/** `timeoutMs`: until the response's head; 0 for no limit. */
-type SendOptions = Pick<UpstreamRequest, 'attempt' | 'onSent'> & { readonly timeoutMs: number }
+/**
+ * `timeoutMs`: until the response's head; 0 for no limit. `accept`: content type that the response must have, with
+ * status 200; null for any response.
+ */
+type SendOptions = Pick<UpstreamRequest, 'attempt' | 'onSent'> & {
+  readonly timeoutMs: number
+  readonly accept: Accept | null
+}
 
 export class UpstreamClient {
   readonly #deadlines: Deadlines
@@ -112,9 +118,10 @@ export class UpstreamClient {
 
   /**
    * Sends a request. Resolves with status 200 and the right content type. Throws UpstreamFault; BusyFault; Fault
-   * invalid_request or context_length_exceeded if the upstream refuses the request.
+   * invalid_request or context_length_exceeded if the upstream refuses the request. Not async, because every request
+   * waits here: throws UpstreamFault unattested at once.
    */
-  async send(
+  send(
     target: UpstreamTarget,
     { path, body, stream, traceparent = null, attempt, onSent = null }: UpstreamRequest,
   ): Promise<UpstreamResponse> {
@@ -130,15 +137,20 @@ export class UpstreamClient {
     if (!heads.has(path)) heads.set(path, head)
     const trace = traceparent === null ? '' : `traceparent: ${traceparent}\r\n`
     const headOf = (lengthBytes: number) => `${head}${lengthBytes}\r\n${trace}\r\n`
-    const request =
-      typeof body === 'string'
-        ? headOf(Buffer.byteLength(body)) + body
-        : await inTurns(joined([Buffer.from(headOf(lengthOf(body))), ...body]))
-    const response = await this.#sendPooled(pool, request, { attempt, timeoutMs: this.#timeouts.firstByteMs, onSent })
-    const fault = hasReason(response) ? await this.#refusal(response) : headFault(response, accept)
-    if (fault === null) return response
-    response.abort()
-    throw fault
+    const options = { attempt, timeoutMs: this.#timeouts.firstByteMs, onSent, accept } as const
+    if (typeof body === 'string') return this.#sendPooled(pool, headOf(Buffer.byteLength(body)) + body, options)
+    return this.#sendPieces(pool, [Buffer.from(headOf(lengthOf(body))), ...body], options)
+  }
+
+  async #sendPieces(pool: Pool, pieces: readonly Uint8Array[], options: SendOptions): Promise<UpstreamResponse> {
+    return await this.#sendPooled(pool, await inTurns(joined(pieces)), options)
+  }
+
+  /** Returns a response that may be read; rejects with the fault of any other, whose connection is closed. */
+  #checked(response: UpstreamResponse, accept: Accept): UpstreamResponse | Promise<UpstreamResponse> {
+    if (hasReason(response)) return this.#refusal(response).then(fault => refuse(response, fault))
+    const fault = headFault(response, accept)
+    return fault === null ? response : refuse(response, fault)
   }
 
   /** Reads the engine's reason. None of its text reaches the client. */
@@ -212,7 +224,7 @@ export class UpstreamClient {
     const connection = await openConnection(this.#connect(endpoint, []), attempt)
     try {
       const bytes = Buffer.from(`${lead}accept: ${accept}\r\n\r\n`)
-      const response = await (this.#sendOn(connection, bytes, { attempt, timeoutMs }) ?? null)
+      const response = await (this.#sendOn(connection, bytes, { attempt, timeoutMs, accept: null }) ?? null)
       return response?.head.status === 200 ? await read(response) : null
     } finally {
       connection.close()
@@ -309,7 +321,7 @@ export class UpstreamClient {
   }
 
   /** Waits for the head. Not async, because every request waits here. */
-  #headOf(pending: Promise<UpstreamResponse>, { attempt, timeoutMs }: SendOptions): Promise<UpstreamResponse> {
+  #headOf(pending: Promise<UpstreamResponse>, { attempt, timeoutMs, accept }: SendOptions): Promise<UpstreamResponse> {
     let isLate = false
     const late = () => {
       isLate = true
@@ -320,7 +332,7 @@ export class UpstreamClient {
       response => {
         cancelTimeout?.()
         attempt.onAbort(response.abort)
-        return response
+        return accept === null ? response : this.#checked(response, accept)
       },
       error => {
         cancelTimeout?.()
@@ -393,9 +405,16 @@ function lengthOf(pieces: readonly Uint8Array[]): number {
   return pieces.reduce((sum, { length }) => sum + length, 0)
 }
 
+function refuse(response: UpstreamResponse, fault: Fault): never {
+  response.abort()
+  throw fault
+}
+
+const STATUSES_WITH_REASON: readonly number[] = [400, 413, 422, 500]
+
 /** Reports whether the body of the response contains the engine's reason. */
 function hasReason({ head: { status, retryAfterSeconds } }: UpstreamResponse): boolean {
-  return [400, 413, 422, 500].includes(status) || (status === 503 && retryAfterSeconds === null)
+  return STATUSES_WITH_REASON.includes(status) || (status === 503 && retryAfterSeconds === null)
 }
 
 /** Returns the fault of a response; null if it may be read. */
