@@ -90,7 +90,11 @@ export function createCompletionHandler(deps: CompletionDeps): CompletionHandler
     const source = readSource(body)
     const ids = earlierIdsOf(admitted.operation, source)
     if (ids !== null) return answerWithEarlier(deps, admitted, { body, source }, ids)
-    return answer(deps, admitted, { ...readHere(deps, admitted, { source, earlier: null }), body, insideField: null })
+    return answer(deps, admitted, {
+      read: readHere(deps, admitted, { source, earlier: null }),
+      body,
+      insideField: null,
+    })
   })
 }
 
@@ -205,9 +209,13 @@ function randomFraction(random: RandomBytes): number {
  * A request whose body has been parsed. `body`: the client's own bytes. `insideField`: field that names responses of
  * a model inside the attestation; null if there is none.
  */
-type ParsedCompletion = ReadCompletion & { readonly body: Uint8Array; readonly insideField: string | null }
+type ParsedCompletion = {
+  readonly read: ReadCompletion
+  readonly body: Uint8Array
+  readonly insideField: string | null
+}
 /** `isInside`: no model outside of the attestation may answer it. */
-type RoutedCompletion = ParsedCompletion & {
+type RoutedCompletion = Pick<ParsedCompletion, 'read' | 'body'> & {
   readonly model: string
   readonly isInside: boolean
   /** Model that answers if this one does not. */
@@ -233,7 +241,7 @@ async function answerWithEarlier(
   const texts = await inCooperativeQueue(earlierTexts(earlier))
   const bytes = [...texts.items, ...texts.named].reduce((sum, { length }) => sum + length, 0)
   if (bytes > smallBytesMax) return await answerLarge(deps, admitted, { body, earlier: texts, insideField })
-  return await answer(deps, admitted, { ...readHere(deps, admitted, { source, earlier }), body, insideField })
+  return await answer(deps, admitted, { read: readHere(deps, admitted, { source, earlier }), body, insideField })
 }
 
 async function answerLarge(
@@ -254,7 +262,7 @@ async function answerLarge(
       return found.earlier
     },
   })
-  return await answer(deps, admitted, { ...read, body: given, insideField })
+  return await answer(deps, admitted, { read, body: given, insideField })
 }
 
 const inCooperativeQueue = createCooperativeQueue()
@@ -262,7 +270,7 @@ const inCooperativeQueue = createCooperativeQueue()
 function answer(
   deps: CompletionDeps,
   admitted: AdmittedRequest<AskedCompletion>,
-  read: ParsedCompletion,
+  { read, body, insideField }: ParsedCompletion,
 ): Promise<Response> {
   const { rules } = admitted.caller
   admitted.account.labels = read.labels
@@ -270,31 +278,31 @@ function answer(
   const asked = { rules, model: requireModel(deps.models, { rules, name: read.request.model, use: 'completions' }) }
   const models = modelsToTry(deps.models, asked, () => randomFraction(deps.random))
   const isInside = models.every(name => deps.models.inside.has(name))
-  if (read.insideField !== null && !isInside) throw mustStayInside(read.insideField)
+  if (insideField !== null && !isInside) throw mustStayInside(insideField)
   const [model, fallback] = models
   return fallback === undefined && read.values === null
-    ? complete(deps, admitted, { ...read, model, isInside, fallback })
-    : completeWithFallback(deps, admitted, { ...read, model, isInside, fallback })
+    ? complete(deps, admitted, { read, body, model, isInside, fallback })
+    : completeWithFallback(deps, admitted, { read, body, model, isInside, fallback })
 }
 
 function complete(
   deps: CompletionDeps,
   admitted: AdmittedRequest<AskedCompletion>,
-  read: RoutedCompletion,
+  routed: RoutedCompletion,
 ): Promise<Response> {
-  const job = prepareRequest(deps, admitted, read)
+  const job = prepareRequest(deps, admitted, routed)
   return job instanceof Promise ? job.then(ready => sendWithFailover(deps, ready)) : sendWithFailover(deps, job)
 }
 
 async function completeWithFallback(
   deps: CompletionDeps,
   admitted: AdmittedRequest<AskedCompletion>,
-  read: RoutedCompletion,
+  routed: RoutedCompletion,
 ): Promise<Response> {
-  const { model, fallback } = read
+  const { model, fallback } = routed
   try {
     // No fallback if preparation fails: a full queue of signatures or schema checks affects every model.
-    const job = await prepareRequest(deps, admitted, read)
+    const job = await prepareRequest(deps, admitted, routed)
     try {
       return await sendWithFailover(deps, job)
     } catch (error) {
@@ -302,11 +310,11 @@ async function completeWithFallback(
       // The client already has its model's name, and ids.
       if (admitted.early.isSent) throw error
       deps.log.warn('another model answers', { request: admitted.id, model, fallback })
-      return await complete(deps, admitted, { ...read, model: fallback, fallback: undefined })
+      return await complete(deps, admitted, { ...routed, model: fallback, fallback: undefined })
     }
   } finally {
     // Drops the values, because a stream may last for minutes and no further upstream is called.
-    read.values?.drop()
+    routed.read.values?.drop()
   }
 }
 
@@ -320,10 +328,10 @@ function mayFallBack(error: unknown): boolean {
 function prepareRequest(
   deps: CompletionDeps,
   admitted: AdmittedRequest<AskedCompletion>,
-  read: RoutedCompletion,
+  { read, body, model, isInside, fallback }: RoutedCompletion,
 ): PreparedRequest | Promise<PreparedRequest> {
   const { request, operation, id, exchange, headers, account, caller, early } = admitted
-  const { body, model, isInside, request: asked, source, values, ignored, traits } = read
+  const { request: asked, source, values, ignored, traits } = read
   const parsed = asked.model === model ? asked : { ...asked, model }
   account.model = model
   account.bodyBytes = read.bodyBytes
@@ -362,7 +370,7 @@ function prepareRequest(
     isEncrypted,
     signal,
     early,
-    mayFallBack: read.fallback !== undefined,
+    mayFallBack: fallback !== undefined,
   }
   if (format.kind !== 'json_schema') return job
   const prepared = deps.schemas.prepare(format.schema, { key: caller.keyPrefix, scope: cacheOwner, signal })

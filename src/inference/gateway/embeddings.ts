@@ -27,7 +27,7 @@ import { type ReadPooled, readPooled } from './bodies/read-body.ts'
 import { readUpstreamBody } from './body.ts'
 import { type AdmittedRequest, type CompletionDeps, createMeteredHandler, type MeteredHandler } from './completion.ts'
 import { cacheOwnerOf } from './earlier-items.ts'
-import { ignoredHeaders, type UpstreamAttempt, waitedHeaders, withFailover } from './failover.ts'
+import { ignoredHeaders, NO_UPSTREAMS, type UpstreamAttempt, waitedHeaders, withFailover } from './failover.ts'
 import { requireModel } from './models.ts'
 import { beginSeal } from './receipts.ts'
 import { type SealedJob, sendWhole } from './respond.ts'
@@ -50,7 +50,7 @@ export function createEmbeddingsHandler(deps: EmbeddingsDeps): MeteredHandler<Po
       account: job.account,
       signal: job.signal,
       model: job.request.model,
-      except: new Set(),
+      except: NO_UPSTREAMS,
       bounds: ({ contextTokens }) =>
         embeddingsUsageBounds(job.request, { bodyBytes: job.account.bodyBytes, contextTokens }),
       ask: asked => askUpstream({ ...deps, inTurns }, job, asked),

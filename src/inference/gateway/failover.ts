@@ -100,8 +100,8 @@ function waitInQueue(deps: FailoverDeps, job: PreparedRequest, except: ReadonlyS
 /** One request of any API that is tried on upstreams in turn. */
 export type FailoverRequest = Pick<PreparedRequest, 'id' | 'account' | 'signal'> & {
   readonly model: string
-  /** Upstreams to skip. Each attempt adds its own. */
-  readonly except: Set<UpstreamTarget>
+  /** Upstreams to skip. */
+  readonly except: ReadonlySet<UpstreamTarget>
   /** Returns the request's maximum usage on such an upstream. */
   readonly bounds: (target: Pick<UpstreamTarget, 'contextTokens'>) => UsageBounds
   readonly ask: (asked: UpstreamAttempt) => Promise<Response> | UpstreamCall
@@ -111,7 +111,7 @@ export type FailoverRequest = Pick<PreparedRequest, 'id' | 'account' | 'signal'>
 
 /** Rejects with the last upstream's failure, the router's, or the signal's reason. No retry after the first byte. */
 export async function withFailover(deps: FailoverDeps, job: FailoverRequest): Promise<Response> {
-  const { except } = job
+  let { except } = job
   if (job.account.hasBudget) await job.account.reserve(worstCase(deps, job))
   let lastFault: UpstreamFault | BusyFault | null = null
   for (let attempts = 0; attempts < attemptsMax; attempts += 1) {
@@ -124,7 +124,6 @@ export async function withFailover(deps: FailoverDeps, job: FailoverRequest): Pr
       job.signal.throwIfAborted()
       throw lastFault ?? error
     }
-    except.add(lease.target)
     const attempt = openAttempt()
     const traceparent = job.account.trace?.beginAttempt(lease.target.name) ?? null
     // Without `once`, because that option takes longer to process than the rest, and an abort occurs only once.
@@ -151,6 +150,7 @@ export async function withFailover(deps: FailoverDeps, job: FailoverRequest): Pr
       deps.log.warn('upstream failed', { ...where, reason })
       if (error instanceof UpstreamFault && !error.row.retryable) throw error
       lastFault = error
+      except = new Set(except).add(lease.target)
     }
   }
   throw lastFault ?? new UpstreamFault('none_healthy')
@@ -306,10 +306,10 @@ const ignoredNamesMax = 32
 export function ignoredHeaders(
   { limits }: { readonly limits: Pick<GatewaySettings, 'refusesUnknownFields'> },
   { countsEndUser, endUser }: Pick<PreparedRequest['account'], 'countsEndUser' | 'endUser'>,
-  { changes, ...names }: { readonly ignored: readonly string[]; readonly changes: readonly string[] },
+  { changes, ignored: dropped }: { readonly ignored: readonly string[]; readonly changes: readonly string[] },
 ): ResponseHeaders | null {
-  if (names.ignored.length === 0 && changes.length === 0) return null
-  const ignored = names.ignored.filter(name => !countsEndUser || name !== endUser?.field)
+  if (dropped.length === 0 && changes.length === 0) return null
+  const ignored = dropped.filter(name => !countsEndUser || name !== endUser?.field)
   const [first] = ignored
   if (first !== undefined && limits.refusesUnknownFields) throw invalidField(first, 'has no effect here; leave it out.')
   const named = [...changes, ...ignored]
@@ -322,6 +322,8 @@ function headerList(names: readonly string[]): string {
   return [...shown, ...(names.length > ignoredNamesMax ? ['...'] : [])].join(', ')
 }
 
+export const NO_UPSTREAMS: ReadonlySet<UpstreamTarget> = new Set()
+
 /**
  * Returns the targets of the model whose configuration does not allow the request. Throws Fault invalid_request if that
  * is all of them.
@@ -329,9 +331,9 @@ function headerList(names: readonly string[]): string {
 function incompatibleUpstreams(
   { upstreams }: FailoverDeps,
   { plan: { request } }: PreparedRequest,
-): Set<UpstreamTarget> {
+): ReadonlySet<UpstreamTarget> {
+  if (request.needs === TEXT_ONLY && request.choiceCount === 1 && request.constraint === null) return NO_UPSTREAMS
   const unfit = new Set<UpstreamTarget>()
-  if (request.needs === TEXT_ONLY && request.choiceCount === 1 && request.constraint === null) return unfit
   const serving = upstreams.filter(target => target.models.includes(request.model))
   let fault: Fault | null = null
   for (const target of serving) {

@@ -27,7 +27,7 @@ export type UpstreamKind = {
 }
 
 /** Members for an engine, so that neither timing nor cached-token counts depend on another client's prompts. */
-const ENGINE_MEMBERS: Readonly<Record<Engine, (cacheSalt: () => string) => readonly string[]>> = {
+const ENGINE_MEMBERS: Readonly<Record<Engine, (cacheSalt: () => string) => string[]>> = {
   openai: () => [],
   'llama-server': () => ['"cache_prompt":false'],
   vllm: cacheSalt => [`"cache_salt":${JSON.stringify(cacheSalt())}`],
@@ -49,10 +49,10 @@ export function upstreamBody({ request, source }: ParsedRequest, { engine, cache
   const { text, body } = source
   const dropped = new Set<string>()
   for (const name in body) if (!isSent(name, operation, engine)) dropped.add(name)
-  const unsent = dropped.size === 0 ? NONE : [...dropped]
   const isSalted = dropped.has(cacheSaltField) && isCacheKeptApart(engine)
-  const ignored = unsent.filter(name => name !== schemaField && !(isSalted && name === cacheSaltField))
-  const added = [...ENGINE_MEMBERS[engine](cacheSalt)]
+  const isIgnored = (name: string) => name !== schemaField && !(isSalted && name === cacheSaltField)
+  const ignored = dropped.size === 0 ? NONE : [...dropped].filter(isIgnored)
+  const added = ENGINE_MEMBERS[engine](cacheSalt)
   if (constraint !== null) added.push(...constraintMembers(constraint, engine, valueIn(text, schemaField)))
   if (!stream) drop(dropped, body, ['stream_options'])
   else if (!asksUsageAlone(body.stream_options)) {

@@ -91,6 +91,8 @@ class FairLevel {
   readonly #shares = new Map<string, Share>()
   #nowMs = 0
   #turns = 0
+  /** Name at the end of `#shares`. */
+  #newest: string | null = null
 
   find(name: string): Share | undefined {
     return this.#shares.get(name)
@@ -103,8 +105,11 @@ class FairLevel {
     this.#turns += 1
     share.held += 1
     share.turn = this.#turns
-    this.#shares.delete(name)
-    this.#shares.set(name, share)
+    if (name !== this.#newest) {
+      this.#newest = name
+      this.#shares.delete(name)
+      this.#shares.set(name, share)
+    }
     if (this.#shares.size > namesMax) this.#forgetOne()
     return {
       share,
@@ -136,12 +141,15 @@ export type HasOthers = { readonly organizations: boolean; readonly keys: boolea
 /** Records whether another organization, or another key of the same one, had requests recently. */
 export class RecentOwners {
   readonly #organizations = new LastTwo()
+  /** The one with the newest request is last. */
   readonly #keys = new Map<string, LastTwo>()
 
   note({ organizationId, keyPrefix }: Owner, nowMs: number): void {
-    this.#organizations.note(organizationId, nowMs)
-    const keys = this.#keys.get(organizationId) ?? new LastTwo()
+    const isLast = this.#organizations.note(organizationId, nowMs)
+    const known = this.#keys.get(organizationId)
+    const keys = known ?? new LastTwo()
     keys.note(keyPrefix, nowMs)
+    if (isLast && known !== undefined) return
     this.#keys.delete(organizationId)
     this.#keys.set(organizationId, keys)
     if (this.#keys.size <= namesMax) return
@@ -162,9 +170,12 @@ class LastTwo {
   #last = { name: '', atMs: Number.NEGATIVE_INFINITY }
   #before = this.#last
 
-  note(name: string, atMs: number): void {
-    if (name !== this.#last.name) this.#before = this.#last
+  /** Reports whether the name was the last one already. */
+  note(name: string, atMs: number): boolean {
+    const isSame = name === this.#last.name
+    if (!isSame) this.#before = this.#last
     this.#last = { name, atMs }
+    return isSame
   }
 
   hasOther(name: string, sinceMs: number): boolean {

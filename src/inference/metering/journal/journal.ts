@@ -312,11 +312,23 @@ function textOf(row: Usage): string {
 /** Returns the row of a parsed text, unchecked. Earlier releases wrote objects. */
 function rowOf(value: unknown): unknown {
   if (!Array.isArray(value)) return value
-  const [id, atMs, organizationId, keyPrefix, instanceId, model, upstream, promptTokens, completionTokens] = value
-  const [cachedTokens, costNanoUsd, outcome, tokensSource, endUser, tags] = value.slice(9)
-  const sender = { id, atMs, organizationId, keyPrefix, instanceId, model, upstream }
-  const amounts = { promptTokens, completionTokens, cachedTokens, costNanoUsd }
-  return { ...sender, ...amounts, outcome, tokensSource, endUser, tags }
+  return {
+    id: value[0],
+    atMs: value[1],
+    organizationId: value[2],
+    keyPrefix: value[3],
+    instanceId: value[4],
+    model: value[5],
+    upstream: value[6],
+    promptTokens: value[7],
+    completionTokens: value[8],
+    cachedTokens: value[9],
+    costNanoUsd: value[10],
+    outcome: value[11],
+    tokensSource: value[12],
+    endUser: value[13],
+    tags: value[14],
+  }
 }
 
 /** Parses a row; null for a text that another release wrote. */

@@ -27,9 +27,9 @@ export function prepareUsageAppend(db: DirectoryDb): (rows: readonly Usage[]) =>
     let added = 0
     let next = 0
     for (; next + rowsPerStatement <= rows.length; next += rowsPerStatement) {
-      added += many.run(...rows.slice(next, next + rowsPerStatement).flatMap(valuesOf)).changes
+      added += many.run(...valuesOf(rows.slice(next, next + rowsPerStatement))).changes
     }
-    for (const row of rows.slice(next)) added += statement.run(...valuesOf(row)).changes
+    for (; next < rows.length; next += 1) added += statement.run(...valuesOf(rows.slice(next, next + 1))).changes
     if (added === rows.length) addToSums(rows)
     else if (added > 0) {
       const ids = new Set(after.all(mark).map(({ id }) => id))
@@ -59,8 +59,11 @@ const FIELDS = [
   'cachedTokens',
 ] as const satisfies readonly (keyof Usage)[]
 
-function valuesOf(row: Usage): Usage[keyof Usage][] {
-  return FIELDS.map(field => row[field])
+/** The values of each row in turn. Plain loops, because each request has a row. */
+function valuesOf(rows: readonly Usage[]): Usage[keyof Usage][] {
+  const values: Usage[keyof Usage][] = []
+  for (const row of rows) for (const field of FIELDS) values.push(row[field])
+  return values
 }
 
 function insertText(rows: number): string {
@@ -70,9 +73,13 @@ function insertText(rows: number): string {
 }
 
 function assertAmounts({ promptTokens, completionTokens, cachedTokens, costNanoUsd }: Usage): void {
-  for (const amount of [promptTokens, completionTokens, cachedTokens, costNanoUsd]) {
-    assert(Number.isSafeInteger(amount) && amount >= 0, 'the ledger holds whole amounts, none of them negative')
-  }
+  const areAmounts =
+    isAmount(promptTokens) && isAmount(completionTokens) && isAmount(cachedTokens) && isAmount(costNanoUsd)
+  assert(areAmounts, 'the ledger holds whole amounts, none of them negative')
+}
+
+function isAmount(value: number): boolean {
+  return Number.isSafeInteger(value) && value >= 0
 }
 
 export type UsageSum = {
