@@ -42,7 +42,10 @@ export type Budget = { readonly nanoUsd: number | null; readonly tokens: number 
  * Authenticates by the headers only, so it runs before the body is read. Throws Fault unauthenticated: missing,
  * malformed, unknown, expired or revoked key, or a suspended organization.
  */
-export type Authenticate = (headers: Headers) => Caller
+export type Authenticate = (headers: KeyHeaders) => Caller
+
+/** Headers that carry a key. */
+export type KeyHeaders = Pick<Headers, 'get'>
 
 export type Tokens = {
   readonly prompt: number

@@ -4,14 +4,14 @@
 import type { Fault } from '../../base/fault.ts'
 import { type AccountDeps, openAccount, type RequestAccount } from '../metering/account.ts'
 import type { RequestTrace } from '../traces/tracer.ts'
-import type { Admit, Authenticate, Caller, Operation, Prepare, Refusal, Ticket } from '../types.ts'
+import type { Admit, Authenticate, Caller, KeyHeaders, Operation, Prepare, Refusal, Ticket } from '../types.ts'
 
 /** Header of Anthropic's clients that carries the key. */
 export const apiKeyHeader = 'x-api-key'
 
 /** Returns headers with the key in Authorization. If that header is absent, the key is read from the header `name`. */
-export function withKeyFrom(headers: Headers, name: string | null): Headers {
-  const key = name === null || headers.has('authorization') ? null : headers.get(name)
+export function withKeyFrom(headers: KeyHeaders, name: string | null): KeyHeaders {
+  const key = name === null || headers.get('authorization') !== null ? null : headers.get(name)
   return key === null ? headers : new Headers({ authorization: `Bearer ${key}` })
 }
 
@@ -19,7 +19,7 @@ export type EntryRequest = {
   readonly id: string
   readonly operation: Operation
   /** Headers with the key in Authorization. */
-  readonly headers: Headers
+  readonly headers: KeyHeaders
   /** A fault in the headers of the body. Only callers with a valid key see it. */
   readonly fault: Fault | null
   /** Tokens reserved until they are counted. */

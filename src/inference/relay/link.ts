@@ -11,7 +11,7 @@ import { NO_LABELS } from '../metering/labels.ts'
 import type { RequestTrace } from '../traces/tracer.ts'
 import type { Tokens } from '../types.ts'
 import type { QueuePlace } from '../upstream/queue.ts'
-import type { Lease } from '../upstream/router.ts'
+import type { Lease, TargetHealth } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 import { faultOf, wireFaultOf } from './faults.ts'
 import type { Ask, AskName, Asks, FromRelay, WireFault } from './wire.ts'
@@ -40,6 +40,8 @@ export class Link {
   /** Spans of the request that is being closed; sent with its end. */
   #spans: TraceSpan[] = []
   #askCount = 0
+  /** The lease that ended last, until it is reported. */
+  #released: { readonly id: string; readonly health: TargetHealth } | null = null
 
   constructor(deps: LinkDeps) {
     this.#deps = deps
@@ -51,36 +53,52 @@ export class Link {
   }
 
   /** Like `createEnter` of the gateway, but decided by the owner. */
-  readonly enter: Enter = async ({ id, operation, headers, fault, tokens }) => {
+  readonly enter: Enter = ({ id, operation, headers, fault, tokens }) => {
     const authorization = headers.get('authorization')
     const asked = { id, operation, authorization, tokens, fault: fault === null ? null : wireFaultOf(fault) }
-    const entry = await this.ask('enter', asked)
-    if (!entry.ok) return entry
-    const { caller, hasBudget, countsEndUser } = entry
-    const opened = { id, owner: caller, hasBudget, countsEndUser }
-    return { ok: true, caller, headers: entry.headers, open: trace => this.#openAccount(opened, trace) }
+    return this.ask('enter', asked).then(entry => {
+      if (!entry.ok) return entry
+      const { caller, hasBudget, countsEndUser } = entry
+      const opened = { id, owner: caller, hasBudget, countsEndUser }
+      return { ok: true, caller, headers: entry.headers, open: trace => this.#openAccount(opened, trace) }
+    })
   }
 
   /** See the router. */
-  readonly acquire: Acquire = async (model, { id, promptEstimate, except, signal }) => {
+  readonly acquire: Acquire = (model, { id, promptEstimate, except, signal }) => {
     signal.throwIfAborted()
     const { send, upstreams } = this.#deps
     const excepted = [...except].map(target => upstreams.indexOf(target as RelayTarget))
-    const asked = this.ask('acquire', { id, model, promptEstimate, except: excepted })
-    const left = Promise.withResolvers<never>()
-    const forget = onAbort(signal, () => {
+    const { promise, resolve, reject } = Promise.withResolvers<Lease<UpstreamTarget>>()
+    const leave = () => {
       send({ kind: 'cancel', id })
-      left.reject(signal.reason)
-    })
-    // The result of the promise that loses the race is not needed.
-    asked.catch(() => {})
-    left.promise.catch(() => {})
-    const { target: at, key, attestedKey, paceMs } = await Promise.race([asked, left.promise]).finally(forget)
-    const target = upstreams[at]
-    if (target === undefined) throw new Error('an unknown upstream')
+      reject(signal.reason)
+    }
+    signal.addEventListener('abort', leave)
+    const forget = () => signal.removeEventListener('abort', leave)
+    this.ask('acquire', { id, model, promptEstimate, except: excepted }).then(
+      leased => {
+        forget()
+        // After `leave` only the keys have an effect: the owner releases the lease, and names keys once.
+        const target = this.#targetOf(leased)
+        if (target === null) reject(new Error('an unknown upstream'))
+        else resolve(this.#lease(id, target, leased.paceMs))
+      },
+      error => {
+        forget()
+        reject(error)
+      },
+    )
+    return promise
+  }
+
+  /** Returns the upstream with the keys that the owner names; null for an unknown one. */
+  #targetOf({ target: at, key, attestedKey }: Asks['acquire']['value']): RelayTarget | null {
+    const target = this.#deps.upstreams[at]
+    if (target === undefined) return null
     if (key !== undefined) target.key = key
     if (attestedKey !== undefined) target.attestedKey = attestedKey
-    return this.#lease(id, target, paceMs)
+    return target
   }
 
   /** See the router. */
@@ -125,6 +143,8 @@ export class Link {
     asked: Asks[Name]['asked'],
     signal?: AbortSignal,
   ): Promise<Asks[Name]['value']> {
+    // Before the request gets another upstream, because the owner allows it only one at a time.
+    if (kind !== 'close') this.#sendRelease()
     this.#askCount += 1
     const ask = this.#askCount
     const { promise, resolve, reject } = Promise.withResolvers<Asks[Name]['value']>()
@@ -151,10 +171,27 @@ export class Link {
       target,
       paceMs,
       release: health => {
-        if (isOpen) this.#deps.send({ kind: 'release', id, health })
+        if (!isOpen) return
         isOpen = false
+        this.#sendRelease()
+        this.#released = { id, health }
+        // Most requests end in the same turn: then the message about their end has it.
+        queueMicrotask(() => this.#sendRelease())
       },
     }
+  }
+
+  #sendRelease(): void {
+    if (this.#released !== null) this.#deps.send({ kind: 'release', ...this.#released })
+    this.#released = null
+  }
+
+  /** Returns the health that the end of this request's lease showed, for the message about its end. */
+  #takeReleased(id: string): TargetHealth | null {
+    if (this.#released?.id !== id) return null
+    const { health } = this.#released
+    this.#released = null
+    return health
   }
 
   #openAccount({ id, owner, hasBudget, countsEndUser }: OpenedAccount, trace: RequestTrace | null): RequestAccount {
@@ -188,7 +225,7 @@ export class Link {
       noteFirstChunk: () => {
         account.firstChunkMs ??= clock.monotonicMs() - startedMs
       },
-      close: async end => {
+      close: end => {
         if (!isOpen) return
         isOpen = false
         this.#open.delete(id)
@@ -199,15 +236,18 @@ export class Link {
         this.#spans = []
         const asked = {
           ...{ id, end: { ...end, tokens }, model, upstream, queueMs, firstChunkMs, wantsCost, labels },
-          spans,
+          ...{ spans, released: this.#takeReleased(id) },
         }
-        // The owner ends the request in any case; its log has the error.
-        try {
-          account.costNanoUsd = (await this.ask('close', asked)).costNanoUsd
-        } catch (error) {
-          const line = JSON.stringify({ level: 'error', message: messageOf(error), request: id })
-          this.#deps.send({ kind: 'log', line })
-        }
+        return this.ask('close', asked).then(
+          ({ costNanoUsd }) => {
+            account.costNanoUsd = costNanoUsd
+          },
+          // The owner ends it in any case; what went wrong there is in its log.
+          error => {
+            const line = JSON.stringify({ level: 'error', message: messageOf(error), request: id })
+            this.#deps.send({ kind: 'log', line })
+          },
+        )
       },
     }
     this.#open.set(id, { account, reportedCount: 0 })

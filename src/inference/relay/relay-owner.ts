@@ -6,11 +6,11 @@
 
 import { Fault } from '../../base/fault.ts'
 import { LOG_LEVELS, type LogFields, type Logger, type LogLevel } from '../../base/log.ts'
-import { resultOr } from '../../base/result-or.ts'
 import type { TextCache } from '../../base/work/text-cache.ts'
 import type { TraceSpan } from '../../contract/vm/span.ts'
 import type { CheckReplay } from '../encryption/replays.ts'
 import type { Entry } from '../gateway/enter.ts'
+import { NO_UPSTREAMS } from '../gateway/failover.ts'
 import type { Gateway } from '../gateway/gateway.ts'
 import { clientGoneStatus } from '../gateway/respond.ts'
 import type { EarlierSurvey, ResponseMemory } from '../gateway/response-memory.ts'
@@ -65,6 +65,8 @@ export class RelayOwner {
   readonly #forwarded = new Map<number, AbortController>()
   /** The upstreams' keys as last sent to the relay. */
   readonly #sentKeys: (string | null)[]
+  /** For the next request that has to wait for an upstream; never aborted before. */
+  #nextWaiting = new AbortController()
   #isClosed = false
 
   constructor(deps: RelayOwnerDeps, send: (message: FromOwner) => void) {
@@ -170,7 +172,7 @@ export class RelayOwner {
   #enter(ask: Extract<Ask, { kind: 'enter' }>): Asks['enter']['value'] | Promise<Asks['enter']['value']> {
     const { id, operation, authorization, fault, tokens } = ask
     if (this.#open.has(id)) throw new Error('a request that was already admitted')
-    const headers = headersOf(authorization)
+    const headers = { get: (name: string) => (name === 'authorization' ? authorization : null) }
     const asked = { id, operation, headers, fault: fault === null ? null : faultOf(fault), tokens }
     const entry = this.#deps.gateway.enter(asked)
     return entry instanceof Promise ? entry.then(later => this.#entered(id, later)) : this.#entered(id, entry)
@@ -202,38 +204,52 @@ export class RelayOwner {
     return null
   }
 
-  async #acquire({
+  #acquire({
     id,
     model,
     except,
     promptEstimate,
-  }: Extract<Ask, { kind: 'acquire' }>): Promise<Asks['acquire']['value']> {
+  }: Extract<Ask, { kind: 'acquire' }>): Asks['acquire']['value'] | Promise<Asks['acquire']['value']> {
     const open = this.#of(id)
     if (open.lease !== null || open.waiting !== null) throw new Error('a request with two upstreams')
     const { upstreams, gateway } = this.#deps
     open.account.model = model
     open.account.promptEstimate = promptEstimate
-    const waiting = new AbortController()
+    const waiting = this.#nextWaiting
+    const leased = gateway.acquire(model, {
+      id,
+      except: except.length === 0 ? NO_UPSTREAMS : new Set(except.flatMap(at => upstreams[at] ?? [])),
+      signal: waiting.signal,
+      owner: open.account.owner,
+    })
+    if (!(leased instanceof Promise)) return this.#leased(open, leased)
     open.waiting = waiting
+    this.#nextWaiting = new AbortController()
+    return this.#leasedLater(open, waiting, leased)
+  }
+
+  async #leasedLater(
+    open: OpenRequest,
+    waiting: AbortController,
+    leased: Promise<Lease<UpstreamTarget>>,
+  ): Promise<Asks['acquire']['value']> {
     try {
-      const excepted = new Set(except.flatMap(at => upstreams[at] ?? []))
-      const leased = gateway.acquire(model, {
-        id,
-        except: excepted,
-        signal: waiting.signal,
-        owner: open.account.owner,
-      })
-      const lease = leased instanceof Promise ? await leased : leased
+      const lease = await leased
       if (waiting.signal.aborted) {
         lease.release('unknown')
         waiting.signal.throwIfAborted()
       }
-      open.lease = lease
-      open.account.upstream = lease.target.name
-      return { ...this.#targetFields(upstreams.indexOf(lease.target), lease.target), paceMs: lease.paceMs }
+      return this.#leased(open, lease)
     } finally {
       if (open.waiting === waiting) open.waiting = null
     }
+  }
+
+  #leased(open: OpenRequest, lease: Lease<UpstreamTarget>): Asks['acquire']['value'] {
+    const { target, paceMs } = lease
+    open.lease = lease
+    open.account.upstream = target.name
+    return { ...this.#targetFields(this.#deps.upstreams.indexOf(target), target), paceMs }
   }
 
   #targetFields(
@@ -246,17 +262,18 @@ export class RelayOwner {
     return { target, key, ...attested }
   }
 
-  async #end(ask: Extract<Ask, { kind: 'close' }>): Promise<Asks['close']['value']> {
-    const { id, end, model, upstream, queueMs, firstChunkMs, wantsCost, labels, spans } = ask
+  #end(ask: Extract<Ask, { kind: 'close' }>): Asks['close']['value'] | Promise<Asks['close']['value']> {
+    const { id, end, model, upstream, queueMs, firstChunkMs, wantsCost, labels, spans, released } = ask
     const open = this.#of(id)
     this.#open.delete(id)
     open.waiting?.abort()
-    open.lease?.release('unknown')
+    open.lease?.release(released ?? 'unknown')
     const { account } = open
     Object.assign(account, { model, upstream, queueMs, firstChunkMs, wantsCost, labels })
     for (const span of spans) this.#deps.offerSpan(span)
-    await account.close(end)
-    return { costNanoUsd: account.costNanoUsd }
+    const kept = account.close(end)
+    const value = () => ({ costNanoUsd: account.costNanoUsd })
+    return kept instanceof Promise ? kept.then(value) : value()
   }
 
   /** Cancels a request. The relay has not received this lease yet, so it is unused. */
@@ -349,9 +366,4 @@ function readLine(line: string): Line | null {
   } catch {
     return null
   }
-}
-
-/** Returns the headers. Text that no header can contain counts as no key. */
-function headersOf(authorization: string | null): Headers {
-  return resultOr(() => new Headers(authorization === null ? {} : { authorization }), new Headers())
 }

@@ -125,6 +125,8 @@ export type Asks = {
       readonly wantsCost: boolean
       readonly labels: UsageLabels
       readonly spans: readonly TraceSpan[]
+      /** Replaces the note `release`; null if the request has sent that note, or holds no upstream. */
+      readonly released: TargetHealth | null
     }
     /** Cost from the account. */
     readonly value: { readonly costNanoUsd: string | null }

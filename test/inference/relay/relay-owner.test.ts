@@ -127,3 +127,47 @@ test('more tokens', async () => {
   const fault = { code: 'rate_limited', message: 'Limit reached.', retryAfterSeconds: 7 }
   expect(await replies()).toEqual([{ kind: 'refusal', to: 9, fault }])
 })
+
+// Goal: the end of a request frees its upstream with the health that the relay saw, or as unknown; a lease that the
+// relay has given back is not given back again. The owner answers in the same turn if there is no wait.
+test.each([
+  ['healthy', ['healthy']],
+  ['unhealthy', ['unhealthy']],
+  [null, ['unknown']],
+] as const)('the end of a request that reports %p', (released, health) => {
+  const said: FromOwner[] = []
+  const seen: string[] = []
+  const target = { name: 'a', key: null }
+  const account = { close: () => undefined, owner: { organizationId: 'o1', keyPrefix: 'k1' }, costNanoUsd: null }
+  const signals: AbortSignal[] = []
+  const deps = {
+    gateway: {
+      enter: () => ({ ok: true, caller: callerOf(), headers: {}, open: () => account }),
+      acquire: (_model: string, { signal }: { signal: AbortSignal }) => {
+        signals.push(signal)
+        return { target, paceMs: 5, release: (health: string) => void seen.push(health) }
+      },
+    },
+    upstreams: [target],
+    log: silentLogger,
+  } as unknown as RelayOwnerDeps
+  const desk = new RelayOwner(deps, message => void said.push(message))
+  const asked = { operation: 'chat', authorization: 'Bearer k', fault: null, tokens: 1 } as const
+  desk.handleMessage({ kind: 'enter', ask: 1, id: 'r1', ...asked })
+  desk.handleMessage({ kind: 'acquire', ask: 2, id: 'r1', model: 'm', except: [], promptEstimate: 1 })
+  expect(said.at(-1)).toEqual({ kind: 'reply', to: 2, value: { target: 0, paceMs: 5 } })
+  const end = { outcome: 'completed', tokens: { prompt: 1, completion: 1 }, tokensSource: 'reported' } as const
+  const close = { end: { ...end, status: 200, errorCode: null }, model: 'm', upstream: 'a', queueMs: 0 }
+  const rest = { firstChunkMs: 1, wantsCost: false, labels: { endUser: null, tags: null }, spans: [] }
+  desk.handleMessage({ kind: 'close', ask: 3, id: 'r1', ...close, ...rest, released })
+  expect(said.at(-1)).toEqual({ kind: 'reply', to: 3, value: { costNanoUsd: null } })
+  expect(seen).toEqual([...health])
+  expect(desk.size).toBe(0)
+
+  desk.handleMessage({ kind: 'enter', ask: 4, id: 'r2', ...asked })
+  desk.handleMessage({ kind: 'acquire', ask: 5, id: 'r2', model: 'm', except: [], promptEstimate: 1 })
+  desk.handleMessage({ kind: 'release', id: 'r2', health: 'healthy' })
+  desk.handleMessage({ kind: 'close', ask: 6, id: 'r2', ...close, ...rest, released: null })
+  expect(seen).toEqual([...health, 'healthy'])
+  expect(signals.every(({ aborted }) => !aborted)).toBe(true)
+})

@@ -39,7 +39,7 @@ beforeAll(async () => {
   upstream = await startUpstream()
   undo.defer(upstream.stop)
   const keys: Record<string, string> = { [`Bearer ${CLIENT_KEY}`]: 'client00', [`Bearer ${HOST_KEY}`]: 'host0000' }
-  const authenticate = (headers: Headers) => {
+  const authenticate = (headers: Pick<Headers, 'get'>) => {
     const keyPrefix = keys[headers.get('authorization') ?? '']
     if (keyPrefix === undefined) throw new Fault('unauthenticated', 'The API key is missing or invalid.')
     return { ...CALLER, keyPrefix, organizationId: keyPrefix }
