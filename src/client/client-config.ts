@@ -26,6 +26,8 @@ const ClientFile = Closed({
   policy: Text('the policy'),
   image: Text('directory or manifest.json of the image'),
   public_key: Text('your public key'),
+  operator_key: Text('file of the operator key, or its digest'),
+  gateway_image: Text('directory or manifest.json of the image of the gateway that instances ask'),
   gateway_policy: Text('the policy of the gateway that instances ask'),
   gateway_workload: Text('workload.json of that gateway, or its SHA-256'),
   unattested_gateway: Text('reason for which an unattested gateway is accepted: host, no-worker or elsewhere'),
@@ -52,11 +54,16 @@ const PATH_FIELDS = [
   'policy',
   'image',
   'public_key',
+  'operator_key',
+  'gateway_image',
   'gateway_policy',
   'trust_simulated_root',
   'log_ca',
   'log_state',
 ] as const
+
+/** The operator key by its SHA-384 is no path. */
+const digestPattern = /^[0-9a-fA-F]{96}$/
 
 const bytesMax = 64 * KIB
 
@@ -82,12 +89,13 @@ export async function loadClientDefaults(env: Io['env']): Promise<ClientDefaults
   const directory = clientDirectory(env)
   if (directory === null) return {}
   const path = join(directory, 'client.toml')
-  const text = readOwnFile(path)
+  const text = readOwnFile(path, bytesMax)
   if (text === null) return {}
   const given = await parse(text, path)
   const paths = PATH_FIELDS.flatMap(field => {
     const name = given[field]
-    return name === undefined ? [] : [[field, pathOf(name, dirname(path), home)] as const]
+    if (name === undefined || (field === 'operator_key' && digestPattern.test(name))) return []
+    return [[field, pathOf(name, dirname(path), home)] as const]
   })
   return { ...given, ...Object.fromEntries(paths) }
 }
@@ -120,8 +128,8 @@ function wordsOf(field: (typeof ClientFile.properties)[keyof ClientDefaults]): s
   return field.type === 'integer' ? `${words} from ${field.minimum} to ${field.maximum}` : words
 }
 
-/** Reads the file; null if it does not exist. */
-function readOwnFile(path: string): string | null {
+/** Reads a file that only its owner can change; null if it does not exist. Fault invalid_request. */
+export function readOwnFile(path: string, bytesMax: number): string | null {
   let fd: number
   try {
     fd = openSync(path, 'r')

@@ -32,6 +32,8 @@ test('goal: every field is a default, and paths are relative to the file or to t
     'policy = "../policy.json"',
     'image = "/images/instance"',
     'public_key = "~/.ssh/id_ed25519.pub"',
+    'operator_key = "operator-key.pub.pem"',
+    'gateway_image = "inference/manifest.json"',
     'trust_simulated_root = "root.pem"',
     'log = "https://instances.example:8441"',
     'log_key = "a+b+c"',
@@ -50,6 +52,8 @@ test('goal: every field is a default, and paths are relative to the file or to t
     policy: join(home, '.config/policy.json'),
     image: '/images/instance',
     public_key: join(home, '.ssh/id_ed25519.pub'),
+    operator_key: join(folder, 'operator-key.pub.pem'),
+    gateway_image: join(folder, 'inference/manifest.json'),
     trust_simulated_root: join(folder, 'root.pem'),
     log: 'https://instances.example:8441',
     log_key: 'a+b+c',
@@ -62,6 +66,12 @@ test('goal: every field is a default, and paths are relative to the file or to t
     log_state: join(home, 'seen'),
   })
   for (const name of text.map(line => line.split(' ')[0] ?? '')) expect(clientConfigHelp).toContain(`  ${name} = `)
+})
+
+test('goal: the digest of an operator key is no path', async () => {
+  const digest = 'Ab'.repeat(48)
+  expect((await load(`operator_key = "${digest}"`)).operator_key).toBe(digest)
+  expect((await load(`operator_key = "${digest}0"`)).operator_key).toBe(join(folder, `${digest}0`))
 })
 
 test('goal: without the file, or without a home, there are no defaults; XDG_CONFIG_HOME goes before HOME', async () => {

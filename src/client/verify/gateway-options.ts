@@ -15,6 +15,7 @@ import { readInput } from '../../terminal/input-file.ts'
 import { type AllowedOfInstance, type ExpectedGateway, hostKeyName } from '../../verifier/claim.ts'
 import type { ClientDefaults } from '../client-config.ts'
 import { addAllowOption, addOutsideOption, readPolicyFile } from '../trust/trust-options.ts'
+import { withGatewayImage } from './config-pins.ts'
 
 export type GatewayPinOptions = {
   gatewayPolicy?: string
@@ -57,7 +58,7 @@ export async function readExpectedGateway(
   defaults: ClientDefaults,
 ): Promise<ExpectedGateway> {
   const path = gatewayPolicy ?? defaults.gateway_policy
-  const policy = path === undefined ? ('any' as const) : await readGatewayPolicy(path)
+  const policy = await withGatewayImage(path === undefined ? 'any' : await readGatewayPolicy(path), defaults)
   const named = gatewayWorkload ?? (defaults.gateway_workload === undefined ? [] : [defaults.gateway_workload])
   const ofPolicy = policy === 'any' || policy.hostData === 'any' ? [] : [policy.hostData]
   const workloads = [...ofPolicy, ...named.map(workloadDigest)]

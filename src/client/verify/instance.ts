@@ -10,13 +10,14 @@ import { systemRandom } from '../../base/ids.ts'
 import type { LogFact } from '../../contract/http/log-entry.ts'
 import { type Command, helpText, type Run } from '../../terminal/command.ts'
 import { InputFault } from '../../terminal/exit.ts'
-import { MIB, readInput, readTextInput } from '../../terminal/input-file.ts'
-import { countOption, plainUrl, timeOption, urlOption } from '../../terminal/options.ts'
+import { readInput } from '../../terminal/input-file.ts'
+import { timeOption } from '../../terminal/options.ts'
 import { type Paint, type ShownVerdict, verdictDocument } from '../../terminal/render.ts'
 import { exitCodeOfVerdict } from '../../terminal/verdict-exit.ts'
 import { freshAgeMsMax, nonceBytes } from '../../verifier/gateway.ts'
 import {
   type InstanceIdentity,
+  type InstanceQuestion,
   type InstanceVerdict,
   instanceAttestationBytesMax,
   readInstanceHostname,
@@ -30,6 +31,7 @@ import {
   addLogOptions,
   askLog,
   type LogOptions,
+  type LogQuestion,
   logDocument,
   loggedPins,
   readLogOptions,
@@ -40,24 +42,23 @@ import { addPinOptions, readPins, withFlags } from '../trust/pin-options.ts'
 import { addPolicyFlags, measurementSources, type PolicyFlags } from '../trust/policy-flags.ts'
 import { addEvidenceOptions, type EvidenceOptions, readCrl, readPolicy, readRoots } from '../trust/trust-options.ts'
 import { type Plain, plainVerdict } from '../verdict/plain.ts'
+import { withOperatorKey } from './config-pins.ts'
 import { addGatewayPinOptions, type GatewayPinOptions, readExpectedGateway } from './gateway-options.ts'
 import { readImage } from './image-option.ts'
 import { instanceWords } from './instance-facts.ts'
-import { fetchAttestation, readApiKey } from './instance-source.ts'
-import { readOwnKeys, withOwnKeyAdvice } from './keys/own-keys.ts'
+import { fetchAttestation } from './instance-source.ts'
+import { type OwnKeys, readOwnKeys, withOwnKeyAdvice } from './keys/own-keys.ts'
 import { nonceOption } from './receipt-options.ts'
-import { refuseConnectionOptions, timeoutMsDefault } from './saved-document.ts'
+import { refuseConnectionOptions } from './saved-document.ts'
+import { addServiceOptions, readService, type ServiceOptions } from './service-options.ts'
 
 /** Options of `verify instance` and `ssh`. */
 export type InstanceOptions = PinOptions &
   PolicyFlags &
   GatewayPinOptions &
   EvidenceOptions &
-  LogOptions & {
-    api?: URL
-    keyFile?: string
-    ca?: string
-    timeoutMs?: number
+  LogOptions &
+  ServiceOptions & {
     policy?: string
     image?: string
     publicKey?: string
@@ -97,16 +98,8 @@ export function addVerifyInstance(verify: Command): void {
     .runs(verifyAndKeep)
 }
 
-export function addInstanceOptions(command: Command): Command {
-  command
-    .option('--api <url>', 'service A, https://HOST:PORT; default https://instances.DOMAIN:8441', urlOption)
-    .option('--key-file <file>', 'file with the API key; default: the environment, STRONGROOM_API_KEY')
-    .option('--ca <file>', "PEM of the authority that issued service A's certificate; default: the system's")
-    .option(
-      '--timeout-ms <count>',
-      `longest wait for the whole response; default ${timeoutMsDefault}`,
-      countOption(100, 600_000),
-    )
+export function addInstanceOptions(command: Command, apiDefault = 'https://instances.DOMAIN:8441'): Command {
+  addServiceOptions(command, apiDefault)
     .option('--policy <file>', 'JSON as in `verify policy-schema`; it names the measurements and the operator key')
     .option('--image <path>', 'directory or manifest.json of the expected image; sets the measurement too')
     .option(
@@ -127,6 +120,42 @@ export type JudgedInstance = {
   readonly asOf: number
 }
 
+/** All that an owner expects of an instance, read before the first request. */
+export type InstanceExpectation = Omit<InstanceQuestion, 'instance' | 'nonce' | 'asOf' | 'ageMsMax'> & {
+  readonly ownKeys: OwnKeys
+  readonly log: LogQuestion | null
+  readonly defaults: ClientDefaults
+  /** Where the expected measurements come from, for people. */
+  readonly sources: readonly string[]
+}
+
+/** `identities`: identity files for ssh. Fault invalid_request. */
+export async function readExpectation(
+  run: Run,
+  given: InstanceOptions,
+  identities: readonly string[] = [],
+): Promise<InstanceExpectation> {
+  const defaults = await loadClientDefaults(run.io.env)
+  const log = await readLogOptions(run, given)
+  const pins = readPins(loggedPins(given, log))
+  const ownKeys = await readOwnKeys(run.io.env, given.publicKey ?? defaults.public_key, identities)
+  const [policyFile, imagePath] = [given.policy ?? defaults.policy, given.image ?? defaults.image]
+  const policy = await readPolicy(policyFile, pins, given)
+  return {
+    ownKeys,
+    log,
+    defaults,
+    sources: [...measurementSources(policy, given, policyFile), ...(imagePath === undefined ? [] : [imagePath])],
+    pins,
+    roots: await readRoots(given.trustSimulatedRoot ?? defaults.trust_simulated_root),
+    policy: await withOperatorKey(policy, defaults),
+    crl: await readCrl(given.crl),
+    publicKey: ownKeys.lines,
+    image: await readImage(imagePath),
+    gateway: await readExpectedGateway(given, defaults),
+  }
+}
+
 /**
  * Judges a saved document, or a fresh one from service A. `identities`: identity files for ssh. Faults: those of
  * `fetchAttestation`, and invalid_request.
@@ -137,42 +166,33 @@ export async function judgeInstance(
   given: InstanceOptions & Partial<Pick<VerifyOptions, 'document' | 'nonce' | 'asOf'>>,
   identities: readonly string[] = [],
 ): Promise<JudgedInstance> {
-  const defaults = await loadClientDefaults(run.io.env)
-  const trustRoot = given.trustSimulatedRoot ?? defaults.trust_simulated_root
-  const log = await readLogOptions(run, given)
-  const pins = readPins(loggedPins(given, log))
   if (given.document !== undefined) {
     const { ca, timeoutMs, api, keyFile } = given
     refuseConnectionOptions({ ca, 'timeout-ms': timeoutMs, api, 'key-file': keyFile })
   }
-  const ownKeys = await readOwnKeys(run.io.env, given.publicKey ?? defaults.public_key, identities)
   // Read before using the network, so that a mistake costs no request.
-  const [policyFile, imagePath] = [given.policy ?? defaults.policy, given.image ?? defaults.image]
-  const question = {
-    instance,
-    pins,
-    roots: await readRoots(trustRoot),
-    policy: await readPolicy(policyFile, pins, given),
-    crl: await readCrl(given.crl),
-    publicKey: ownKeys.lines,
-    image: await readImage(imagePath),
-    gateway: await readExpectedGateway(given, defaults),
-  }
+  return await judgeExpected(run, instance, given, await readExpectation(run, given, identities))
+}
+
+/** As `judgeInstance`, with what was read before. */
+export async function judgeExpected(
+  run: Run,
+  instance: AskedInstance,
+  given: InstanceOptions & Partial<Pick<VerifyOptions, 'document' | 'nonce' | 'asOf'>>,
+  expectation: InstanceExpectation,
+): Promise<JudgedInstance> {
+  const { ownKeys, log, defaults, sources, ...expected } = expectation
   const { bytes, nonce, isFresh } = await documentOf(run, instance, given, defaults)
   const asOf = given.asOf ?? systemClock.nowMs()
   // The nonce proves freshness. Compare the document's own time only if both clocks should show the present.
   const ageMsMax = isFresh && given.asOf === undefined ? freshAgeMsMax : 'any'
-  const found = await verifyInstance(bytes, { ...question, nonce, asOf, ageMsMax })
+  const found = await verifyInstance(bytes, { ...expected, instance, nonce, asOf, ageMsMax })
   const remark = notChecked('scope', 'attested are launch and claim, not what was done in the instance since', false)
   const logged = await askLog(run, instanceFact(found), log, asOf)
   const judged = found.checks.map(check => withOwnKeyAdvice(check, ownKeys))
   const checks = [...withFlags(withLog(judged, logged, log)), remark]
   const shown = { ok: found.ok && verdict(checks).ok, simulated: found.simulated, checks }
-  const sources = [
-    ...measurementSources(question.policy, given, policyFile),
-    ...(imagePath === undefined ? [] : [imagePath]),
-  ]
-  const { gateway } = question
+  const { gateway } = expected
   const plain = instanceWords({ found, checks, argv: run.argv, hostname: instance.hostname, sources, gateway })
   return { found, shown, plain, logged, asOf }
 }
@@ -202,26 +222,9 @@ async function documentOf(
       remedy: 'leave out --nonce, or name the --document',
     })
   }
-  const caPath = options.ca ?? defaults.ca
-  const source = {
-    api: options.api ?? defaultApi(instance, defaults),
-    key: readApiKey(options.keyFile, run.io.env, defaults.key_file),
-    ca: caPath === undefined ? undefined : readTextInput({ path: caPath, param: 'ca', bytesMax: MIB }),
-    timeoutMs: options.timeoutMs ?? timeoutMsDefault,
-  }
+  const source = readService(run.io.env, options, defaults, instance.domain)
   const nonce = systemRandom(nonceBytes)
   return { bytes: await fetchAttestation(source, instance, nonce), nonce, isFresh: true }
-}
-
-const apiPort = 8441
-
-function defaultApi({ domain }: AskedInstance, { api }: ClientDefaults): URL {
-  if (api === undefined) return new URL(`https://instances.${domain}:${apiPort}`)
-  const url = plainUrl(api)
-  if (url !== null) return url
-  throw new InputFault(`client.toml: api: ${JSON.stringify(api)} is not https://HOST:PORT`, {
-    remedy: 'correct the file',
-  })
 }
 
 async function verifyAndKeep(run: Run, instance: AskedInstance, options: VerifyOptions): Promise<void> {

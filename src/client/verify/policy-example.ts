@@ -2,14 +2,12 @@
 
 import { encodePolicy } from '../../attest/policy/encode.ts'
 import { policyWithFloors } from '../../attest/policy/floor-policy.ts'
-import type { Policy } from '../../attest/policy/policy.ts'
 import { encodeTdxPolicy, strictTdxPolicy } from '../../attest/tdx/encode-policy.ts'
-import { present } from '../../base/assert.ts'
-import { fromHex } from '../../base/bytes.ts'
 import type { Command } from '../../terminal/command.ts'
 import { InputFault } from '../../terminal/exit.ts'
 import { json } from '../../terminal/render.ts'
 import { operatorKeyDigest } from '../trust/operator-key-digest.ts'
+import { measurementsOf } from './config-pins.ts'
 import { readImage } from './image-option.ts'
 
 type ExampleOptions = { image?: string; operatorKey?: string; tdx?: boolean }
@@ -50,13 +48,7 @@ export async function policyFor({
 }) {
   return encodePolicy({
     ...policyWithFloors(),
-    measurements: await measurementsOf(image),
+    measurements: measurementsOf(await readImage(image)),
     idKeyDigest: operatorKey === undefined ? 'any' : await operatorKeyDigest(operatorKey),
   })
-}
-
-async function measurementsOf(path: string | undefined): Promise<Policy['measurements']> {
-  const image = await readImage(path)
-  if (image === 'any') return 'any'
-  return [...new Set(Object.values(image.launchDigests))].map(text => present(fromHex(text), 'hexadecimal'))
 }
