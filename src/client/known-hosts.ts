@@ -3,10 +3,12 @@
 import { createHmac } from 'node:crypto'
 import { mkdirSync, realpathSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
+import { parsed } from '../attest/malformed.ts'
 import { systemErrorCode, wrapFault } from '../base/fault.ts'
 import { writeFileAtomic } from '../linux/files.ts'
 import { MIB, readInput } from '../terminal/input-file.ts'
-import type { KnownHost } from '../verifier/ssh-key.ts'
+import { type KnownHost, readKnownHost } from '../verifier/ssh-key.ts'
+import { readOwnFile } from './client-config.ts'
 
 export type KnownHostsUpdate = {
   readonly path: string
@@ -22,19 +24,43 @@ const bytesMax = 16 * MIB
 
 /** Writes the line. A concurrent reader, such as ssh, sees the old lines or the new ones. Keeps a symbolic link. */
 export function writeKnownHost(path: string, host: KnownHost): KnownHostsUpdate {
-  const target = existing(path)
-  const old = target === null ? '' : fromLatin1(readInput({ path: target, param: 'known-hosts', bytesMax }))
+  const old = textOf(path)
   const { text, replaced, hashed } = withKnownHost(old, host)
   if (text === old) return { path, isWritten: false, replaced: 0, hashed }
+  replace(path, text, 'the instance passed, but its key could not be kept')
+  return { path, isWritten: true, replaced, hashed }
+}
+
+/** Returns the one key of the host from a file that only its owner can change; null without a key, or with two. */
+export function findKnownHost(path: string, hostname: string): KnownHost | null {
+  const lines = (readOwnFile(path, bytesMax) ?? '').split('\n').filter(line => namesOf(line).includes(hostname))
+  const [line = ''] = lines
+  const parsedLine = parsed(() => readKnownHost(line, hostname))
+  return lines.length === 1 && parsedLine.ok ? parsedLine.value : null
+}
+
+/** Removes the plain lines of the host. Faults internal, invalid_request. */
+export function forgetKnownHost(path: string, hostname: string): void {
+  const lines = linesOf(textOf(path))
+  if (!lines.some(line => namesOf(line).includes(hostname))) return
+  replace(path, textFrom(linesWithout(lines, hostname)), `the key of ${hostname} could not be removed`)
+}
+
+function textOf(path: string): string {
+  const target = existing(path)
+  return target === null ? '' : fromLatin1(readInput({ path: target, param: 'known-hosts', bytesMax }))
+}
+
+function replace(path: string, text: string, doing: string): void {
   try {
+    const target = existing(path)
     if (target === null) mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
     const found = target === null ? null : statSync(target)
     const owner = found === null ? {} : { owner: { uid: found.uid, gid: found.gid } }
     writeFileAtomic(target ?? path, Buffer.from(text, 'latin1'), { mode: (found?.mode ?? 0o600) & 0o777, ...owner })
   } catch (error) {
-    throw wrapFault(error, `the instance passed, but its key could not be kept: ${path}`)
+    throw wrapFault(error, `${doing}: ${path}`)
   }
-  return { path, isWritten: true, replaced, hashed }
 }
 
 export type KnownHostsRewrite = Pick<KnownHostsUpdate, 'replaced' | 'hashed'> & { readonly text: string }
@@ -44,18 +70,30 @@ export type KnownHostsRewrite = Pick<KnownHostsUpdate, 'replaced' | 'hashed'> & 
  * line, comments, markers, patterns and hashed names. Returns the same text if nothing changes.
  */
 export function withKnownHost(text: string, host: KnownHost): KnownHostsRewrite {
-  const lines = text === '' ? [] : text.replace(/\n$/, '').split('\n')
+  const lines = linesOf(text)
   const hashed = lines.flatMap((line, at) => (isHashOf(line, host.hostname) ? [at + 1] : []))
   const about = lines.filter(line => namesOf(line).includes(host.hostname))
   if (about.length === 1 && about[0]?.replace(/\r$/, '') === host.line) return { text, replaced: 0, hashed }
-  const others = lines.flatMap(line => {
+  return { text: textFrom([...linesWithout(lines, host.hostname), host.line]), replaced: about.length, hashed }
+}
+
+function linesOf(text: string): string[] {
+  return text === '' ? [] : text.replace(/\n$/, '').split('\n')
+}
+
+function textFrom(lines: readonly string[]): string {
+  return lines.map(line => `${line}\n`).join('')
+}
+
+/** Returns the lines without this host. Keeps other hosts of its lines. */
+function linesWithout(lines: readonly string[], hostname: string): string[] {
+  return lines.flatMap(line => {
     const names = namesOf(line)
-    if (!names.includes(host.hostname)) return [line]
-    const rest = names.filter(name => name !== host.hostname)
+    if (!names.includes(hostname)) return [line]
+    const rest = names.filter(name => name !== hostname)
     // Keep the rest of the line: names end at the first blank.
     return rest.length === 0 ? [] : [`${rest.join(',')}${line.trimStart().replace(/^[^ \t]+/, '')}`]
   })
-  return { text: [...others, host.line].map(line => `${line}\n`).join(''), replaced: about.length, hashed }
 }
 
 /** Returns a line's plain names in lower case. Empty for comments, markers and hashed names. */

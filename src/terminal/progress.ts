@@ -14,8 +14,10 @@ export type Progress = {
   readonly show: (event: BuildEvent) => Promise<void>
   /** A phase of the client's own, such as packing. */
   readonly phase: (name: string, words: string) => Promise<void>
-  /** Takes the spinner away. Idempotent. */
-  readonly stop: () => Promise<void>
+  /** A line that stays on the screen. */
+  readonly note: (words: string) => Promise<void>
+  /** Takes the spinner away; the last phase gets a cross if it failed. Idempotent. */
+  readonly stop: (isFailed?: boolean) => Promise<void>
 }
 
 export type ProgressOptions = {
@@ -26,9 +28,11 @@ export type ProgressOptions = {
 }
 
 export function createProgress(options: ProgressOptions): Progress {
-  if (options.isQuiet) return { show: async () => {}, phase: async () => {}, stop: async () => {} }
+  if (options.isQuiet) return quiet
   return options.io.stderrIsTerminal && options.io.env.TERM !== 'dumb' ? new Spinner(options) : plain(options)
 }
+
+const quiet: Progress = { show: async () => {}, phase: async () => {}, note: async () => {}, stop: async () => {} }
 
 function plain({ io }: ProgressOptions): Progress {
   return {
@@ -37,6 +41,7 @@ function plain({ io }: ProgressOptions): Progress {
       await io.stderr(`${name}: ${words}\n`)
     },
     phase: (name, words) => io.stderr(`${name}: ${words}\n`),
+    note: words => io.stderr(`${words}\n`),
     stop: async () => {},
   }
 }
@@ -59,8 +64,12 @@ class Spinner implements Progress {
     const { name, words } = wordsOf(event)
     if (event.type === 'complete') return
     // Messages between the phases, such as commands, stay on the screen.
-    if (event.type === 'host') await this.#options.io.stderr(`${clearLine}${words}\n`)
+    if (event.type === 'host') await this.note(words)
     else await this.phase(name, words)
+  }
+
+  async note(words: string): Promise<void> {
+    await this.#options.io.stderr(`${clearLine}${words}\n`)
   }
 
   async phase(name: string, words: string): Promise<void> {
@@ -73,17 +82,18 @@ class Spinner implements Progress {
     await this.#draw()
   }
 
-  async stop(): Promise<void> {
+  async stop(isFailed = false): Promise<void> {
     if (this.#isStopped) return
     clearInterval(this.#timer)
-    await this.#finishPhase()
+    await this.#finishPhase(isFailed)
     this.#isStopped = true
   }
 
-  async #finishPhase(): Promise<void> {
+  async #finishPhase(isFailed = false): Promise<void> {
     const { io, paint } = this.#options
     if (this.#name === null) return
-    await io.stderr(`${clearLine}${paint.good('✓')} ${this.#name.padEnd(nameWidth)} ${this.#seconds()}\n`)
+    const mark = isFailed ? paint.bad('✗') : paint.good('✓')
+    await io.stderr(`${clearLine}${mark} ${this.#name.padEnd(nameWidth)} ${this.#seconds()}\n`)
     this.#name = null
   }
 

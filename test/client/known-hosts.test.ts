@@ -4,6 +4,7 @@ import { afterAll, describe, expect, test } from 'bun:test'
 import { createHmac } from 'node:crypto'
 import {
   chmodSync,
+  existsSync,
   lstatSync,
   mkdtempSync,
   readdirSync,
@@ -15,7 +16,7 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { withKnownHost, writeKnownHost } from '../../src/client/known-hosts.ts'
+import { findKnownHost, forgetKnownHost, withKnownHost, writeKnownHost } from '../../src/client/known-hosts.ts'
 import { readKnownHost } from '../../src/verifier/ssh-key.ts'
 import { ed25519Line } from '../rigs/instances/instance-attestation.ts'
 
@@ -119,5 +120,48 @@ describe('file', () => {
   test('goal: where nothing can be written, the message says that the instance passed', () => {
     const path = join(dir, 'same', 'known_hosts')
     expect(() => writeKnownHost(path, host)).toThrow(path)
+  })
+})
+
+describe('the key of a host', () => {
+  const path = join(dir, 'own')
+  const write = (text: string, mode = 0o600) => {
+    writeFileSync(path, text)
+    chmodSync(path, mode)
+  }
+
+  test('goal: it is found where there is exactly one plain line of the exact form', () => {
+    write(`a.example ${ed25519Line(4)}\n${host.line}\n`)
+    expect(findKnownHost(path, hostname)).toEqual(host)
+    expect(findKnownHost(path, 'b.example')).toBeNull()
+    expect(findKnownHost(join(dir, 'none'), hostname)).toBeNull()
+  })
+
+  // Goal: a line that trusts more than one key for one host is none.
+  test.each([
+    ['two lines', `${host.line}\n${old}\n`],
+    ['a list', `${hostname},a.example ${ed25519Line(1)}\n`],
+    ['another type', `${hostname} ssh-rsa AAAA\n`],
+    ['a comment after it', `${host.line} x\n`],
+    ['a marker', `@cert-authority ${host.line}\n`],
+  ])('with %s there is none', (_, text) => {
+    write(text)
+    expect(findKnownHost(path, hostname)).toBeNull()
+  })
+
+  test('goal: a file that others may write is refused', () => {
+    write(`${host.line}\n`, 0o622)
+    expect(() => findKnownHost(path, hostname)).toThrow('others may write it')
+  })
+
+  test('goal: it is forgotten with all its lines, and other hosts stay', () => {
+    write(`# ${host.line}\n${host.line}\na.example,${hostname} ssh-rsa AAAA\nb.example ssh-rsa AAAA\n`)
+    forgetKnownHost(path, hostname)
+    const rest = `# ${host.line}\na.example ssh-rsa AAAA\nb.example ssh-rsa AAAA\n`
+    expect(readFileSync(path, 'utf8')).toBe(rest)
+    const { ino } = statSync(path)
+    forgetKnownHost(path, hostname)
+    forgetKnownHost(join(dir, 'none'), hostname)
+    expect([statSync(path).ino, existsSync(join(dir, 'none'))]).toEqual([ino, false])
   })
 })

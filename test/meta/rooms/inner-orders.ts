@@ -67,10 +67,11 @@ export const INNER_ORDERS = {
     ['exit.ts', 'io.ts', 'refusal.ts', 'person.ts'],
   ],
   'src/client': [
-    ['verify-commands.ts', 'build', 'connect', 'ssh.ts'],
+    ['verify-commands.ts', 'build', 'connect', 'setup', 'ssh.ts'],
+    ['instances'],
     ['verify', 'show'],
-    ['log', 'tdx'],
-    ['trust', 'verdict', 'evidence', 'kds', 'source', 'measure', 'id-block', 'client-config.ts', 'known-hosts.ts'],
+    ['known-hosts.ts', 'log', 'tdx'],
+    ['trust', 'verdict', 'evidence', 'kds', 'source', 'measure', 'id-block', 'client-config.ts'],
   ],
   'src/cli': [
     ['index.ts'],
