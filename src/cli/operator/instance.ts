@@ -1,8 +1,10 @@
 // strongroom instance: the instances of all organizations, as the operator sees them. Effects: requests to the daemon.
 
+import { existsSync } from 'node:fs'
 import type { Static } from '@sinclair/typebox'
 import { Option } from 'commander'
 import { iso } from '../../base/clock.ts'
+import { Fault } from '../../base/fault.ts'
 import { harmless } from '../../base/harmless.ts'
 import {
   type AdminEvent,
@@ -13,7 +15,7 @@ import {
 } from '../../contract/admin/admin.ts'
 import { type AdminEgressRaise, egressLimitBytesMax } from '../../contract/admin/egress.ts'
 import { LISTED_STATUSES, listedCountDefault, listedCountMax } from '../../contract/admin/instance-query.ts'
-import { InputFault } from '../../terminal/exit.ts'
+import { AdvisedFault, InputFault } from '../../terminal/exit.ts'
 import { bytesOption, countOption, timeOption } from '../../terminal/options.ts'
 import { bytesText, dash, fields, type Paint, table, timeText } from '../../terminal/render.ts'
 import type { Command, Run } from '../operator-run.ts'
@@ -44,14 +46,16 @@ export function addInstance(program: Command): void {
     )
     .runs(async (run, { org: organization, status, name, since, limit }: ListOptions) => {
       const query = { organization, status, name, since: since === undefined ? undefined : iso(since), limit }
-      const shown = await run.show({ path: '/instances', query, response: AdminInstanceList }, listText)
+      const request = { path: '/instances', query, response: AdminInstanceList }
+      const shown = await orCustomer(run, 'strongroom ls', () => run.show(request, listText))
       if (shown.more) await run.hint(`only the newest ${limit} are shown; see --limit, --status, --name, --since`)
     })
 
   onOne(instance, 'show', 'show one instance')
     .examples('strongroom instance show k3v9x2ab', 'strongroom instance show acme/k3v9x2ab')
     .runs(async (run, ref: string) => {
-      const found = await run.show({ path: '/instance', query: { ref }, response: AdminInstance }, instanceText)
+      const request = { path: '/instance', query: { ref }, response: AdminInstance }
+      const found = await orCustomer(run, 'strongroom ls', () => run.show(request, instanceText))
       if (found.status === 'failed') {
         await run.hint(`see also: strongroom instance logs ${ref}; strongroom instance console ${ref}`)
       }
@@ -64,7 +68,8 @@ export function addInstance(program: Command): void {
   )
     .examples('strongroom instance delete acme/k3v9x2ab')
     .runs(async (run, ref: string) => {
-      await run.show({ method: 'DELETE', path: '/instance', query: { ref }, response: AdminInstance }, instanceText)
+      const request = { method: 'DELETE', path: '/instance', query: { ref }, response: AdminInstance } as const
+      await orCustomer(run, 'strongroom rm NAME', () => run.show(request, instanceText))
     })
 
   onOne(instance, 'console', 'print the serial console; control characters are shown as text on a terminal')
@@ -89,6 +94,19 @@ export function addInstance(program: Command): void {
     })
 
   addEgress(instance)
+}
+
+/** A machine without a state directory has no appliance: its user is a customer, whose command is another one. */
+async function orCustomer<T>({ stateDir }: Run, command: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work()
+  } catch (error) {
+    if (!(error instanceof Fault) || error.code !== 'admin.unreachable' || existsSync(stateDir)) throw error
+    throw new AdvisedFault(error.code, 'this command is for the operator, on the host of the appliance', {
+      remedy: `for the instances of your API key: \`${command}\` (\`strongroom help instances\`)`,
+      cause: error,
+    })
+  }
 }
 
 type ListOptions = { org?: string; status?: string; name?: string; since?: number; limit: number }
