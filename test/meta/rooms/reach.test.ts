@@ -71,7 +71,10 @@ test('the group that joins both sides evaluates nothing of the host', () => {
 test('the program loads commands of relying parties from their room', () => {
   const text = sources.get('src/cli/commands.ts') ?? ''
   const loaded = [...text.matchAll(/^ {2}'?([\w-]+)'?: async .*import\('\.\.\/client\//gm)].map(match => match[1])
-  expect(loaded).toEqual(['verify', 'show', 'connect', 'ssh', 'build', 'measure', 'igvm', 'id-block', 'verity'])
+  expect(loaded).toEqual([
+    ...['client', 'up', 'ls', 'ssh', 'cp', 'usage', 'rm', 'verify', 'show', 'connect', 'build'],
+    ...['measure', 'igvm', 'id-block', 'verity'],
+  ])
 })
 
 describe('a way to the host is found:', () => {

@@ -41,7 +41,7 @@ export async function startSshServer(directory: string): Promise<SshServer> {
       'PermitRootLogin prohibit-password',
     ],
     // The directory is in /tmp, which others may write.
-    ...['StrictModes no', `AllowUsers ${user}`, 'PrintMotd no', 'LogLevel VERBOSE'],
+    ...['StrictModes no', `AllowUsers ${user}`, 'PrintMotd no', 'LogLevel VERBOSE', 'Subsystem sftp internal-sftp'],
   ]
   const configFile = join(directory, 'sshd_config')
   writeFileSync(configFile, `${config.join('\n')}\n`)

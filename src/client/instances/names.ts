@@ -1,0 +1,128 @@
+// The names that this user gives to instances, one file each below ~/.config/strongroom/instances, beside the
+// known_hosts file with the host keys that were verified. Effects: these files. Fault invalid_request.
+//
+// Service A draws the names of instances, so a name like `work` exists here alone. A file is written before the request
+// that creates its instance: an interrupted command goes on with the same Idempotency-Key and creates no second VM.
+
+import { linkSync, readdirSync, rmSync } from 'node:fs'
+import { join } from 'node:path'
+import { utf8 } from '../../base/bytes.ts'
+import { systemErrorCode, wrapFault } from '../../base/fault.ts'
+import { newUuid } from '../../base/ids.ts'
+import { parseJson } from '../../base/json.ts'
+import { resultOr } from '../../base/result-or.ts'
+import { checkValue } from '../../contract/check.ts'
+import { Closed, OrNull } from '../../contract/forms.ts'
+import { type Static, Type } from '../../contract/type.ts'
+import { ensureDir, writeFileAtomic } from '../../linux/files.ts'
+import { InputFault } from '../../terminal/exit.ts'
+import { KIB } from '../../terminal/input-file.ts'
+import type { Io } from '../../terminal/io.ts'
+import { readInstanceHostname } from '../../verifier/instance.ts'
+import { clientDirectory, readOwnFile } from '../client-config.ts'
+
+/** A word that is no option, no path and no host name. */
+export const localNamePattern = /^[a-z0-9][a-z0-9-]{0,31}$/
+
+export const LocalInstance = Closed({
+  /** Origin of service A. */
+  api: Type.String({ minLength: 1, maxLength: 300 }),
+  idempotencyKey: Type.String({ pattern: '^[a-z0-9-]{1,64}$' }),
+  publicKey: Type.String({ minLength: 1, maxLength: 8_192 }),
+  /** Null if the operator chooses. */
+  model: OrNull(Type.String({ minLength: 1, maxLength: 256 })),
+  requestedAtMs: Type.Integer({ minimum: 0 }),
+  /** Null until service A has answered. */
+  hostname: OrNull(Type.String({ maxLength: 253 })),
+  /** Address in the verified claim; null before. */
+  address: OrNull(Type.String({ pattern: '^[0-9a-f.:]{2,39}$' })),
+})
+export type LocalInstance = Static<typeof LocalInstance>
+
+const fileBytesMax = 32 * KIB
+/** No share: files of one user. */
+const namesMax = 10_000
+
+export type LocalNames = {
+  /** The known_hosts file with verified host keys. */
+  readonly knownHosts: string
+  readonly find: (name: string) => LocalInstance | null
+  readonly list: () => readonly (readonly [name: string, instance: LocalInstance])[]
+  /** Returns the record of another command if one has begun meanwhile. */
+  readonly begin: (name: string, instance: LocalInstance) => LocalInstance
+  readonly keep: (name: string, instance: LocalInstance) => void
+  readonly forget: (name: string) => void
+}
+
+export function localNames(env: Io['env']): LocalNames {
+  const base = clientDirectory(env)
+  if (base === null) {
+    throw new InputFault('cannot find the directory of client.toml: HOME is not set', {
+      remedy: 'set HOME, or XDG_CONFIG_HOME',
+    })
+  }
+  const directory = join(base, 'instances')
+  const fileOf = (name: string) => join(directory, `${name}.json`)
+  const find = (name: string) => (localNamePattern.test(name) ? readRecord(fileOf(name)) : null)
+  const text = (instance: LocalInstance) => `${JSON.stringify(instance, null, 2)}\n`
+  return {
+    knownHosts: join(base, 'known_hosts'),
+    find,
+    list: () =>
+      namesIn(directory).flatMap(name => (found => (found === null ? [] : [[name, found] as const]))(find(name))),
+    begin: (name, instance) => {
+      ensureDir(directory, { mode: 0o700 })
+      if (writeNew(fileOf(name), text(instance))) return instance
+      return find(name) ?? instance
+    },
+    keep: (name, instance) => {
+      ensureDir(directory, { mode: 0o700 })
+      writeFileAtomic(fileOf(name), text(instance), { mode: 0o600 })
+    },
+    forget: name => rmSync(fileOf(name), { force: true }),
+  }
+}
+
+function readRecord(path: string): LocalInstance | null {
+  const text = readOwnFile(path, fileBytesMax)
+  if (text === null) return null
+  const parsed = checkValue(
+    LocalInstance,
+    resultOr(() => parseJson(utf8(text), { depthMax: 4 }), null),
+  )
+  const hostname = parsed.ok ? parsed.value.hostname : null
+  if (parsed.ok && (hostname === null || readInstanceHostname(hostname) !== null)) return parsed.value
+  throw new InputFault(`${path}: ${parsed.ok ? '/hostname: not a host name of an instance' : parsed.problem}`, {
+    remedy: 'remove the file; `strongroom ls` still shows the instance, under the name that the service gave it',
+  })
+}
+
+function namesIn(directory: string): string[] {
+  try {
+    const names = readdirSync(directory).flatMap(file =>
+      file.endsWith('.json') ? [file.slice(0, -'.json'.length)] : [],
+    )
+    return names
+      .filter(name => localNamePattern.test(name))
+      .sort()
+      .slice(0, namesMax)
+  } catch (error) {
+    if (systemErrorCode(error) === 'ENOENT') return []
+    throw wrapFault(error, directory)
+  }
+}
+
+/** False if there is a file already. A reader finds the whole file or none. */
+function writeNew(path: string, text: string): boolean {
+  const staged = `${path}.${newUuid()}`
+  try {
+    writeFileAtomic(staged, text, { mode: 0o600 })
+    linkSync(staged, path)
+    return true
+  } catch (error) {
+    if (systemErrorCode(error) === 'EEXIST') return false
+    throw wrapFault(error, path)
+  } finally {
+    rmSync(staged, { force: true })
+  }
+}

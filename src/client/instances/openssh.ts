@@ -1,0 +1,156 @@
+// ssh and scp of OpenSSH with exactly one verified host key. Effects: a process, a temporary file.
+
+import { lookup } from 'node:dns/promises'
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { messageOf } from '../../base/fault.ts'
+import type { Run } from '../../terminal/command.ts'
+import { AdvisedFault } from '../../terminal/exit.ts'
+import type { KnownHost } from '../../verifier/ssh-key.ts'
+
+/** The user account in every instance. */
+export const defaultUser = 'agent'
+
+export type Connection = {
+  readonly user: string
+  readonly knownHost: KnownHost
+  /** File of the private key, or of the public one whose private half ssh-agent has; null for what ssh tries itself. */
+  readonly identity?: string | null
+  /** Address to connect to instead of that of the name; null to resolve the name. */
+  readonly address?: string | null
+}
+
+export type Login = Connection & {
+  /** Options of ssh, and the command to run. */
+  readonly args: readonly string[]
+}
+
+export type Copy = Connection & {
+  readonly isRecursive: boolean
+  /** Further options of scp. */
+  readonly args: readonly string[]
+  readonly source: CopyEnd
+  readonly destination: CopyEnd
+}
+
+export type CopyEnd =
+  | { readonly kind: 'here'; readonly path: string }
+  | { readonly kind: 'there'; readonly path: string }
+
+/** Runs ssh and returns its exit code; for a signal, 128 plus its number, as in shells. */
+export function runSsh(run: Run, login: Login): Promise<number> {
+  return runWith(run, login.knownHost, file => sshArguments(login, file))
+}
+
+/** Runs scp, and returns as `runSsh`. */
+export function runScp(run: Run, copy: Copy): Promise<number> {
+  return runWith(run, copy.knownHost, file => scpArguments(copy, file))
+}
+
+async function runWith({ io }: Run, knownHost: KnownHost, argvOf: (file: string) => string[]): Promise<number> {
+  const directory = mkdtempSync(join(tmpdir(), 'strongroom-ssh-'))
+  try {
+    const file = join(directory, 'known_hosts')
+    writeFileSync(file, `${knownHost.line}\n`, { mode: 0o600 })
+    const child = start(argvOf(file), io.env)
+    // The terminal sends SIGINT to the child too, which handles it.
+    io.onSignal('SIGINT', () => {})
+    io.onSignal('SIGTERM', () => child.kill('SIGTERM'))
+    io.onSignal('SIGHUP', () => child.kill('SIGHUP'))
+    return await child.exited
+  } finally {
+    rmSync(directory, { recursive: true, force: true })
+  }
+}
+
+function start(argv: readonly string[], env: Run['io']['env']) {
+  try {
+    return Bun.spawn([...argv], { stdin: 'inherit', stdout: 'inherit', stderr: 'inherit', env })
+  } catch (error) {
+    const [program = ''] = argv
+    throw new AdvisedFault('host.command_failed', `${program}: ${messageOf(error)}`, {
+      remedy: `install OpenSSH, and see that ${program} is in the PATH`,
+    })
+  }
+}
+
+export function sshArguments(login: Login, knownHostsFile: string): string[] {
+  const { user, knownHost, args } = login
+  return ['ssh', ...ourOptions(login, knownHostsFile), `${user}@${knownHost.hostname}`, ...args]
+}
+
+/** By SFTP alone (-s): in the older protocol of scp the other side chooses the names of the files. */
+export function scpArguments(copy: Copy, knownHostsFile: string): string[] {
+  const { user, knownHost, isRecursive, args, source, destination } = copy
+  const operand = ({ kind, path }: CopyEnd) =>
+    kind === 'there' ? `${user}@${knownHost.hostname}:${path}` : localOperand(path)
+  return [
+    ...['scp', '-s', ...ourOptions(copy, knownHostsFile), ...(isRecursive ? ['-r'] : []), ...args],
+    ...['--', operand(source), operand(destination)],
+  ]
+}
+
+/** scp takes a name with a colon before its first slash for another host, and a dash at the beginning for options. */
+function localOperand(path: string): string {
+  return path.startsWith('/') || path.startsWith('./') || path.startsWith('../') ? path : `./${path}`
+}
+
+/**
+ * ssh takes the first value of an option (ssh_config(5)), so neither arguments nor the user's configuration change
+ * ours: this file is the only source of host keys, and no earlier connection is shared.
+ */
+function ourOptions({ knownHost, identity, address }: Connection, knownHostsFile: string): string[] {
+  const options = {
+    StrictHostKeyChecking: 'yes',
+    // A single name, even with blanks, and without ssh's tokens.
+    UserKnownHostsFile: `"${knownHostsFile.replaceAll('%', '%%')}"`,
+    GlobalKnownHostsFile: '/dev/null',
+    KnownHostsCommand: 'none',
+    // The name in the file, even if the configuration has another address or port for it.
+    HostKeyAlias: knownHost.hostname,
+    HostKeyAlgorithms: 'ssh-ed25519',
+    VerifyHostKeyDNS: 'no',
+    UpdateHostKeys: 'no',
+    CheckHostIP: 'no',
+    NoHostAuthenticationForLocalhost: 'no',
+    ControlMaster: 'no',
+    ControlPath: 'none',
+    ...(address == null ? {} : { HostName: address }),
+  }
+  const ours = Object.entries(options).flatMap(([name, value]) => ['-o', `${name}=${value}`])
+  return [...ours, ...(identity == null ? [] : ['-i', identity])]
+}
+
+/** The file that ssh takes for the key of a public key's file: the private key, or the public one for ssh-agent. */
+export function identityOf(publicKeyFile: string | undefined): string | null {
+  if (publicKeyFile === undefined || !publicKeyFile.startsWith('/') || !existsSync(publicKeyFile)) return null
+  const file = publicKeyFile.replace(/\.pub$/, '')
+  return existsSync(file) ? file : publicKeyFile
+}
+
+const lookupTimeoutMs = 5_000
+
+/**
+ * The address of the verified claim where the name does not resolve here; null where it does, or where an argument has
+ * its own address.
+ */
+export async function addressFor(
+  hostname: string,
+  claimed: string | null,
+  args: readonly string[],
+): Promise<string | null> {
+  if (claimed === null || args.some(arg => /^(?:-o)?\s*hostname[\s=]/i.test(arg) || /^-[FJW]/.test(arg))) return null
+  let timer: ReturnType<typeof setTimeout> | undefined
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error('no response in time')), lookupTimeoutMs)
+  })
+  try {
+    await Promise.race([lookup(hostname), late])
+    return null
+  } catch {
+    return claimed
+  } finally {
+    clearTimeout(timer)
+  }
+}

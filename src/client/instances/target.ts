@@ -1,0 +1,86 @@
+// Which instance a word of the command line means: a name of this machine, the name that service A drew, or a whole
+// host name. Effects: reads the names, requests a record.
+
+import { InvalidArgumentError } from 'commander'
+import { InputFault } from '../../terminal/exit.ts'
+import { type InstanceIdentity, readInstanceHostname } from '../../verifier/instance.ts'
+import { type LocalInstance, type LocalNames, localNamePattern } from './names.ts'
+import { defaultUser } from './openssh.ts'
+import type { Service } from './service.ts'
+
+export type Target = {
+  /** The name on this machine; null without one. */
+  readonly localName: string | null
+  readonly local: LocalInstance | null
+  readonly instance: InstanceIdentity & { readonly domain: string }
+}
+
+const servicePattern = /^[a-z0-9]{8}$/
+
+/** A word that may be a target. Throws commander's InvalidArgumentError. */
+export function targetWord(text: string): string {
+  if (localNamePattern.test(text) || readInstanceHostname(text) !== null) return text
+  throw new InvalidArgumentError(
+    'It must be a name of `strongroom ls`, or NAME.ORGANIZATION.DOMAIN in lower case; that NAME has 8 characters.',
+  )
+}
+
+/** An account, and the word for its instance. */
+export type UserAt = { readonly user: string; readonly word: string }
+
+/** USER@WORD, or WORD for the account of every instance. Throws commander's InvalidArgumentError. */
+export function withUser(text: string, wordOf: (text: string) => string): UserAt {
+  const at = text.lastIndexOf('@')
+  const user = at === -1 ? defaultUser : text.slice(0, at)
+  if (!/^[a-z_][a-z0-9_-]{0,31}$/.test(user)) throw new InvalidArgumentError('The user before the @ is no user name.')
+  return { user, word: wordOf(text.slice(at + 1)) }
+}
+
+export type Lookup = {
+  readonly names: LocalNames
+  /** Origin of service A; null if this command sends no request to it. */
+  readonly api: string | null
+  readonly service: () => Pick<Service, 'retrieve' | 'host'>
+}
+
+/** Faults: invalid_request, and those of the service. */
+export async function resolveTarget(word: string, { names, api, service }: Lookup): Promise<Target> {
+  const whole = readInstanceHostname(word)
+  if (whole !== null) {
+    const [localName, local] = names.list().find(([, { hostname }]) => hostname === word) ?? [null, null]
+    return { localName, local, instance: whole }
+  }
+  const local = names.find(word)
+  if (local !== null) return { localName: word, local, instance: instanceOf(word, local, api) }
+  const record = servicePattern.test(word) ? await service().retrieve(word) : null
+  const instance = record === null ? null : readInstanceHostname(record.hostname)
+  if (instance === null) throw unknownName(word)
+  const [localName, known] = names.list().find(([, { hostname }]) => hostname === instance.hostname) ?? [null, null]
+  return { localName, local: known, instance }
+}
+
+export function unknownName(word: string): InputFault {
+  return new InputFault(`no instance is called ${word}`, {
+    param: 'name',
+    remedy: '`strongroom ls` lists them; `strongroom up NAME` creates one',
+  })
+}
+
+function instanceOf(name: string, local: LocalInstance, api: string | null): Target['instance'] {
+  refuseOtherService(name, local, api)
+  const instance = local.hostname === null ? null : readInstanceHostname(local.hostname)
+  if (instance !== null) return instance
+  throw new InputFault(`${name}: its creation did not finish`, {
+    param: 'name',
+    remedy: `run \`strongroom up ${name}\`, which goes on with it`,
+  })
+}
+
+/** The key in use is not for another appliance. Fault invalid_request. */
+export function refuseOtherService(name: string, local: LocalInstance, api: string | null): void {
+  if (api === null || local.api === api) return
+  throw new InputFault(`${name} is an instance of ${local.api}, not of ${api}`, {
+    param: 'api',
+    remedy: `add --api ${local.api} and the --key-file for it, or take another name`,
+  })
+}

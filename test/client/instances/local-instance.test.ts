@@ -1,0 +1,153 @@
+// Goal: one name stands for one instance, whatever was interrupted, whichever command came first, and whatever the
+// service answers.
+
+import { afterAll, beforeEach, expect, test } from 'bun:test'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { type InstanceRequest, openInstance } from '../../../src/client/instances/local-instance.ts'
+import { localNames } from '../../../src/client/instances/names.ts'
+import type { SeenInstance } from '../../../src/client/instances/records.ts'
+import { type CreateRequest, RefusedFault } from '../../../src/client/instances/service.ts'
+import { ed25519Line } from '../../rigs/instances/instance-attestation.ts'
+
+const home = mkdtempSync(join(tmpdir(), 'srt-local-instance-'))
+afterAll(() => rmSync(home, { recursive: true }))
+const names = localNames({ HOME: home })
+const clock = createManualClock()
+const hourMs = 3_600_000
+
+const recordOf = (name: string, changes: Partial<SeenInstance> = {}): SeenInstance => ({
+  name,
+  status: 'provisioning',
+  hostname: `${name}.acme.agents.example`,
+  public_key: ed25519Line(2),
+  inference_model: 'tiny',
+  created_at: '2026-11-20T08:30:00.000Z',
+  ...changes,
+})
+
+/** A service whose create is idempotent, as that of the contract. */
+const service = {
+  host: 'a.example',
+  records: new Map<string, SeenInstance>(),
+  byKey: new Map<string, string>(),
+  bodies: [] as CreateRequest[],
+  removed: [] as string[],
+  /** Thrown after the create was made, or instead of it. */
+  loses: null as Error | null,
+  refuses: null as Error | null,
+  create: async (body: CreateRequest, key: string) => {
+    service.bodies.push(body)
+    if (service.refuses !== null) throw service.refuses
+    const name = service.byKey.get(key) ?? `inst000${service.byKey.size}`
+    service.byKey.set(key, name)
+    if (!service.records.has(name)) service.records.set(name, recordOf(name, { public_key: body.public_key }))
+    if (service.loses !== null) throw service.loses
+    return service.records.get(name) ?? recordOf(name)
+  },
+  retrieve: async (name: string) => service.records.get(name) ?? null,
+  remove: async (name: string) => {
+    service.removed.push(name)
+    return service.records.get(name) ?? null
+  },
+}
+const hints: string[] = []
+const request: InstanceRequest = {
+  name: 'work',
+  api: 'https://a.example',
+  publicKey: `${ed25519Line(2)} me`,
+  model: null,
+}
+const open = (changes: Partial<InstanceRequest> = {}) =>
+  openInstance({ service, names, clock, hint: async text => void hints.push(text) }, { ...request, ...changes })
+
+beforeEach(() => {
+  rmSync(join(home, '.config'), { recursive: true, force: true })
+  service.records.clear()
+  service.byKey.clear()
+  Object.assign(service, { bodies: [], removed: [], loses: null, refuses: null })
+  hints.length = 0
+})
+
+const lost = new RefusedFault('internal', '502', { remedy: 'x', retryMs: null, status: 502 })
+const refusal = (status: number) =>
+  new RefusedFault('invalid_request', `${status}`, { remedy: 'x', retryMs: null, status })
+
+test('goal: the second time it is found, also after its response was lost', async () => {
+  service.loses = lost
+  await expect(open()).rejects.toBe(lost)
+  service.loses = null
+  const { record, isCreated } = await open()
+  expect([record.name, isCreated, service.byKey.size]).toEqual(['inst0000', true, 1])
+  expect(await open()).toMatchObject({ record: { name: 'inst0000' }, isCreated: false })
+  expect(service.bodies).toHaveLength(2)
+})
+
+test('goal: an interrupted create keeps its key and model, and its Idempotency-Key for 23 hours alone', async () => {
+  service.loses = lost
+  await expect(open({ model: 'large' })).rejects.toBe(lost)
+  await expect(open()).rejects.toThrow('named another SSH key or model')
+  await expect(open({ model: 'large', publicKey: ed25519Line(3) })).rejects.toThrow('named another SSH key or model')
+  expect(service.bodies).toEqual([{ public_key: `${ed25519Line(2)} me`, inference_model: 'large' }])
+  clock.advance(22 * hourMs)
+  await expect(open({ model: 'large' })).rejects.toBe(lost)
+  expect(service.byKey.size).toBe(1)
+  clock.advance(2 * hourMs)
+  service.loses = null
+  await open()
+  expect(service.byKey.size).toBe(2)
+})
+
+test('goal: a refusal frees the name, unless an earlier request may have been accepted', async () => {
+  service.refuses = refusal(400)
+  await expect(open()).rejects.toBe(service.refuses)
+  expect(names.find('work')).toBeNull()
+  service.refuses = refusal(503)
+  await expect(open()).rejects.toBe(service.refuses)
+  service.refuses = refusal(429)
+  await expect(open()).rejects.toBe(service.refuses)
+  expect(names.find('work')).not.toBeNull()
+})
+
+test('goal: what ended or failed is replaced, the failed one is deleted, and what cannot be seen stays', async () => {
+  await open()
+  service.records.set('inst0000', recordOf('inst0000', { status: 'terminated' }))
+  expect((await open()).record.name).toBe('inst0001')
+  expect([hints, service.removed]).toEqual([
+    ['work: inst0000.acme.agents.example is terminated; creating another one'],
+    [],
+  ])
+  service.records.set('inst0001', recordOf('inst0001', { status: 'failed', failure_code: 'boot_failed' }))
+  expect((await open()).record.name).toBe('inst0002')
+  expect(service.removed).toEqual(['inst0001'])
+  service.records.delete('inst0002')
+  await expect(open()).rejects.toMatchObject({ code: 'not_found' })
+  expect([names.find('work')?.hostname, service.byKey.size]).toEqual(['inst0002.acme.agents.example', 3])
+})
+
+test('goal: a service that contradicts itself is refused', async () => {
+  await open()
+  service.records.set('inst0000', recordOf('inst0000', { hostname: 'inst0000.other.agents.example' }))
+  await expect(open()).rejects.toThrow('has the host name inst0000.other.agents.example')
+  service.records.set('inst0000', recordOf('inst0000'))
+  const answering = (record: SeenInstance) =>
+    openInstance(
+      { service: { ...service, create: async () => record }, names, clock, hint: async () => {} },
+      { ...request, name: 'second' },
+    )
+  await expect(answering(recordOf('inst0000'))).rejects.toThrow('which is work on this machine')
+  await expect(answering(recordOf('inst0009', { public_key: ed25519Line(9) }))).rejects.toThrow('another public key')
+  await expect(answering(recordOf('inst0009', { public_key: '\u001b[2J' }))).rejects.toThrow('another public key')
+})
+
+test('goal: the name that the service drew is taken over, once', async () => {
+  service.records.set('abcd1234', recordOf('abcd1234'))
+  expect(await open({ name: 'abcd1234' })).toMatchObject({ record: { name: 'abcd1234' }, isCreated: false })
+  await open()
+  const { hostname } = names.find('work') ?? {}
+  await expect(open({ name: hostname?.split('.')[0] ?? '' })).rejects.toThrow('is called work on this machine')
+  service.records.set('dead1234', recordOf('dead1234', { status: 'terminated' }))
+  expect((await open({ name: 'dead1234' })).isCreated).toBe(true)
+})

@@ -1,0 +1,74 @@
+// Goal: names of this machine are kept one by one, only their owner's files count, and a command that is interrupted
+// leaves its Idempotency-Key to the next.
+
+import { afterAll, beforeEach, expect, test } from 'bun:test'
+import { chmodSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { type LocalInstance, localNames } from '../../../src/client/instances/names.ts'
+
+const home = mkdtempSync(join(tmpdir(), 'srt-names-'))
+afterAll(() => rmSync(home, { recursive: true }))
+const folder = join(home, '.config/strongroom/instances')
+const names = localNames({ HOME: home })
+beforeEach(() => rmSync(folder, { recursive: true, force: true }))
+
+const instance: LocalInstance = {
+  api: 'https://instances.agents.example:8441',
+  idempotencyKey: 'a-1',
+  publicKey: 'ssh-ed25519 AAAA',
+  model: null,
+  requestedAtMs: 1,
+  hostname: null,
+  address: null,
+}
+const whole = { ...instance, hostname: 'k3v9x2ma.acme.agents.example', address: '10.0.0.1' }
+
+test('goal: what one command began, another finds, and does not replace', () => {
+  expect(names.find('work')).toBeNull()
+  expect(names.begin('work', instance)).toBe(instance)
+  expect(names.begin('work', { ...instance, idempotencyKey: 'b-2' })).toEqual(instance)
+  names.keep('work', whole)
+  names.keep('a', instance)
+  expect(names.list()).toEqual([
+    ['a', instance],
+    ['work', whole],
+  ])
+  expect([readdirSync(folder).sort(), statSync(join(folder, 'a.json')).mode & 0o777]).toEqual([
+    ['a.json', 'work.json'],
+    0o600,
+  ])
+  names.forget('work')
+  names.forget('work')
+  expect(names.find('work')).toBeNull()
+})
+
+test('goal: no name leads out of the directory', () => {
+  writeFileSync(join(home, 'x.json'), JSON.stringify(whole))
+  for (const name of ['../../../x', '..', '.', '', '-x', 'A', 'a/b', 'a.b'])
+    expect([name, names.find(name)]).toEqual([name, null])
+})
+
+// Goal: a damaged file is named, with what to do.
+test.each([
+  ['no JSON', '{', '/: Expected object'],
+  ['a field too many', JSON.stringify({ ...whole, more: 1 }), '/more'],
+  [
+    'another form of host name',
+    JSON.stringify({ ...whole, hostname: '-oProxyCommand=x' }),
+    '/hostname: not a host name',
+  ],
+  ['an address that is an option', JSON.stringify({ ...whole, address: '-x' }), '/address'],
+])('%s is refused', (_, text, message) => {
+  names.begin('work', instance)
+  writeFileSync(join(folder, 'work.json'), text, { mode: 0o600 })
+  expect(() => names.find('work')).toThrow(message)
+  expect(() => names.find('work')).toThrow('work.json')
+})
+
+test('goal: a file that others may write decides nothing, and without a home there are no names', () => {
+  names.keep('work', whole)
+  chmodSync(join(folder, 'work.json'), 0o622)
+  expect(() => names.find('work')).toThrow('others may write it')
+  expect(() => localNames({})).toThrow('HOME is not set')
+})
