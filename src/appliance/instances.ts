@@ -43,6 +43,7 @@ import type { DirectoryLink } from './fleet/directory.ts'
 import type { GatewayVmWorkloads } from './gateway-vm/workloads.ts'
 import { composeGuestGateway } from './guest-gateway.ts'
 import { composePool } from './pool.ts'
+import { createPublished } from './published.ts'
 
 export type InstancesParts = Runtime & {
   readonly gate: Pick<ChangeGate, 'admitChange'>
@@ -70,7 +71,7 @@ export type InstancesParts = Runtime & {
 /** Service A over HTTPS. Fault host.unsupported: the address cannot be listened on. */
 export function serveInstances(
   service: InstancesService,
-  parts: InstancesParts & { readonly tls: Tls },
+  parts: InstancesParts & { readonly tls: Tls; readonly operatorKey: Pick<OperatorKey, 'publicPem'> },
 ): TlsServer & { readonly fetch: EdgeFetch<LogPeer> } {
   const { config, store, engine, clock, random, log, tls, trust } = parts
   const attestationRate = createRequestRate({
@@ -109,6 +110,7 @@ export function serveInstances(
     attestations,
     peers: parts.peers,
     others: parts.logRoutes,
+    published: createPublished({ config, operatorKey: parts.operatorKey, caFile: tls.caFile, clock }),
     openapi: openapiDocument(),
   })
   const handler: FetchHandler = (request, socket) =>

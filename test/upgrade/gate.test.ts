@@ -81,6 +81,7 @@ test('goal: service A answers a change with 503 and Retry-After before it looks 
     strangers: { level: level => level },
     rate: { take: () => {} },
     openapi: {},
+    published: () => '{}',
     authenticate: () => {
       throw new Error('nobody is asked for a key')
     },

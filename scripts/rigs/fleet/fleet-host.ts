@@ -221,6 +221,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     }),
     peers: peers.caller,
     openapi: openapiDocument(),
+    published: () => '{}',
   })
   const listener = Bun.serve({
     hostname: '127.0.0.1',

@@ -99,7 +99,7 @@ export type Changes = Partial<
     'settings' | 'random' | 'takeVm' | 'onCreated' | 'onDeleted' | 'platform' | 'inferenceCostMicroUsd'
   >
 > &
-  Partial<Pick<HttpDeps, 'routes' | 'others'>> & {
+  Partial<Pick<HttpDeps, 'routes' | 'others' | 'published'>> & {
     readonly directory?: string
     readonly requestsPerMinute?: number
     readonly attestationsPerMinute?: number
@@ -178,6 +178,7 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     routes: changes.routes ?? INSTANCE_ROUTES,
     others: changes.others ?? [],
     openapi: openapiDocument(),
+    published: changes.published ?? (() => '{}'),
   })
   const listener = Bun.serve({
     hostname: '127.0.0.1',

@@ -16,6 +16,7 @@ import {
 } from '../../contract/http/instance.ts'
 import { InstanceAttestation } from '../../contract/http/instance-attestation.ts'
 import { FailureEnvelope, Problem, SuccessEnvelope } from '../../contract/http/problem.ts'
+import { PublishedFiles } from '../../contract/http/published.ts'
 import {
   type ApiFailure,
   type ApiOperation,
@@ -287,6 +288,18 @@ const DOCUMENTS: Readonly<Record<InstanceOperation, Document>> = {
     }),
     failures: READ_FAILURES,
   },
+  retrievePublished: {
+    summary: "The operator's files for clients",
+    description:
+      'Manifests of the images, the operator key and the authority, as `strongroom client init` takes them. They come from the host itself and prove nothing: compare them with the transparency log or over another channel. Needs no key.',
+    success: {
+      status: 200,
+      description: 'The files, without an envelope.',
+      headers: EVERY_RESPONSE,
+      content: jsonContent(ref('schemas', 'PublishedFiles')),
+    },
+    failures: ['MethodNotAllowed', 'InternalError'],
+  },
   retrieveOpenapi: {
     summary: 'This document',
     description: 'Needs no key.',
@@ -312,6 +325,7 @@ function toSchemas(): Record<string, unknown> {
   for (const [name, schema] of Object.entries(resources)) {
     if (schema !== CreateInstance) out[`${name}Envelope`] = toJsonSchema(SuccessEnvelope(schema), named)
   }
+  out.PublishedFiles = toJsonSchema(PublishedFiles, named)
   out.FailureEnvelope = toJsonSchema(FailureEnvelope, named)
   return out
 }

@@ -1,5 +1,6 @@
-// The operations of service A (contract 4.1, and the attestation of an instance). Pure.
+// The operations of service A (contract 4.1, the attestation of an instance, and the operator's files). Pure.
 
+import { publishedPath } from '../../contract/http/published.ts'
 import type { Operation } from '../../http/operations.ts'
 
 export const INSTANCE_OPERATIONS = {
@@ -9,6 +10,7 @@ export const INSTANCE_OPERATIONS = {
   retrieveInstanceAttestation: { method: 'GET', path: '/v1/instances/{name}/attestation', isPublic: false },
   deleteInstance: { method: 'DELETE', path: '/v1/instances/{name}', isPublic: false },
   retrieveUsage: { method: 'GET', path: '/v1/usage', isPublic: false },
+  retrievePublished: { method: 'GET', path: publishedPath, isPublic: true },
   retrieveOpenapi: { method: 'GET', path: '/openapi.json', isPublic: true },
 } as const satisfies Record<string, Operation>
 

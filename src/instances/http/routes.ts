@@ -17,6 +17,8 @@ export type InstanceApi = {
   readonly attestations: Pick<Attestations, 'show'>
   /** Other hosts of the fleet. */
   readonly peers: Pick<Peers, 'forward'>
+  /** JSON text of the operator's files for clients. */
+  readonly published: () => string
 }
 
 /** The connection of a request. */
@@ -43,6 +45,10 @@ export type InstanceHandler = (
   context: InstancePeer & EdgeContext,
 ) => HandlerResult | Promise<HandlerResult>
 type HandlerResult = Reply | Response
+
+/** Any page may read it. */
+const everybody = { 'Access-Control-Allow-Origin': '*' }
+const json = { 'Content-Type': 'application/json' }
 
 const HANDLERS: Readonly<Record<InstanceOperation, InstanceHandler>> = {
   createInstance: async ({ service, caller: callerOf, json }, context) => {
@@ -71,7 +77,8 @@ const HANDLERS: Readonly<Record<InstanceOperation, InstanceHandler>> = {
   deleteInstance: async ({ service, caller }, context) =>
     reply(await service.remove(caller(context, 'write'), nameOf(context)), 202),
   retrieveUsage: async ({ service, caller }, context) => new Reply(await service.usage(caller(context, 'read'))),
-  retrieveOpenapi: ({ openapi }) => new Response(openapi, { headers: { 'Content-Type': 'application/json' } }),
+  retrievePublished: ({ published }) => new Response(published(), { headers: { ...everybody, ...json } }),
+  retrieveOpenapi: ({ openapi }) => new Response(openapi, { headers: json }),
 }
 
 export const INSTANCE_ROUTES = joined(INSTANCE_OPERATIONS, HANDLERS)

@@ -42,8 +42,9 @@ export function createHttp(deps: HttpDeps): HttpFetch {
     return principal
   }
   const json = (request: Request) => readJson(request, deps.limits, deadlines)
-  const { service, attestations, peers, routes = INSTANCE_ROUTES } = deps
-  const api: InstanceApi & Edge = { service, attestations, peers, caller, json, openapi: JSON.stringify(deps.openapi) }
+  const { service, attestations, peers, published, routes = INSTANCE_ROUTES } = deps
+  const openapi = JSON.stringify(deps.openapi)
+  const api: InstanceApi & Edge = { service, attestations, peers, published, caller, json, openapi }
   const own = routes.map(({ row: handle, ...place }) => ({
     ...place,
     respond: async (context: InstancePeer & EdgeContext) => {

@@ -17,6 +17,7 @@ test('goal: a changed, new or missing operation fails', () => {
     'retrieveInstanceAttestation GET /v1/instances/{name}/attestation key',
     'deleteInstance DELETE /v1/instances/{name} key',
     'retrieveUsage GET /v1/usage key',
+    'retrievePublished GET /.well-known/strongroom public',
     'retrieveOpenapi GET /openapi.json public',
   ])
 })

@@ -93,7 +93,7 @@ export const INNER_ORDERS = {
     ['gateway-vm'],
     ['workload.ts'],
     ['builds.ts', 'dns.ts', 'inference.ts', 'operator.ts'],
-    ['fleet', 'guest-dns.ts', 'pool.ts'],
+    ['fleet', 'guest-dns.ts', 'pool.ts', 'published.ts'],
     ['console', 'engine.ts'],
     [
       'collateral.ts',
