@@ -120,6 +120,8 @@ function addInstance(slug: string, name: string): string {
 const under = (command: string, ...names: string[]) => [command, ...names.map(name => `${command} ${name}`)]
 
 const COMMANDS = [
+  ...['up', 'ls', 'cp', 'usage', 'rm'],
+  ...under('client', 'init'),
   ...['serve', 'status', 'ssh', 'doctor', 'version', 'metrics', 'operator-key', 'gateway'],
   ...under('org', 'create', 'list', 'show', 'suspend', 'resume'),
   ...under('key', 'create', 'list', 'revoke'),

@@ -61,10 +61,13 @@ export async function expectUsageError(argv: readonly string[], message: string)
   expect([argv, error]).toMatchObject([argv, { code: 'invalid_request', message: expect.stringContaining(message) }])
 }
 
+/** `answer`: to each question; undefined if no person is there. */
+type HereOptions = { isTerminal?: boolean; variables?: Record<string, string>; answer?: string }
+
 /** The command line without a process around it. A verdict that it prints with --json meets its published schema. */
 export async function runHere(
   argv: readonly string[],
-  { isTerminal = false, variables = {} }: { isTerminal?: boolean; variables?: Record<string, string> } = {},
+  { isTerminal = false, variables = {}, answer }: HereOptions = {},
 ): Promise<Result> {
   const written = { stdout: '', stderr: '' }
   const code = await runCli(argv, {
@@ -76,6 +79,7 @@ export async function runHere(
     },
     stdoutIsTerminal: isTerminal,
     stderrIsTerminal: isTerminal,
+    ...(answer === undefined ? {} : { ask: async () => answer }),
     env: { ...env, ...variables },
     onSignal: () => {},
   })

@@ -183,6 +183,7 @@ async function awaited(run: Run, { name, record, service, progress, options }: A
     if (words !== last) await progress.phase('boot', words)
     last = words
   }
+  await onStatus(`${record.name} is ${record.status}`)
   const timeoutMs = options.waitMinutes * 60_000
   const found = await waitForInstance({ service, name: record.name, clock: systemClock, timeoutMs, onStatus })
   if (found?.status === 'ready') return found
@@ -190,7 +191,7 @@ async function awaited(run: Run, { name, record, service, progress, options }: A
   const seen = found ?? record
   if (found?.status === 'failed') {
     const { reason, remedy } = failureWords(found)
-    const advice = `${remedy}; ${again} creates another one`
+    const advice = `${remedy === 'create again' ? '' : `${remedy}; `}${again} creates another one`
     await failed(run, { record: seen, code: EXIT.failed, reason: `failed: ${reason}`, remedy: advice })
   } else if (found?.status === 'provisioning') {
     const reason = `is still provisioning after ${options.waitMinutes} minutes`
@@ -253,7 +254,9 @@ async function concluded(run: Run, { name, names, judged, options, hostname }: C
   }
   forgetKnownHost(names.knownHosts, hostname)
   if (run.json) await run.result(instanceDocument(found, shown, asOf), '')
-  await run.hint(`not logged in. The instance exists: \`strongroom rm ${name}\` deletes it`)
+  await run.hint(
+    `not logged in; \`strongroom up ${name}\` verifies again, \`strongroom rm ${name}\` deletes the instance`,
+  )
   const code = exitCodeOfVerdict(shown, { details: found.receipt?.checks })
   run.exitWith(code === EXIT.ok ? EXIT.failed : code)
   return null

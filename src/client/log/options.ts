@@ -108,11 +108,11 @@ export function logUrlOption(text: string): URL {
   return url.pathname === '/' ? new URL('/log', url) : url
 }
 
-function logKeyOption(text: string): NoteKey {
+export function logKeyOption(text: string): NoteKey {
   return keyOf(text, 'ed25519', "the key of a witness; the log's own has another type")
 }
 
-function witnessOption(text: string, before: readonly NoteKey[] = []): readonly NoteKey[] {
+export function witnessOption(text: string, before: readonly NoteKey[] = []): readonly NoteKey[] {
   const key = witnessKey(text)
   if (before.length >= witnessesMax) throw new InvalidArgumentError(`At most ${witnessesMax} witnesses may be named.`)
   return [...before, key]

@@ -3,23 +3,33 @@
 
 import { existsSync, statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
+import { encodeNoteKey, type NoteKey } from '../../attest/log/note.ts'
+import { systemClock } from '../../base/clock.ts'
+import { harmless } from '../../base/harmless.ts'
+import { type PublishedFiles, publishedPath } from '../../contract/http/published.ts'
 import { ensureDir, writeFileAtomic } from '../../linux/files.ts'
 import { type Command, helpText, type Run } from '../../terminal/command.ts'
 import { InputFault } from '../../terminal/exit.ts'
-import { inputFault } from '../../terminal/input-file.ts'
+import { inputFault, MIB, readTextInput } from '../../terminal/input-file.ts'
 import { urlOption } from '../../terminal/options.ts'
 import { clientDirectory } from '../client-config.ts'
 import { createService } from '../instances/service.ts'
+import { logMemory } from '../log/memory.ts'
+import { knownLog, logKeyOption, witnessOption } from '../log/options.ts'
 import { readApiKey } from '../verify/instance-source.ts'
 import { readOwnKeys } from '../verify/keys/own-keys.ts'
 import { timeoutMsDefault } from '../verify/saved-document.ts'
 import { type OperatorFile, type OperatorOptions, readOperatorFiles } from './operator-files.ts'
+import { fetchPublished, requireLogged } from './published.ts'
 
 type InitOptions = OperatorOptions & {
   keyFile?: string
   publicKey?: string
   check: boolean
   replace?: boolean
+  trustFirstUse?: boolean
+  logKey?: NoteKey
+  witness?: readonly NoteKey[]
 }
 
 export function addClientInit(client: Command): void {
@@ -29,7 +39,7 @@ export function addClientInit(client: Command): void {
     .argument('<url>', 'https://HOST:PORT of service A', urlOption)
     .option(
       '--files <directory>',
-      'directory with ca.pem, operator-key.pub.pem, instance/manifest.json and inference/manifest.json',
+      'directory with ca.pem, operator-key.pub.pem, instance/manifest.json and inference/manifest.json; without it files that no option names come from the host',
     )
     .option('--key-file <file>', 'file with the API key; default: the environment, STRONGROOM_API_KEY')
     .option('--public-key <file>', 'your SSH public key; default: the one of ~/.ssh/*.pub and ssh-agent')
@@ -41,6 +51,17 @@ export function addClientInit(client: Command): void {
       '--trust-simulated-root <file>',
       'PEM of a simulated root, for an emulated appliance: nothing is then secret',
     )
+    .option(
+      '--log-key <key>',
+      "key of the host's transparency log: published files must have entries in it",
+      logKeyOption,
+    )
+    .option(
+      '--witness <key>',
+      'with --log-key: a witness that you trust and the operator does not run; repeatable',
+      witnessOption,
+    )
+    .option('--trust-first-use', 'accept what the host publishes about itself, without a question')
     .option('--no-check', 'send no request to the service')
     .option('--replace', 'replace the client.toml that is there')
     .addHelpText(
@@ -48,8 +69,14 @@ export function addClientInit(client: Command): void {
       `
 The files decide what is trusted from now on: the command copies them to ~/.config/strongroom, and prints a digest of each.
 Compare these with your own build, or with a person whom you trust: a host that gave you false files passes its own test.
+Without --files the command fetches the files that no option names from URL${publishedPath}. With --log-key and
+--witness they must have entries in the transparency log, which witnesses show to be the same for everyone. Otherwise you
+decide: the command shows the digests and waits for your answer, which --trust-first-use gives in scripts.
 The key stays in its file, which only you may read; client.toml names the file.
-${helpText('strongroom client init https://instances.agents.example:8441 --files operator --key-file key.txt')}`,
+${helpText(
+  'strongroom client init https://instances.agents.example:8441 --files operator --key-file key.txt',
+  'strongroom client init https://instances.agents.example:8441 --key-file key.txt --image build/instance',
+)}`,
     )
     .runs(init)
 }
@@ -64,12 +91,13 @@ async function init(run: Run, api: URL, options: InitOptions): Promise<void> {
   if (existsSync(file) && options.replace !== true) {
     throw new InputFault(`${file}: it exists`, { param: 'replace', remedy: 'edit it, or add --replace' })
   }
-  const operatorFiles = await readOperatorFiles(options)
   const keyFile = options.keyFile === undefined ? undefined : privateFile(resolve(options.keyFile))
   const key = readApiKey(keyFile, env, undefined)
   const publicKey = await ownKey(env, options.publicKey)
+  const operatorFiles = await readOperatorFiles(options, await publishedBy(api, options))
   const pem = operatorFiles.find(({ field }) => field === 'ca')?.bytes ?? null
   const ca = pem === null ? undefined : Buffer.from(pem).toString()
+  await requireTrust(run, { api, ca, options, files: operatorFiles.filter(({ isFromHost }) => isFromHost) })
   const count = options.check
     ? (await createService({ api, key, ca, timeoutMs: timeoutMsDefault }).list()).length
     : null
@@ -77,14 +105,73 @@ async function init(run: Run, api: URL, options: InitOptions): Promise<void> {
   for (const { value, bytes } of operatorFiles) {
     if (bytes !== null) writeFileAtomic(join(directory, value), bytes, { mode: 0o600 })
   }
-  writeFileAtomic(file, tomlOf({ api, keyFile, publicKey, operatorFiles }), { mode: 0o600 })
+  writeFileAtomic(file, tomlOf({ api, keyFile, publicKey, operatorFiles, options }), { mode: 0o600 })
   const document = {
     file,
     api: api.origin,
     instances: count,
     trusted: operatorFiles.map(({ field, value, words }) => ({ field, value, words })),
   }
-  await run.result(document, () => textOf({ file, api, count, publicKey, operatorFiles }))
+  await run.result(document, () =>
+    textOf({ isLogged: options.logKey !== undefined, file, api, count, publicKey, operatorFiles }),
+  )
+}
+
+/** Null if options and directory name all that is required. */
+async function publishedBy(api: URL, options: InitOptions): Promise<PublishedFiles | null> {
+  const { files, image, operatorKey, ca } = options
+  if (files !== undefined || (image !== undefined && operatorKey !== undefined)) return null
+  return await fetchPublished(
+    api,
+    ca === undefined ? undefined : readTextInput({ path: ca, param: 'ca', bytesMax: MIB }),
+  )
+}
+
+type Trust = {
+  readonly api: URL
+  readonly ca: string | undefined
+  readonly options: InitOptions
+  /** Files that the host published. */
+  readonly files: readonly OperatorFile[]
+}
+
+/** By the transparency log, or by a person. Faults: invalid_request, conflict. */
+async function requireTrust(run: Run, { api, ca, options, files }: Trust): Promise<void> {
+  const { logKey, witness = [], trustFirstUse } = options
+  if (logKey === undefined && witness.length > 0) throw stray('witness', '--witness requires --log-key')
+  if (files.length === 0 && logKey === undefined) return
+  if (logKey !== undefined) {
+    if (witness.length === 0)
+      throw stray('witness', '--log-key requires --witness: without one its operator can show you a log of your own')
+    const source = { url: new URL('/log', api), ca, timeoutMs: timeoutMsDefault }
+    const known = knownLog(logKey, { witness })
+    const asked = { source, known, memory: logMemory(run.io.env, undefined), asOf: systemClock.nowMs() }
+    return await requireLogged(files, asked)
+  }
+  if (trustFirstUse === true) return
+  const text = `${api.host} publishes about itself:
+${listOf(files)}A host that lies publishes false ones, and then passes every check. Compare each digest over another channel: with your
+own build, or with a person whom you trust.
+`
+  if (run.io.ask === undefined || run.json) {
+    throw new InputFault(`${text}There is no terminal to confirm them`, {
+      param: 'trust-first-use',
+      remedy:
+        'add --trust-first-use once you have compared them, name the files by --files, or check them by --log-key and --witness',
+    })
+  }
+  await run.io.stderr(harmless(text))
+  const answer = await run.io.ask('Trust them from now on? [y/N] ')
+  if (/^\s*y(?:es)?\s*$/i.test(answer ?? '')) return
+  throw new InputFault('nothing was written', { param: 'trust-first-use', remedy: 'answer y to trust the files' })
+}
+
+function stray(param: string, message: string): InputFault {
+  return new InputFault(message, { param, remedy: `name both --log-key and --witness, or neither` })
+}
+
+function listOf(files: readonly OperatorFile[]): string {
+  return files.map(({ words }) => `  ${words}\n`).join('')
 }
 
 /** A secret that others can read is none. Fault invalid_request. */
@@ -109,18 +196,20 @@ async function ownKey(env: Run['io']['env'], given: string | undefined): Promise
 }
 
 type Toml = {
+  readonly options: InitOptions
   readonly api: URL
   readonly keyFile: string | undefined
   readonly publicKey: string | undefined
   readonly operatorFiles: readonly OperatorFile[]
 }
 
-function tomlOf({ api, keyFile, publicKey, operatorFiles }: Toml): string {
+function tomlOf({ options, api, keyFile, publicKey, operatorFiles }: Toml): string {
   const lines = [
     ['api', api.origin],
     ['key_file', keyFile],
     ['public_key', publicKey],
     ...operatorFiles.map(({ field, value }) => [field, value]),
+    ...logLines(api, options),
   ]
   const text = lines
     .map(([name, value]) => (value === undefined ? '' : `${name} = ${JSON.stringify(value)}\n`))
@@ -128,7 +217,18 @@ function tomlOf({ api, keyFile, publicKey, operatorFiles }: Toml): string {
   return `# Written by strongroom client init. Paths are relative to this directory.\n${text}`
 }
 
+/** Each later verdict then requires the entry of its image as well. */
+function logLines(api: URL, { logKey, witness = [] }: InitOptions): (readonly [string, string | string[]])[] {
+  if (logKey === undefined) return []
+  return [
+    ['log', api.origin],
+    ['log_key', encodeNoteKey(logKey)],
+    ['witness', witness.map(encodeNoteKey)],
+  ]
+}
+
 type InitResult = {
+  readonly isLogged: boolean
   readonly file: string
   readonly api: URL
   readonly count: number | null
@@ -136,15 +236,21 @@ type InitResult = {
   readonly operatorFiles: readonly OperatorFile[]
 }
 
-function textOf({ file, api, count, publicKey, operatorFiles }: InitResult): string {
-  const answer = count === null ? 'was not asked' : `accepts your key; your organization has ${count} instance records`
+function originOf({ isFromHost, field }: OperatorFile, isLogged: boolean): string {
+  if (!isFromHost) return ''
+  return isLogged && field !== 'ca' ? ', in the transparency log' : ', as the host itself publishes it'
+}
+
+function textOf({ isLogged, file, api, count, publicKey, operatorFiles }: InitResult): string {
+  const answer =
+    count === null ? 'was not asked' : `accepts your key, which has ${count} instance record${count === 1 ? '' : 's'}`
   const gateway = operatorFiles.some(({ field }) => field === 'gateway_image')
     ? ''
     : `There is no gateway image, so instances with a gateway will not pass: add it as gateway_image.\n`
   return `wrote ${file}; ${api.host} ${answer}
 Instances will let in ${publicKey === undefined ? 'a key of ssh-agent' : `the SSH key ${publicKey}`}.
 From now on you trust:
-${operatorFiles.map(({ words }) => `  ${words}\n`).join('')}Compare each with your own build, or with a person whom you trust, not with this host (\`strongroom help client\`).
+${operatorFiles.map(file => `  ${file.words}${originOf(file, isLogged)}\n`).join('')}Compare each with your own build, or with a person whom you trust, not with this host (\`strongroom help client\`).
 ${gateway}Next: strongroom up
 `
 }

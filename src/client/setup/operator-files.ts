@@ -1,15 +1,16 @@
-// The files of an operator, as `client init` takes them: each by its option, or by its usual name in one directory.
-// Effects: reads files. Fault invalid_request.
+// The files of an operator, as `client init` takes them: each by its option, by its usual name in one directory, or as
+// the host publishes it. Effects: reads files. Fault invalid_request.
 
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { derBlocks } from '../../attest/encoding/pem.ts'
 import { sha256 } from '../../attest/hash.ts'
-import { toHex } from '../../base/bytes.ts'
+import { toHex, utf8 } from '../../base/bytes.ts'
+import type { PublishedFiles } from '../../contract/http/published.ts'
 import { InputFault } from '../../terminal/exit.ts'
 import { inputFault, isDirectory, MIB, readInput, readingInput } from '../../terminal/input-file.ts'
-import { type ExpectedImage, readExpectedImage } from '../../verifier/launch.ts'
-import { operatorKeyDigest } from '../trust/operator-key-digest.ts'
+import { readExpectedImage } from '../../verifier/launch.ts'
+import { operatorKeyDigest, operatorKeyDigestOf } from '../trust/operator-key-digest.ts'
 import { readRoots } from '../trust/trust-options.ts'
 
 export type OperatorOptions = {
@@ -30,20 +31,41 @@ export type OperatorFile = {
   readonly bytes: Uint8Array | null
   /** For people: what the file is, and the digest to compare. */
   readonly words: string
+  /** The host itself published it. */
+  readonly isFromHost: boolean
+  /** In hexadecimal: launch digests of an image, or the digest of the operator key. */
+  readonly digests: readonly string[]
 }
 
-/** A file that neither option nor directory has is left out; operator key and image are required. */
-export async function readOperatorFiles(options: OperatorOptions): Promise<readonly OperatorFile[]> {
+/** Bytes, and where they are from, for messages. */
+type Source = { readonly bytes: Uint8Array; readonly source: string; readonly isFromHost: boolean }
+
+/**
+ * A file that neither option, directory nor host has is left out; operator key and image are required. `published`:
+ * null if the host is not asked.
+ */
+export async function readOperatorFiles(
+  options: OperatorOptions,
+  published: PublishedFiles | null,
+): Promise<readonly OperatorFile[]> {
   const { files } = options
   if (files !== undefined && !isDirectory(files)) {
     throw inputFault({ path: files, param: 'files' }, 'it is no directory', 'name the directory with the files')
   }
   const usual = (...names: string[]) => optional(files, join(...names))
+  const from = (path: string | undefined, param: string, text: string | null | undefined) => {
+    if (path !== undefined) return fileSource(path, param)
+    return text == null ? null : { bytes: utf8(text), source: `the published ${param}`, isFromHost: true }
+  }
+  const { images } = published ?? {}
+  const keyPath = options.operatorKey ?? usual('operator-key.pub.pem')
   const found = [
-    await authority(options.ca ?? usual('ca.pem')),
-    await operatorKey(options.operatorKey ?? usual('operator-key.pub.pem')),
-    await image('image', 'instance', options.image ?? usual('instance', 'manifest.json')),
-    await image('gateway_image', 'inference', options.gatewayImage ?? usual('inference', 'manifest.json')),
+    await authority(from(options.ca ?? usual('ca.pem'), 'ca', published?.ca)),
+    await operatorKey(keyPath, () => from(keyPath, 'operator-key', published?.operator_key)),
+    await instanceImage(from(options.image ?? usual('instance', 'manifest.json'), 'image', images?.instance)),
+    await gatewayImage(
+      from(options.gatewayImage ?? usual('inference', 'manifest.json'), 'gateway-image', images?.inference),
+    ),
     await simulatedRoot(options.trustSimulatedRoot),
   ]
   return found.filter(file => file !== null)
@@ -55,43 +77,59 @@ function optional(files: string | undefined, name: string): string | undefined {
   return path !== undefined && existsSync(path) ? path : undefined
 }
 
-async function authority(path: string | undefined): Promise<OperatorFile | null> {
-  if (path === undefined) return null
-  const bytes = readInput({ path, param: 'ca', bytesMax: MIB })
-  const [certificate = new Uint8Array()] = await readingInput(`--ca ${path}`, () =>
+function fileSource(given: string, param: string): Source {
+  const path = isDirectory(given) ? join(given, 'manifest.json') : given
+  return { bytes: readInput({ path, param, bytesMax: MIB }), source: `--${param} ${path}`, isFromHost: false }
+}
+
+async function authority(found: Source | null): Promise<OperatorFile | null> {
+  if (found === null) return null
+  const { bytes, source, isFromHost } = found
+  const [certificate = new Uint8Array()] = await readingInput(source, () =>
     derBlocks(bytes, 'CERTIFICATE', 'authority'),
   )
   const words = `the authority of the API's certificate, SHA-256 ${toHex(sha256(certificate))}`
-  return { field: 'ca', value: 'ca.pem', bytes, words }
+  return { field: 'ca', value: 'ca.pem', bytes, words, isFromHost, digests: [] }
 }
 
-async function operatorKey(given: string | undefined): Promise<OperatorFile> {
-  if (given === undefined) throw missing('operator-key', 'the operator key', 'operator-key.pub.pem')
-  const digest = toHex(await operatorKeyDigest(given))
-  const words = `the operator key, SHA-384 ${digest}`
-  if (given.toLowerCase() === digest) return { field: 'operator_key', value: digest, bytes: null, words }
-  const bytes = readInput({ path: given, param: 'operator-key', bytesMax: MIB })
-  return { field: 'operator_key', value: 'operator-key.pub.pem', bytes, words }
-}
-
-async function image(
-  field: 'image' | 'gateway_image',
-  expected: string,
-  given: string | undefined,
-): Promise<OperatorFile | null> {
-  const param = field === 'image' ? 'image' : 'gateway-image'
-  if (given === undefined) {
-    if (field === 'gateway_image') return null
-    throw missing(param, "the manifest of the instances' image", 'instance/manifest.json')
+async function operatorKey(given: string | undefined, find: () => Source | null): Promise<OperatorFile> {
+  const field = 'operator_key'
+  if (given !== undefined && /^[0-9a-fA-F]{96}$/.test(given)) {
+    const digest = toHex(await operatorKeyDigest(given))
+    return { field, value: digest, bytes: null, words: keyWords(digest), isFromHost: false, digests: [digest] }
   }
-  const path = isDirectory(given) ? join(given, 'manifest.json') : given
-  const bytes = readInput({ path, param, bytesMax: MIB })
-  const manifest: ExpectedImage = await readingInput(`--${param} ${path}`, () => readExpectedImage(bytes))
-  if (manifest.name !== expected) {
-    throw inputFault({ path, param }, `it is the manifest of ${manifest.name}`, `name that of the image ${expected}`)
+  const found = find()
+  if (found === null) throw missing('operator-key', 'the operator key', 'operator-key.pub.pem')
+  const { bytes, source, isFromHost } = found
+  const digest = toHex(await operatorKeyDigestOf(bytes, source))
+  return { field, value: 'operator-key.pub.pem', bytes, words: keyWords(digest), isFromHost, digests: [digest] }
+}
+
+function keyWords(digest: string): string {
+  return `the operator key, SHA-384 ${digest}`
+}
+
+async function instanceImage(found: Source | null): Promise<OperatorFile> {
+  if (found === null) throw missing('image', "the manifest of the instances' image", 'instance/manifest.json')
+  return await image('image', 'instance', found)
+}
+
+async function gatewayImage(found: Source | null): Promise<OperatorFile | null> {
+  return found === null ? null : await image('gateway_image', 'inference', found)
+}
+
+async function image(field: 'image' | 'gateway_image', expected: string, found: Source): Promise<OperatorFile> {
+  const { bytes, source, isFromHost } = found
+  const { name, launchDigests } = await readingInput(source, () => readExpectedImage(bytes))
+  if (name !== expected) {
+    throw new InputFault(`${source}: it is the manifest of ${name}`, {
+      param: field === 'image' ? 'image' : 'gateway-image',
+      remedy: `name that of the image ${expected}`,
+    })
   }
   const words = `the image ${expected}, manifest.json with SHA-256 ${toHex(sha256(bytes))}`
-  return { field, value: `${expected}-manifest.json`, bytes, words }
+  const digests = [...new Set(Object.values(launchDigests))]
+  return { field, value: `${expected}-manifest.json`, bytes, words, isFromHost, digests }
 }
 
 async function simulatedRoot(path: string | undefined): Promise<OperatorFile | null> {
@@ -99,7 +137,8 @@ async function simulatedRoot(path: string | undefined): Promise<OperatorFile | n
   await readRoots(path)
   const bytes = readInput({ path, param: 'trust-simulated-root', bytesMax: MIB })
   const words = 'a SIMULATED root: no hardware attests what it signs'
-  return { field: 'trust_simulated_root', value: 'simulated-root.pem', bytes, words }
+  const field = 'trust_simulated_root'
+  return { field, value: 'simulated-root.pem', bytes, words, isFromHost: false, digests: [] }
 }
 
 function missing(param: string, what: string, usual: string): InputFault {

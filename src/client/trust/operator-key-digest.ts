@@ -6,7 +6,8 @@ import { publicIdKey } from '../../attest/launch/id-block-sign.ts'
 import { idKeyDigest } from '../../attest/launch/id-block-verify.ts'
 import { present } from '../../base/assert.ts'
 import { fromHex } from '../../base/bytes.ts'
-import { inputFault, readInput, readingInput } from '../../terminal/input-file.ts'
+import { InputFault } from '../../terminal/exit.ts'
+import { readInput, readingInput } from '../../terminal/input-file.ts'
 
 /** Length of SHA-384. */
 const idKeyDigestBytes = 48
@@ -15,16 +16,21 @@ const idKeyDigestBytes = 48
 export async function operatorKeyDigest(given: string): Promise<Uint8Array> {
   const digest = fromHex(given)
   if (digest !== null && digest.length === idKeyDigestBytes) return digest
-  const input = { path: given, param: 'operator-key', bytesMax: BUNDLE_LIMITS.bytesMax }
-  const pem = readInput(input)
-  const spki = await readingInput(`--operator-key ${given}`, () =>
-    present(derBlocks(pem, 'PUBLIC KEY', 'operator key')[0], 'a block'),
-  )
+  const pem = readInput({ path: given, param: 'operator-key', bytesMax: BUNDLE_LIMITS.bytesMax })
+  return await operatorKeyDigestOf(pem, `--operator-key ${given}`)
+}
+
+/** `source`: the option and its file, for messages. Fault invalid_request. */
+export async function operatorKeyDigestOf(pem: Uint8Array, source: string): Promise<Uint8Array> {
+  const spki = await readingInput(source, () => present(derBlocks(pem, 'PUBLIC KEY', 'operator key')[0], 'a block'))
   try {
     const curve = { name: 'ECDSA', namedCurve: 'P-384' }
     const key = await crypto.subtle.importKey('spki', webBytes(spki), curve, true, ['verify'])
     return await idKeyDigest(await publicIdKey(key))
   } catch {
-    throw inputFault(input, 'no public key of P-384', 'name the file that `strongroom operator-key` has printed')
+    throw new InputFault(`${source}: no public key of P-384`, {
+      param: 'operator-key',
+      remedy: 'name the file that `strongroom operator-key` has printed',
+    })
   }
 }

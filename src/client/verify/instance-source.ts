@@ -35,7 +35,7 @@ export function readApiKey(given: string | undefined, env: Io['env'], fallback: 
   const isFromEnv = given === undefined && fromEnv !== undefined && fromEnv !== ''
   const path = given ?? fallback
   if (!isFromEnv && path === undefined) {
-    throw new InputFault('an API key is needed to ask for the attestation', { param: 'key-file', remedy: keyWays })
+    throw new InputFault('an API key is needed for service A', { param: 'key-file', remedy: keyWays })
   }
   const source = isFromEnv ? keyEnv : `the file ${path}`
   const text = isFromEnv ? fromEnv : readTextInput({ path: path ?? '', param: 'key-file', bytesMax: KIB })

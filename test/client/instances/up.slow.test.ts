@@ -264,7 +264,7 @@ describe.skipIf(noSshd)('what goes wrong on the way', () => {
     service.fate = 'failed'
     const { code, stderr } = await strongroom('up', 'work')
     expect([code, stderr]).toEqual([1, expect.stringContaining('failed: boot_timeout: The virtual machine did not')])
-    expect(stderr).toContain('remedy: create again; `strongroom up work` creates another one')
+    expect(stderr).toContain('remedy: `strongroom up work` creates another one')
     const { hostname } = JSON.parse(readFileSync(config('instances/work.json'), 'utf8'))
     service.fate = 'ready'
     const again = await strongroom('up', 'work', '--no-login')

@@ -37,6 +37,7 @@ beforeEach(() => {
 
 const files = join(dir, 'operator')
 const keyFile = join(dir, 'key.txt')
+const own = ['--key-file', keyFile]
 const init = (...argv: string[]) => runHere(['client', 'init', service.url, ...argv], { variables: { HOME: home } })
 const whole = (...argv: string[]) => init(...service.initOptions, ...argv)
 
@@ -44,7 +45,7 @@ describe('with all files', () => {
   test('goal: it writes a file that the other commands take, for its owner alone, and shows what is trusted', async () => {
     const { code, stdout, stderr } = await whole()
     expect([code, stderr]).toEqual([0, ''])
-    expect(stdout).toContain('your organization has 0 instance records')
+    expect(stdout).toContain('accepts your key, which has 0 instance records')
     for (const name of ['ca.pem', 'instance/manifest.json', 'inference/manifest.json']) {
       const digest = new Bun.CryptoHasher('sha256').update(readFileSync(join(files, name))).digest('hex')
       if (name !== 'ca.pem') expect(stdout).toContain(`manifest.json with SHA-256 ${digest}`)
@@ -88,8 +89,13 @@ describe('bad input', () => {
   // Goal: the option is named, and nothing is written.
   test.each<[string, () => string[], number, string]>([
     ['no operator key', () => ['--files', files, '--key-file', keyFile], 2, 'add --operator-key FILE'],
-    ['no image', () => ['--operator-key', '04'.repeat(48), '--key-file', keyFile], 2, '--image FILE'],
-    ['no directory', () => ['--files', keyFile], 2, 'it is no directory'],
+    [
+      'no image',
+      () => [...own, '--operator-key', '04'.repeat(48), '--files', join(files, 'instance')],
+      2,
+      '--image FILE',
+    ],
+    ['no directory', () => [...own, '--files', keyFile], 2, 'it is no directory'],
     [
       'another image',
       () => [...service.initOptions, '--gateway-image', join(files, 'instance')],

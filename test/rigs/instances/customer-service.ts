@@ -1,18 +1,20 @@
 // Service A as a customer meets it: its real HTTP over TLS, a real database, and scripted VMs that attest on the
 // simulated platform with the host key of a test's sshd. Effects: free ports, files in the caller's directory.
 
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { generateKeyPairSync } from 'node:crypto'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { countingRandom, operatorKey, sampleKeys } from '../../../scripts/rigs/gateway/receipt-samples.ts'
 import { claimedOf, simulatedTrust } from '../../../scripts/rigs/guest/attested-guest.ts'
-import { type Appliance, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
+import { type Appliance, type Changes, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
 import { sampleClaimText, sampleGateway } from '../../../scripts/rigs/instances/sample-claim.ts'
 import { portableSigner } from '../../../src/attest/receipt/hybrid-keys.ts'
 import { issueReceipt } from '../../../src/attest/receipt/issue.ts'
 import { toHex } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
+import { type PublishedFiles, publishedFormat } from '../../../src/contract/http/published.ts'
 import { launchText } from '../../../src/contract/vm/launch.ts'
 import { openAuthority } from '../../../src/http/authority.ts'
 import { toAttestation } from '../../../src/instances/attestation.codec.ts'
@@ -46,16 +48,24 @@ export type CustomerService = AsyncDisposable & {
   readonly requests: { readonly method: string; readonly path: string; readonly idempotencyKey: string | null }[]
   /** Directory as an operator hands it out, and the arguments of `client init` for it, without the address. */
   readonly initOptions: readonly string[]
+  /** The document at /.well-known/strongroom. */
+  published: PublishedFiles
   /** The key in the claim of instances that become ready from now on; null for that of the create. */
   claimedKey: string | null
 }
 
-export async function startCustomerService(directory: string): Promise<CustomerService> {
+/** `others`: further routes at its address, such as those of a transparency log. */
+export async function startCustomerService(
+  directory: string,
+  others: Changes['others'] = [],
+): Promise<CustomerService> {
   const clock = createManualClock(Date.now())
   const claims = new Map<string, ClaimedAs>()
   const appliance = await startAppliance({
     clock,
     trust: simulatedTrust,
+    others,
+    published: () => JSON.stringify(service.published),
     engine: {
       evidence: async (vmId, nonce) => {
         clock.set(Date.now())
@@ -89,6 +99,7 @@ export async function startCustomerService(directory: string): Promise<CustomerS
       return service.lie === null ? response : await service.lie(response, path, request.method)
     },
   })
+  const initOptions = await operatorDirectory(directory, { caPem: authority.caPem, key: appliance.keys.acme })
   const service: CustomerService = {
     url: `https://127.0.0.1:${server.port}`,
     appliance,
@@ -97,7 +108,8 @@ export async function startCustomerService(directory: string): Promise<CustomerS
     fate: 'ready',
     lie: null,
     requests: [],
-    initOptions: await operatorDirectory(directory, { caPem: authority.caPem, key: appliance.keys.acme }),
+    published: publishedOf(directory, authority.caPem),
+    initOptions,
     [Symbol.asyncDispose]: async () => {
       await server.stop(true)
       await appliance[Symbol.asyncDispose]()
@@ -122,6 +134,18 @@ async function operatorDirectory(directory: string, { caPem, key }: { caPem: str
     ...['--files', files, '--operator-key', toHex(operatorKey), '--key-file', keyFile],
     ...['--trust-simulated-root', join(files, 'root.pem')],
   ]
+}
+
+/** The host's document about itself: the operator's files, and some key. */
+function publishedOf(directory: string, ca: string): PublishedFiles {
+  const { publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-384' })
+  const manifest = (image: string) => readFileSync(join(directory, 'operator', image, 'manifest.json'), 'utf8')
+  return {
+    format: publishedFormat,
+    ca,
+    operator_key: publicKey.export({ format: 'pem', type: 'spki' }).toString(),
+    images: { instance: manifest('instance'), inference: manifest('inference'), builder: null },
+  }
 }
 
 function orNull<T>(work: () => T): T | null {
