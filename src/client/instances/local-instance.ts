@@ -74,6 +74,8 @@ async function takeOver(
       remedy: `use the name ${other}`,
     })
   }
+  if (!parsed(() => readSshKey(record.public_key)).ok)
+    throw contradiction({ service }, `its record of ${record.name} has no public key`)
   const local = { ...begun(request, clock.nowMs()), publicKey: record.public_key, hostname: record.hostname }
   names.keep(request.name, local)
   return { local, record, isCreated: false }
@@ -86,7 +88,7 @@ async function leave(deps: LocalDeps, name: string, record: SeenInstance): Promi
   await hint(`${name}: ${record.hostname} is ${record.status}${detail}; creating another one`)
   // A failed instance holds nothing, and counts towards the limit of the organization.
   if (record.status === 'failed') await service.remove(record.name)
-  forgetKnownHost(names.knownHosts, record.hostname)
+  await names.alone(() => forgetKnownHost(names.knownHosts, record.hostname))
   names.forget(name)
 }
 

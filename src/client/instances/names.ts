@@ -7,7 +7,8 @@
 import { linkSync, readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { utf8 } from '../../base/bytes.ts'
-import { systemErrorCode, wrapFault } from '../../base/fault.ts'
+import { systemClock } from '../../base/clock.ts'
+import { Fault, systemErrorCode, wrapFault } from '../../base/fault.ts'
 import { newUuid } from '../../base/ids.ts'
 import { parseJson } from '../../base/json.ts'
 import { resultOr } from '../../base/result-or.ts'
@@ -15,6 +16,7 @@ import { checkValue } from '../../contract/check.ts'
 import { Closed, OrNull } from '../../contract/forms.ts'
 import { type Static, Type } from '../../contract/type.ts'
 import { ensureDir, writeFileAtomic } from '../../linux/files.ts'
+import { type FileLock, lockFile } from '../../linux/lock.ts'
 import { InputFault } from '../../terminal/exit.ts'
 import { KIB } from '../../terminal/input-file.ts'
 import type { Io } from '../../terminal/io.ts'
@@ -52,6 +54,8 @@ export type LocalNames = {
   readonly begin: (name: string, instance: LocalInstance) => LocalInstance
   readonly keep: (name: string, instance: LocalInstance) => void
   readonly forget: (name: string) => void
+  /** Runs work on the known_hosts file while no other command of this user does. Fault conflict after a while. */
+  readonly alone: <T>(work: () => T) => Promise<T>
 }
 
 export function localNames(env: Io['env']): LocalNames {
@@ -80,6 +84,27 @@ export function localNames(env: Io['env']): LocalNames {
       writeFileAtomic(fileOf(name), text(instance), { mode: 0o600 })
     },
     forget: name => rmSync(fileOf(name), { force: true }),
+    alone: async work => {
+      ensureDir(directory, { mode: 0o700 })
+      using _ = await lockOf(join(directory, 'lock'))
+      return work()
+    },
+  }
+}
+
+const lockTimeoutMs = 10_000
+const lockRetryMs = 50
+
+async function lockOf(path: string): Promise<FileLock> {
+  const endMs = systemClock.monotonicMs() + lockTimeoutMs
+  for (;;) {
+    try {
+      return lockFile(path)
+    } catch (error) {
+      const isHeld = error instanceof Fault && error.code === 'conflict'
+      if (!isHeld || systemClock.monotonicMs() >= endMs) throw error
+    }
+    await systemClock.sleep(lockRetryMs)
   }
 }
 

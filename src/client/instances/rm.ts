@@ -47,7 +47,7 @@ async function remove(run: Run, word: string, { yes = false, ...options }: RmOpt
       },
     )
   }
-  forgetKnownHost(names.knownHosts, instance.hostname)
+  await names.alone(() => forgetKnownHost(names.knownHosts, instance.hostname))
   if (localName !== null) names.forget(localName)
   if (record === null) throw missing(service.host, instance.hostname, localName)
   const text = `${instance.hostname} is ${record.status}; nothing in it can be recovered\n`

@@ -1,7 +1,7 @@
 // strongroom up: an instance by a name of this machine: created if need be, awaited, verified, logged in to. Effects:
 // the network, files, a process.
 
-import { InvalidArgumentError } from 'commander'
+import { parsed } from '../../attest/malformed.ts'
 import { isBroken } from '../../attest/verdict.ts'
 import { systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
@@ -47,16 +47,11 @@ export function addUp(program: Command): void {
   const command = program
     .command('up')
     .description('create an instance, or find it by its name; wait, verify, write its host key, log in')
-    .argument('[name]', `[USER@]NAME, your name for it on this machine; default ${defaultName}`, nameArgument)
+    .argument('[name]', `[USER@]NAME, your name for it on this machine; without one it is called ${defaultName}`)
     .argument('[ssh-arguments...]', 'after --: options of ssh and the command to run')
     .option('--no-login', 'print the commands that log in and copy, instead of logging in')
     .option('--model <id>', 'model of the gateway for a new instance; default: the operator chooses')
-    .option(
-      '--wait-minutes <count>',
-      `longest wait until it is ready; default ${waitMinutesDefault}`,
-      countOption(1, 120),
-      waitMinutesDefault,
-    )
+    .option('--wait-minutes <count>', 'longest wait until it is ready', countOption(1, 120), waitMinutesDefault)
   addInstanceOptions(command, 'api of client.toml')
     .addHelpText(
       'after',
@@ -68,15 +63,22 @@ Exit code: that of ssh; on FAIL, where ssh is not run, that of \`verify instance
 not ready in time. Needs OpenSSH 8.5.
 ${helpText('strongroom up', 'strongroom up work --no-login', 'strongroom up work -- uname --all')}`,
     )
-    .runs(async (run, target: UserAt | undefined, args: readonly string[], options: UpOptions) =>
-      up(run, target ?? nameArgument(defaultName), args, options),
-    )
+    .runs(async (run, first: string | undefined, more: readonly string[], options: UpOptions) => {
+      // Words after `--` are for ssh, also if no name stands before it.
+      const dashes = run.argv.indexOf('--')
+      const isNamed = first !== undefined && (dashes === -1 || run.argv.length - dashes - 1 <= more.length)
+      const args = first === undefined || isNamed ? more : [first, ...more]
+      await up(run, nameOf(isNamed ? first : defaultName), args, options)
+    })
 }
 
-function nameArgument(text: string): UserAt {
+function nameOf(text: string): UserAt {
   return withUser(text, name => {
     if (localNamePattern.test(name)) return name
-    throw new InvalidArgumentError('It must be 1 to 32 of a to z, 0 to 9 and -, and must not begin with -.')
+    throw new InputFault(`${JSON.stringify(name)} is no name for an instance`, {
+      param: 'name',
+      remedy: 'take 1 to 32 of a to z, 0 to 9 and -, without - at the beginning',
+    })
   })
 }
 
@@ -160,8 +162,9 @@ function keyFor({ ownKeys }: InstanceExpectation): string {
 
 /** Only the key of the create may log in, where it is one of the caller's. */
 function narrowed(expectation: InstanceExpectation, { publicKey }: LocalInstance): InstanceExpectation {
-  const fingerprint = readSshKey(publicKey).fingerprint
-  const own = expectation.ownKeys.lines.filter(line => readSshKey(line).fingerprint === fingerprint)
+  const created = parsed(() => readSshKey(publicKey))
+  const isCreated = (line: string) => created.ok && readSshKey(line).fingerprint === created.value.fingerprint
+  const own = expectation.ownKeys.lines.filter(isCreated)
   return own.length === 0 ? expectation : { ...expectation, publicKey: own }
 }
 
@@ -249,10 +252,11 @@ async function concluded(run: Run, { name, names, judged, options, hostname }: C
   const paint = paintFor(wantsColour({ isTerminal: io.stderrIsTerminal, env: io.env }))
   if (!run.json) await io.stderr(instanceSummary(judged, paint, options.verbose === true))
   if (shown.ok && found.knownHost !== null) {
-    writeKnownHost(names.knownHosts, found.knownHost)
-    return found.knownHost
+    const { knownHost } = found
+    await names.alone(() => writeKnownHost(names.knownHosts, knownHost))
+    return knownHost
   }
-  forgetKnownHost(names.knownHosts, hostname)
+  await names.alone(() => forgetKnownHost(names.knownHosts, hostname))
   if (run.json) await run.result(instanceDocument(found, shown, asOf), '')
   await run.hint(
     `not logged in; \`strongroom up ${name}\` verifies again, \`strongroom rm ${name}\` deletes the instance`,

@@ -2,16 +2,21 @@
 // leaves its Idempotency-Key to the next.
 
 import { afterAll, beforeEach, expect, test } from 'bun:test'
-import { chmodSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { systemClock } from '../../../src/base/clock.ts'
 import { type LocalInstance, localNames } from '../../../src/client/instances/names.ts'
+import { lockFile } from '../../../src/linux/lock.ts'
 
 const home = mkdtempSync(join(tmpdir(), 'srt-names-'))
 afterAll(() => rmSync(home, { recursive: true }))
 const folder = join(home, '.config/strongroom/instances')
 const names = localNames({ HOME: home })
-beforeEach(() => rmSync(folder, { recursive: true, force: true }))
+beforeEach(() => {
+  rmSync(folder, { recursive: true, force: true })
+  mkdirSync(folder, { recursive: true, mode: 0o700 })
+})
 
 const instance: LocalInstance = {
   api: 'https://instances.agents.example:8441',
@@ -41,6 +46,22 @@ test('goal: what one command began, another finds, and does not replace', () => 
   names.forget('work')
   names.forget('work')
   expect(names.find('work')).toBeNull()
+})
+
+test('goal: work on known_hosts waits for that of another command, and what fails lets the next one go on', async () => {
+  const order: string[] = []
+  const lock = lockFile(join(folder, 'lock'))
+  const first = names.alone(() => void order.push('first'))
+  await systemClock.sleep(120)
+  order.push('other')
+  lock.release()
+  await first
+  const failing = names.alone(() => {
+    throw new Error('no')
+  })
+  await expect(failing).rejects.toThrow('no')
+  await names.alone(() => void order.push('second'))
+  expect([order, names.list()]).toEqual([['other', 'first', 'second'], []])
 })
 
 test('goal: no name leads out of the directory', () => {

@@ -20,6 +20,7 @@ const names: LocalNames = {
   begin: (_, begun) => begun,
   keep: () => {},
   forget: () => {},
+  alone: async work => work(),
 }
 
 const record = { name: 'aaaa1111', hostname: 'aaaa1111.acme.agents.example' } as SeenInstance

@@ -101,9 +101,24 @@ describe.skipIf(noSshd)('a customer', () => {
     expect([asking.code, asking.stderr]).toEqual([2, expect.stringContaining('add --yes')])
     const rm = await strongroom('rm', 'work', '--yes')
     expect([rm.code, rm.stderr]).toEqual([0, ''])
-    expect([readdirSync(config('instances')), readFileSync(config('known_hosts'), 'utf8')]).toEqual([[], ''])
+    expect([readdirSync(config('instances')), readFileSync(config('known_hosts'), 'utf8')]).toEqual([['lock'], ''])
     expect(service.appliance.instance(hostname.split('.')[0]).status).toBe('terminating')
   })
+})
+
+test.skipIf(noSshd)('goal: what stands after -- is for ssh, also without a name; another word is no name', async () => {
+  await init()
+  const { stdout, code } = await strongroom('up', '--no-login', '--', ...place, 'uname', '--all')
+  expect([code, stdout]).toEqual([0, expect.stringContaining('default is ready and verified')])
+  expect(readdirSync(config('instances')).sort()).toEqual(['default.json', 'lock'])
+  for (const name of ['a.b', 'A', 'x'.repeat(33), 'a/b', '']) {
+    const refused = await strongroom('up', name)
+    expect([name, refused.code, refused.stderr]).toEqual([
+      name,
+      2,
+      expect.stringContaining('is no name for an instance'),
+    ])
+  }
 })
 
 describe.skipIf(noSshd)('without configuration', () => {
