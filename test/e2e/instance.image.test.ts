@@ -39,6 +39,7 @@ import {
   trustOf,
 } from '../rigs/instances/attested-owner.ts'
 import { copies } from '../rigs/instances/copies.ts'
+import { theCustomersCommands } from '../rigs/instances/customer-commands.ts'
 import { expectNetwork } from '../rigs/instances/expect-network.ts'
 import {
   agentModel,
@@ -59,14 +60,12 @@ import { sharedConnection } from '../rigs/instances/shared-connection.ts'
 import { blast, capOf, datagramBytes, flood } from '../rigs/network/cap.ts'
 import { checksOf } from '../rigs/program.ts'
 
-const [timeoutMs, bootedMs] = [1_500_000, 600_000]
 /** Not under test: an emulated guest of a busy machine is slow. */
-const stepMs = 600_000
+const [timeoutMs, bootedMs, stepMs] = [1_500_000, 600_000, 600_000]
 const [listed, other] = ['198.51.100.7', '198.51.100.8']
-const capBytes = 1_048_576
+const [capBytes, etherTypeV6, udp] = [1_048_576, 0x86dd, 17]
 /** A flood begins at half of the cap or below: there is something to overshoot by. */
 const remainingMin = capBytes / 2
-const [etherTypeV6, udp] = [0x86dd, 17]
 
 inOwnNetns(
   import.meta.path,
@@ -302,6 +301,7 @@ inOwnNetns(
         )
         expect([unseen.exitCode, unseen.stdout]).toEqual([4, ''])
         expect(existsSync(`${known()}.tmp`)).toBe(false)
+        await theCustomersCommands(appliance, { name: name(), hostname: hostname(), key: acme.key })
       },
       timeoutMs,
     )

@@ -12,7 +12,7 @@ export const FAILURE_REMEDIES: Readonly<Record<InstanceFailureCode, string>> = {
   boot_timeout: 'create again',
   agent_unreachable: 'create again',
   claim_failed: 'create again',
-  ssh_unreachable: 'tell the operator: a firewall?',
+  ssh_unreachable: 'tell the operator; see `strongroom help ssh_unreachable`',
   network_lost: 'create again',
   host_restarted: 'create again',
   host_restored: 'create again',
@@ -20,7 +20,7 @@ export const FAILURE_REMEDIES: Readonly<Record<InstanceFailureCode, string>> = {
   internal: 'give the operator name and time',
 }
 
-/** Words of our own for a code that is known; otherwise those of the service, which may be any text. */
+/** Words of our own for a code that is known, and those of the service where they differ: they may be any text. */
 export function failureWords({ failure_code: code, failure_message: message }: SeenInstance): {
   readonly reason: string
   readonly remedy: string
@@ -33,5 +33,8 @@ export function failureWords({ failure_code: code, failure_message: message }: S
     }
   }
   const known = code as InstanceFailureCode
-  return { reason: `${known}: ${INSTANCE_FAILURES[known]}`, remedy: FAILURE_REMEDIES[known] }
+  const own = INSTANCE_FAILURES[known]
+  // The service may add a detail, such as that another SSH host key answered.
+  const detail = message == null || message === own ? '' : ` The service reports: ${oneLine(message)}`
+  return { reason: `${known}: ${own}${detail}`, remedy: FAILURE_REMEDIES[known] }
 }

@@ -123,8 +123,8 @@ async function create(deps: LocalDeps, request: InstanceRequest): Promise<Opened
   return { local: kept, record, isCreated: true }
 }
 
-/** Refusals after which it is certain that nothing was created. */
-const createsNothing: readonly number[] = [400, 401, 403, 413, 415, 429]
+/** Refusals of a new Idempotency-Key: nothing was created. 409: the limit of instances is reached. */
+const createsNothing: readonly number[] = [400, 401, 403, 409, 413, 415, 429]
 
 function begun({ api, publicKey, model }: InstanceRequest, nowMs: number): LocalInstance {
   return { api, idempotencyKey: newUuid(), publicKey, model, requestedAtMs: nowMs, hostname: null, address: null }

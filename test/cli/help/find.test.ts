@@ -48,7 +48,7 @@ describe('a word of a user', () => {
     ['vendor', 'builds', 'mkdir -p .cargo && cargo vendor >> .cargo/config.toml'],
     ['token', 'client', 'Each prints a registration line, and replaces no file.'],
     ['token', 'client', 'A build has no credentials, and no option or field takes any.'],
-    ['login', 'instances', '3. Verify, and log in only after PASS:'],
+    ['login', 'instances', '    strongroom up work'],
     ['login', 'instances', 'A build has no credentials, and no option or field takes any.'],
     ['submodule', 'builds', 'A clone fetches submodules, each by the commit'],
     ['git', 'builds', 'Redirected repository addresses are refused.'],

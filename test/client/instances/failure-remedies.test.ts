@@ -21,12 +21,21 @@ test('goal: every row of the page is the remedy of its code, and no code lacks a
     text,
   ])
   expect([rows[0], rows.length > 10]).toEqual([['failure_code', 'what helps'], true])
-  expect(Object.fromEntries(rows.slice(1))).toEqual({ ...FAILURE_REMEDIES })
+  // On the page the explanation stands below its table.
+  const remedies = Object.entries(FAILURE_REMEDIES).map(([code, text]) => [
+    code,
+    text.replace(/see `strongroom help \w+`$/, 'see below'),
+  ])
+  expect(rows.slice(1)).toEqual(remedies)
+  expect(FAILURE_REMEDIES.ssh_unreachable).toEndWith('`strongroom help ssh_unreachable`')
 })
 
 test('goal: a known code has our words, an unknown one those of the service on one harmless line', () => {
-  const known = failureWords({ ...record, failure_code: 'boot_failed', failure_message: '\u001b[2J' })
-  expect(known).toEqual({ reason: 'boot_failed: The virtual machine could not be started.', remedy: 'create again' })
+  const own = 'The virtual machine could not be started.'
+  const known = failureWords({ ...record, failure_code: 'boot_failed', failure_message: own })
+  expect(known).toEqual({ reason: `boot_failed: ${own}`, remedy: 'create again' })
+  const more = failureWords({ ...record, failure_code: 'boot_failed', failure_message: 'a\u001b[2J\nb' })
+  expect(more.reason).toBe(`boot_failed: ${own} The service reports: a\\x1b[2J b`)
   const other = failureWords({ ...record, failure_code: 'later', failure_message: 'a\n\u001b[2Jb' })
   expect(other.reason).toBe('later: a \\x1b[2Jb')
   expect(failureWords({ ...record, failure_code: 'constructor', failure_message: null }).reason).toBe('constructor')

@@ -101,9 +101,11 @@ test('goal: an interrupted create keeps its key and model, and its Idempotency-K
 })
 
 test('goal: a refusal frees the name, unless an earlier request may have been accepted', async () => {
-  service.refuses = refusal(400)
-  await expect(open()).rejects.toBe(service.refuses)
-  expect(names.find('work')).toBeNull()
+  for (const status of [400, 409]) {
+    service.refuses = refusal(status)
+    await expect(open()).rejects.toBe(service.refuses)
+    expect(names.find('work')).toBeNull()
+  }
   service.refuses = refusal(503)
   await expect(open()).rejects.toBe(service.refuses)
   service.refuses = refusal(429)
