@@ -3,6 +3,7 @@
 
 import { existsSync, statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
+import { Option } from 'commander'
 import { encodeNoteKey, type NoteKey } from '../../attest/log/note.ts'
 import { systemClock } from '../../base/clock.ts'
 import { harmless } from '../../base/harmless.ts'
@@ -16,6 +17,7 @@ import { clientDirectory } from '../client-config.ts'
 import { createService } from '../instances/service.ts'
 import { logMemory } from '../log/memory.ts'
 import { knownLog, logKeyOption, witnessOption } from '../log/options.ts'
+import { unattestedReasons } from '../verify/gateway-options.ts'
 import { readApiKey } from '../verify/instance-source.ts'
 import { readOwnKeys } from '../verify/keys/own-keys.ts'
 import { timeoutMsDefault } from '../verify/saved-document.ts'
@@ -28,6 +30,7 @@ type InitOptions = OperatorOptions & {
   check: boolean
   replace?: boolean
   trustFirstUse?: boolean
+  unattestedGateway?: string
   logKey?: NoteKey
   witness?: readonly NoteKey[]
 }
@@ -62,6 +65,12 @@ export function addClientInit(client: Command): void {
       witnessOption,
     )
     .option('--trust-first-use', 'accept what the host publishes about itself, without a question')
+    .addOption(
+      new Option(
+        '--unattested-gateway <why>',
+        'accept an unattested gateway for this reason, as an appliance without a model has: its operator can read the prompts',
+      ).choices(unattestedReasons),
+    )
     .option('--no-check', 'send no request to the service')
     .option('--replace', 'replace the client.toml that is there')
     .addHelpText(
@@ -113,7 +122,15 @@ async function init(run: Run, api: URL, options: InitOptions): Promise<void> {
     trusted: operatorFiles.map(({ field, value, words }) => ({ field, value, words })),
   }
   await run.result(document, () =>
-    textOf({ isLogged: options.logKey !== undefined, file, api, count, publicKey, operatorFiles }),
+    textOf({
+      isLogged: options.logKey !== undefined,
+      isUnattested: options.unattestedGateway !== undefined,
+      file,
+      api,
+      count,
+      publicKey,
+      operatorFiles,
+    }),
   )
 }
 
@@ -209,6 +226,7 @@ function tomlOf({ options, api, keyFile, publicKey, operatorFiles }: Toml): stri
     ['key_file', keyFile],
     ['public_key', publicKey],
     ...operatorFiles.map(({ field, value }) => [field, value]),
+    ['unattested_gateway', options.unattestedGateway],
     ...logLines(api, options),
   ]
   const text = lines
@@ -229,6 +247,7 @@ function logLines(api: URL, { logKey, witness = [] }: InitOptions): (readonly [s
 
 type InitResult = {
   readonly isLogged: boolean
+  readonly isUnattested: boolean
   readonly file: string
   readonly api: URL
   readonly count: number | null
@@ -241,12 +260,13 @@ function originOf({ isFromHost, field }: OperatorFile, isLogged: boolean): strin
   return isLogged && field !== 'ca' ? ', in the transparency log' : ', as the host itself publishes it'
 }
 
-function textOf({ isLogged, file, api, count, publicKey, operatorFiles }: InitResult): string {
+function textOf({ isLogged, isUnattested, file, api, count, publicKey, operatorFiles }: InitResult): string {
   const answer =
     count === null ? 'was not asked' : `accepts your key, which has ${count} instance record${count === 1 ? '' : 's'}`
-  const gateway = operatorFiles.some(({ field }) => field === 'gateway_image')
+  const hasGateway = isUnattested || operatorFiles.some(({ field }) => field === 'gateway_image')
+  const gateway = hasGateway
     ? ''
-    : `There is no gateway image, so instances with a gateway will not pass: add it as gateway_image.\n`
+    : 'There is no gateway image, so instances with a gateway will not pass: name gateway_image or unattested_gateway.\n'
   return `wrote ${file}; ${api.host} ${answer}
 Instances will let in ${publicKey === undefined ? 'a key of ssh-agent' : `the SSH key ${publicKey}`}.
 From now on you trust:

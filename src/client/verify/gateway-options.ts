@@ -26,7 +26,7 @@ export type GatewayPinOptions = {
 }
 
 const allowedNames: readonly AllowedOfInstance[] = [...exposureNames, hostKeyName]
-const reasons = UnattestedReason.anyOf.map(item => item.const)
+export const unattestedReasons = UnattestedReason.anyOf.map(item => item.const)
 
 export function addGatewayPinOptions(command: Command): Command {
   command
@@ -43,7 +43,7 @@ export function addGatewayPinOptions(command: Command): Command {
       new Option(
         '--unattested-gateway <why>',
         'accept an unattested gateway for this reason: its operator can read the prompts',
-      ).choices(reasons),
+      ).choices(unattestedReasons),
     )
   return addAllowOption(
     addOutsideOption(command),
@@ -114,7 +114,7 @@ function reasonIn(text: string | undefined): ExpectedGateway['unattested'] {
   if (text === undefined) return 'none'
   const result = checkValue(UnattestedReason, text)
   if (result.ok) return result.value
-  throw new InputFault(`unattested_gateway: ${JSON.stringify(text)} is none of ${reasons.join(', ')}`, {
+  throw new InputFault(`unattested_gateway: ${JSON.stringify(text)} is none of ${unattestedReasons.join(', ')}`, {
     param: 'unattested-gateway',
     remedy: 'correct client.toml',
   })

@@ -82,6 +82,16 @@ describe('with all files', () => {
     const { code, stdout } = await init(...single, '--operator-key', '04'.repeat(48))
     expect([code, stdout]).toEqual([0, expect.stringContaining('There is no gateway image')])
     expect((await loadClientDefaults({ HOME: home })).gateway_image).toBeUndefined()
+    const open = await init(
+      ...single,
+      '--operator-key',
+      '04'.repeat(48),
+      '--replace',
+      '--unattested-gateway',
+      'no-worker',
+    )
+    expect([open.code, open.stdout.includes('no gateway image')]).toEqual([0, false])
+    expect((await loadClientDefaults({ HOME: home })).unattested_gateway).toBe('no-worker')
   })
 })
 
