@@ -34,7 +34,8 @@ async function list(run: Run, { all = false, ...options }: LsOptions): Promise<v
   const source = readService(env, options, await loadClientDefaults(env))
   const names = localNames(env)
   const records = await createService(source).list()
-  const rows = rowsOf(records, names).filter(({ record }) => all || record.status !== 'terminated')
+  const shownRecords = all ? records : records.filter(({ status }) => status !== 'terminated')
+  const rows = rowsOf(shownRecords, names)
   const unfinished = names.list().flatMap(([name, { api, hostname }]) => {
     return hostname === null && api === source.api.origin ? [name] : []
   })
