@@ -20,7 +20,7 @@ export const FAILURE_REMEDIES: Readonly<Record<InstanceFailureCode, string>> = {
   internal: 'give the operator name and time',
 }
 
-/** Words of our own for a code that is known, and those of the service where they differ: they may be any text. */
+/** Returns words of our own for a known code, followed by the service's if they differ: these may be any text. */
 export function failureWords({ failure_code: code, failure_message: message }: SeenInstance): {
   readonly reason: string
   readonly remedy: string

@@ -40,7 +40,7 @@ export type OpenedInstance = {
 /** A repeated Idempotency-Key returns the first instance for 24 hours; an hour is left for clocks that differ. */
 const idempotentMs = 23 * 60 * 60 * 1000
 
-/** Faults: those of the service, and invalid_request. */
+/** Finds, takes over or creates the instance of the name. Faults of the service, and invalid_request. */
 export async function openInstance(deps: LocalDeps, request: InstanceRequest): Promise<OpenedInstance> {
   const { names } = deps
   const found = names.find(request.name)
@@ -60,7 +60,7 @@ export async function openInstance(deps: LocalDeps, request: InstanceRequest): P
   return await create(deps, request)
 }
 
-/** An instance of the organization whose name the service drew, under that name. Null if there is none. */
+/** Takes over the instance whose name the service drew, under that name. Null if there is none. */
 async function takeOver(
   { service, names, clock }: LocalDeps,
   request: InstanceRequest,
@@ -81,7 +81,7 @@ async function takeOver(
   return { local, record, isCreated: false }
 }
 
-/** The VM of the name is gone: the name becomes free. */
+/** Frees the name, whose VM is gone. */
 async function leave(deps: LocalDeps, name: string, record: SeenInstance): Promise<void> {
   const { service, names, hint } = deps
   const detail = record.status === 'failed' ? ` (${failureWords(record).reason})` : ''
@@ -135,7 +135,7 @@ function isSameKey(a: string, b: string): boolean {
   return first.ok && second.ok && first.value.fingerprint === second.value.fingerprint
 }
 
-/** A record stays for 30 days, so it is rather the key that is another one. */
+/** Makes the fault for an unknown instance. Records stay for 30 days, so the key is probably another one. */
 function missing({ service }: LocalDeps, name: string, hostname: string): AdvisedFault {
   return new AdvisedFault('not_found', `${service.host} has no instance ${hostname} for this key`, {
     remedy: `check the key and --api; if the instance is gone for good, \`strongroom rm ${name}\` forgets the name`,

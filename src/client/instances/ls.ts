@@ -52,7 +52,7 @@ async function list(run: Run, { all = false, ...options }: LsOptions): Promise<v
     await run.hint(`${name}: its creation did not finish; \`strongroom up ${name}\` goes on`)
 }
 
-/** Instances with a name of this machine come first; `instances` are the oldest first, as the service sorts them. */
+/** Sorts instances with a name of this machine to the front. Keeps the service's order, the oldest first, otherwise. */
 function rowsOf(records: readonly SeenInstance[], names: LocalNames): Row[] {
   const local = new Map(names.list().map(([name, { hostname }]) => [hostname, name]))
   const rows = records.map(record => ({
@@ -63,7 +63,7 @@ function rowsOf(records: readonly SeenInstance[], names: LocalNames): Row[] {
   return rows.toSorted((a, b) => Number(a.localName === null) - Number(b.localName === null))
 }
 
-/** Fields of later versions are left out: their form is unknown. */
+/** Returns the known fields. Leaves out those of later versions, whose form is unknown. */
 function shown({
   name,
   status,

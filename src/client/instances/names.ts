@@ -137,7 +137,7 @@ function namesIn(directory: string): string[] {
   }
 }
 
-/** False if there is a file already. A reader finds the whole file or none. */
+/** Writes a file that does not exist yet; returns false if it does. A reader finds the whole file or none. */
 function writeNew(path: string, text: string): boolean {
   const staged = `${path}.${newUuid()}`
   try {

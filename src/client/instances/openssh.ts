@@ -80,7 +80,7 @@ export function sshArguments(login: Login, knownHostsFile: string): string[] {
   return ['ssh', ...ourOptions(login, knownHostsFile), `${user}@${knownHost.hostname}`, ...args]
 }
 
-/** By SFTP alone (-s): in the older protocol of scp the other side chooses the names of the files. */
+/** Returns the command line, with -s for SFTP: in scp's older protocol the other side chooses the file names. */
 export function scpArguments(copy: Copy, knownHostsFile: string): string[] {
   const { user, knownHost, isRecursive, args, source, destination } = copy
   const operand = ({ kind, path }: CopyEnd) =>
@@ -91,14 +91,14 @@ export function scpArguments(copy: Copy, knownHostsFile: string): string[] {
   ]
 }
 
-/** scp takes a name with a colon before its first slash for another host, and a dash at the beginning for options. */
+/** Returns the path as a local file for scp, which takes `a:b` for another host and `-a` for an option. */
 function localOperand(path: string): string {
   return path.startsWith('/') || path.startsWith('./') || path.startsWith('../') ? path : `./${path}`
 }
 
 /**
- * ssh takes the first value of an option (ssh_config(5)), so neither arguments nor the user's configuration change
- * ours: this file is the only source of host keys, and no earlier connection is shared.
+ * Returns the options that come first: ssh uses the first value of each (ssh_config(5)), so neither arguments nor the
+ * user's configuration override them. This file is the only source of host keys, and no connection is shared.
  */
 function ourOptions({ knownHost, identity, address }: Connection, knownHostsFile: string): string[] {
   const options = {
@@ -122,7 +122,7 @@ function ourOptions({ knownHost, identity, address }: Connection, knownHostsFile
   return [...ours, ...(identity == null ? [] : ['-i', identity])]
 }
 
-/** The file that ssh takes for the key of a public key's file: the private key, or the public one for ssh-agent. */
+/** Returns the identity file for a public key's file: the private key, or the public one for ssh-agent. */
 export function identityOf(publicKeyFile: string | undefined): string | null {
   if (publicKeyFile === undefined || !publicKeyFile.startsWith('/') || !existsSync(publicKeyFile)) return null
   const file = publicKeyFile.replace(/\.pub$/, '')
@@ -132,8 +132,8 @@ export function identityOf(publicKeyFile: string | undefined): string | null {
 const lookupTimeoutMs = 5_000
 
 /**
- * The address of the verified claim where the name does not resolve here; null where it does, or where an argument has
- * its own address.
+ * Returns the address of the verified claim if the name does not resolve here; null if it does, or if an argument has
+ * an address of its own.
  */
 export async function addressFor(
   hostname: string,

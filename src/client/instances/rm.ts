@@ -54,7 +54,7 @@ async function remove(run: Run, word: string, { yes = false, ...options }: RmOpt
   await run.result({ name: localName, instance: instance.name, status: record.status }, text)
 }
 
-/** Fault invalid_request unless a person agrees. */
+/** Waits for a person's yes. Throws Fault invalid_request without it. */
 async function confirmed({ io }: Run, what: string): Promise<void> {
   if (io.ask === undefined) {
     throw new InputFault(`there is no terminal to confirm that ${what} is to be deleted`, {

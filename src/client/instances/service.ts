@@ -34,7 +34,7 @@ const listBytesMax = 64 * 1024 * 1024
 const answerBytesMax = 64 * 1024
 const jsonLimits = { depthMax: 16 } as const
 
-/** Faults of each call: api.unreachable, internal, and those of `REFUSALS`. */
+/** Makes the client. Each call can throw the Faults api.unreachable, internal, and those of `REFUSALS`. */
 export function createService(source: InstanceSource): Service {
   const { host } = source.api
   const ask = <S extends TSchema>(path: string, schema: S, init: Init = {}) => send(source, path, schema, init)
@@ -174,7 +174,7 @@ function waitSeconds(headers: Headers): number | null {
   return /^[0-9]{1,6}$/.test(text) ? Math.min(Number(text), waitSecondsMax) : null
 }
 
-/** The service's own words, which may be any text. */
+/** Returns the service's own words on one harmless line: they may be any text. */
 function wordsOf(body: Uint8Array | null): string {
   const document: unknown = resultOr(() => JSON.parse(fromUtf8((body ?? new Uint8Array()).subarray(0, 8_192))), null)
   const message: unknown = Reflect.get(Object(Reflect.get(Object(document), 'error')), 'message')

@@ -17,7 +17,7 @@ export type Target = {
 
 const servicePattern = /^[a-z0-9]{8}$/
 
-/** A word that may be a target. Throws commander's InvalidArgumentError. */
+/** Returns the word if it may be a target. Throws commander's InvalidArgumentError. */
 export function targetWord(text: string): string {
   if (localNamePattern.test(text) || readInstanceHostname(text) !== null) return text
   throw new InvalidArgumentError(
@@ -28,7 +28,7 @@ export function targetWord(text: string): string {
 /** An account, and the word for its instance. */
 export type UserAt = { readonly user: string; readonly word: string }
 
-/** USER@WORD, or WORD for the account of every instance. Throws commander's InvalidArgumentError. */
+/** Reads USER@WORD, or WORD for the account of every instance. Throws commander's InvalidArgumentError. */
 export function withUser(text: string, wordOf: (text: string) => string): UserAt {
   const at = text.lastIndexOf('@')
   const user = at === -1 ? defaultUser : text.slice(0, at)
@@ -43,7 +43,7 @@ export type Lookup = {
   readonly service: () => Pick<Service, 'retrieve' | 'host'>
 }
 
-/** Faults: invalid_request, and those of the service. */
+/** Finds the instance that the word means. Fault invalid_request, and those of the service. */
 export async function resolveTarget(word: string, { names, api, service }: Lookup): Promise<Target> {
   const whole = readInstanceHostname(word)
   if (whole !== null) {
@@ -76,7 +76,7 @@ function instanceOf(name: string, local: LocalInstance, api: string | null): Tar
   })
 }
 
-/** The key in use is not for another appliance. Fault invalid_request. */
+/** Refuses an instance of another appliance, for which the key in use is not. Fault invalid_request. */
 export function refuseOtherService(name: string, local: LocalInstance, api: string | null): void {
   if (api === null || local.api === api) return
   throw new InputFault(`${name} is an instance of ${local.api}, not of ${api}`, {

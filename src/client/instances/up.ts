@@ -136,7 +136,7 @@ function progressOf(run: Run): Progress {
   return createProgress({ io, paint, isQuiet: json, monotonicMs: systemClock.monotonicMs })
 }
 
-/** A verdict without these pins fails whatever the service does. Fault invalid_request. */
+/** Refuses missing pins, without which each verdict fails. Fault invalid_request. */
 function refuseUnpinned({ pins, policy, image }: InstanceExpectation): void {
   const source = image === 'any' ? undefined : `the manifest of the image ${image.name}`
   const missing = pinChecks(['measurement', 'operator-key'], pins, { policy, allowlist: 'any', source }).filter(
@@ -150,7 +150,7 @@ function refuseUnpinned({ pins, policy, image }: InstanceExpectation): void {
   })
 }
 
-/** The key of client.toml or an option; otherwise the first that ssh would offer, preferably an Ed25519 key. */
+/** Returns the key of client.toml or an option; otherwise the first that ssh would offer, preferably Ed25519. */
 function keyFor({ ownKeys }: InstanceExpectation): string {
   const key = ownKeys.lines.find(line => line.startsWith('ssh-ed25519 ')) ?? ownKeys.lines[0]
   if (key !== undefined) return key
@@ -160,7 +160,7 @@ function keyFor({ ownKeys }: InstanceExpectation): string {
   })
 }
 
-/** Only the key of the create may log in, where it is one of the caller's. */
+/** Narrows the accepted keys to that of the create, if it is one of the caller's. */
 function narrowed(expectation: InstanceExpectation, { publicKey }: LocalInstance): InstanceExpectation {
   const created = parsed(() => readSshKey(publicKey))
   const isCreated = (line: string) => created.ok && readSshKey(line).fingerprint === created.value.fingerprint
@@ -176,7 +176,7 @@ type Awaiting = {
   readonly options: UpOptions
 }
 
-/** Null if it is not ready, with exit code and message. */
+/** Waits until it is ready. Returns null otherwise, with exit code and message. */
 async function awaited(run: Run, { name, record, service, progress, options }: Awaiting): Promise<SeenInstance | null> {
   if (record.status === 'ready') return record
   const again = `\`strongroom up ${name}\``
@@ -220,7 +220,7 @@ async function failed(run: Run, { record, code, reason, remedy }: Failing): Prom
   run.exitWith(code)
 }
 
-/** Right after the claim the service may answer 409 or 503 for a moment. */
+/** Verifies, and repeats it after 409 and 503, which the service may answer right after the claim. */
 async function judgedAtLast(judge: () => Promise<JudgedInstance>): Promise<JudgedInstance> {
   for (let attempts = 1; ; attempts += 1) {
     try {
@@ -245,7 +245,7 @@ type Concluding = {
   readonly hostname: string
 }
 
-/** The verified host key, written to the known_hosts file; null after FAIL, where an earlier key is removed. */
+/** Writes the verified host key to the known_hosts file. After FAIL removes an earlier key and returns null. */
 async function concluded(run: Run, { name, names, judged, options, hostname }: Concluding): Promise<KnownHost | null> {
   const { io } = run
   const { found, shown, asOf } = judged

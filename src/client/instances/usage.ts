@@ -25,7 +25,7 @@ async function show(run: Run, options: ServiceOptions): Promise<void> {
   await run.result(documentOf({ pricing, usage }), () => textOf(run.paint, { pricing, usage }))
 }
 
-/** The fields that are known; those of later versions are left out. */
+/** Returns the known fields. Leaves out those of later versions. */
 function documentOf({ pricing, usage }: SeenUsage) {
   return {
     pricing: {

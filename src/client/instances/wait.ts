@@ -50,7 +50,7 @@ export async function waitForInstance(wait: Wait): Promise<SeenInstance | null> 
   }
 }
 
-/** A request that may succeed when it is repeated. */
+/** Reports whether the request may succeed when it is repeated. */
 function isTransient(error: unknown): boolean {
   if (error instanceof RefusedFault) return error.httpStatus === 429 || error.httpStatus >= 500
   return error instanceof AdvisedFault && error.code === 'api.unreachable'

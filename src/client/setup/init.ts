@@ -134,7 +134,7 @@ async function init(run: Run, api: URL, options: InitOptions): Promise<void> {
   )
 }
 
-/** Null if options and directory name all that is required. */
+/** Fetches what the host publishes; null if options and directory name all that is required. */
 async function publishedBy(api: URL, options: InitOptions): Promise<PublishedFiles | null> {
   const { files, image, operatorKey, ca } = options
   if (files !== undefined || (image !== undefined && operatorKey !== undefined)) return null
@@ -152,7 +152,7 @@ type Trust = {
   readonly files: readonly OperatorFile[]
 }
 
-/** By the transparency log, or by a person. Faults: invalid_request, conflict. */
+/** Requires the transparency log or a person for published files. Faults invalid_request, conflict. */
 async function requireTrust(run: Run, { api, ca, options, files }: Trust): Promise<void> {
   const { logKey, witness = [], trustFirstUse } = options
   if (logKey === undefined && witness.length > 0) throw stray('witness', '--witness requires --log-key')
@@ -191,14 +191,14 @@ function listOf(files: readonly OperatorFile[]): string {
   return files.map(({ words }) => `  ${words}\n`).join('')
 }
 
-/** A secret that others can read is none. Fault invalid_request. */
+/** Refuses a file that others can read. Fault invalid_request. */
 function privateFile(path: string): string {
   const mode = statSync(path, { throwIfNoEntry: false })?.mode ?? 0
   if ((mode & 0o077) === 0) return path
   throw inputFault({ path, param: 'key-file' }, 'other users may read it', `chmod 600 ${path}`)
 }
 
-/** The file of the key; undefined if only ssh-agent has keys, each of which then counts. Fault invalid_request. */
+/** Returns the key's file; undefined if only ssh-agent has keys, each of which then counts. Fault invalid_request. */
 async function ownKey(env: Run['io']['env'], given: string | undefined): Promise<string | undefined> {
   const { lines, sources } = await readOwnKeys(env, given)
   if (given !== undefined) return resolve(given)
@@ -235,7 +235,7 @@ function tomlOf({ options, api, keyFile, publicKey, operatorFiles }: Toml): stri
   return `# Written by strongroom client init. Paths are relative to this directory.\n${text}`
 }
 
-/** Each later verdict then requires the entry of its image as well. */
+/** Returns the fields by which each later verdict also requires the entry of its image. */
 function logLines(api: URL, { logKey, witness = [] }: InitOptions): (readonly [string, string | string[]])[] {
   if (logKey === undefined) return []
   return [

@@ -25,7 +25,7 @@ export type OperatorOptions = {
 export type OperatorFile = {
   /** The field of client.toml. */
   readonly field: 'ca' | 'operator_key' | 'image' | 'gateway_image' | 'trust_simulated_root'
-  /** Its name beside client.toml; the operator key may be its digest instead. */
+  /** File name beside client.toml, or the digest of the operator key. */
   readonly value: string
   /** Null for a digest. */
   readonly bytes: Uint8Array | null
@@ -41,8 +41,8 @@ export type OperatorFile = {
 type Source = { readonly bytes: Uint8Array; readonly source: string; readonly isFromHost: boolean }
 
 /**
- * A file that neither option, directory nor host has is left out; operator key and image are required. `published`:
- * null if the host is not asked.
+ * Reads each file from its option, the directory or the published document, in this order. Operator key and image are
+ * required. `published`: null if the host's document is not used.
  */
 export async function readOperatorFiles(
   options: OperatorOptions,
@@ -71,7 +71,7 @@ export async function readOperatorFiles(
   return found.filter(file => file !== null)
 }
 
-/** Undefined if the directory has no such file. */
+/** Returns the path; undefined if the directory has no such file. */
 function optional(files: string | undefined, name: string): string | undefined {
   const path = files === undefined ? undefined : join(files, name)
   return path !== undefined && existsSync(path) ? path : undefined

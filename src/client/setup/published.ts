@@ -16,7 +16,7 @@ import type { OperatorFile } from './operator-files.ts'
 
 const timeoutMs = 30_000
 
-/** `ca`: PEM of an authority that the caller knows. Faults: api.unreachable, internal, not_found. */
+/** Fetches the document. `ca`: PEM of an authority from the caller. Faults api.unreachable, internal, not_found. */
 export async function fetchPublished(api: URL, ca: string | undefined): Promise<PublishedFiles> {
   const url = new URL(publishedPath, api)
   const response = await get(url, ca)
@@ -61,8 +61,8 @@ function read(url: URL, { status, body }: TlsResponse): PublishedFiles {
 const digestsMax = 64
 
 /**
- * Each of the host's files has an entry: the operator key, and of each image a measurement that VMs were launched with.
- * Fault conflict names the first that has none.
+ * Requires an entry for each of the host's files: the operator key, and of each image a measurement that VMs were
+ * launched with. Fault conflict names the first file without one.
  */
 export async function requireLogged(files: readonly OperatorFile[], log: AskedLog): Promise<void> {
   for (const { field, digests, words } of files) {

@@ -9,19 +9,19 @@ import type { ClientDefaults } from '../client-config.ts'
 import { operatorKeyDigest } from '../trust/operator-key-digest.ts'
 import { readImage } from './image-option.ts'
 
-/** The launch digests of the image's manifest; `any` without an image. */
+/** Returns the launch digests of the image's manifest; `any` without an image. */
 export function measurementsOf(image: ExpectedImage | 'any'): Policy['measurements'] {
   if (image === 'any') return 'any'
   return [...new Set(Object.values(image.launchDigests))].map(text => present(fromHex(text), 'hexadecimal'))
 }
 
-/** The policy with the operator key of client.toml, unless the policy names one. */
+/** Adds the operator key of client.toml to a policy that names none. */
 export async function withOperatorKey(policy: Policy, { operator_key: key }: ClientDefaults): Promise<Policy> {
   if (key === undefined || policy.idKeyDigest !== 'any') return policy
   return { ...policy, idKeyDigest: await operatorKeyDigest(key) }
 }
 
-/** The gateway's policy with image and operator key of client.toml where it names none; `any` if nothing is named. */
+/** Adds image and operator key of client.toml to a gateway policy without them; `any` if nothing is named. */
 export async function withGatewayImage(policy: Policy | 'any', defaults: ClientDefaults): Promise<Policy | 'any'> {
   const { gateway_image: path } = defaults
   if (path === undefined) return policy === 'any' ? 'any' : await withOperatorKey(policy, defaults)

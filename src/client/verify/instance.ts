@@ -129,7 +129,7 @@ export type InstanceExpectation = Omit<InstanceQuestion, 'instance' | 'nonce' | 
   readonly sources: readonly string[]
 }
 
-/** `identities`: identity files for ssh. Fault invalid_request. */
+/** Reads all that an owner expects. `identities`: identity files for ssh. Fault invalid_request. */
 export async function readExpectation(
   run: Run,
   given: InstanceOptions,
@@ -174,7 +174,7 @@ export async function judgeInstance(
   return await judgeExpected(run, instance, given, await readExpectation(run, given, identities))
 }
 
-/** As `judgeInstance`, with what was read before. */
+/** Judges like `judgeInstance`, by an expectation that was read before. */
 export async function judgeExpected(
   run: Run,
   instance: AskedInstance,

@@ -26,7 +26,7 @@ export function addServiceOptions(command: Command, addressDefault = 'api of cli
     )
 }
 
-/** `domain`: of the instance, whose service A has an address below it; null if only an option can name the address. */
+/** Reads address, key and authority. `domain`: that of the instance, below which service A has an address, or null. */
 export function readService(
   env: Io['env'],
   options: ServiceOptions,
@@ -45,7 +45,7 @@ export function readService(
   }
 }
 
-/** The address that an option or client.toml names; null if neither does. Fault invalid_request. */
+/** Returns the address that an option or client.toml names; null if neither does. Fault invalid_request. */
 export function serviceUrl(options: ServiceOptions, { api }: ClientDefaults): URL | null {
   if (options.api !== undefined) return options.api
   if (api === undefined) return null
