@@ -211,7 +211,7 @@ async function requestOf(
   const { tree, fileCount, leftOut, lfsPointers } = await unpackPacked(packed.bytes, 'source', fields.projectDir)
   if (fields.lfsPointers === 'none' && lfsPointers.length > 0) {
     const named = lfsPointers.slice(0, lfsNamedMax).map(oneLine).join(', ')
-    throw new InputFault(`${source} has ${lfsPointers.length} Git LFS pointers without their content: ${named}`, {
+    throw new InputFault(`${source} has Git LFS pointers without their content, ${lfsPointers.length}: ${named}`, {
       param: 'source',
       remedy: 'run `git lfs pull`, or accept them by --allow-lfs-pointers',
     })

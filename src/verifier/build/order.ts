@@ -333,7 +333,7 @@ function lfsCheck(pointers: StatedOrder['lfsPointers'], asked: AskedRequest): Ch
   const { count, first } = pointers
   if (count === 0) return pass(name, 'the source has none')
   const named = first.slice(0, lfsNamedMax).map(words).join(', ')
-  const found = `the source has ${count} Git LFS pointers without their content: ${named}`
+  const found = `the source has Git LFS pointers without their content, ${count}: ${named}`
   if (asked.lfsPointers === 'any') return notChecked(name, `accepted: ${found}`, false)
   return fail(name, `${found}; send an archive made after \`git lfs pull\`, or accept them by --allow-lfs-pointers`)
 }

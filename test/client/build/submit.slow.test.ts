@@ -182,6 +182,28 @@ describe('what is sent', () => {
     expect(Buffer.from(tar).toString('latin1')).toContain('version = 4')
   })
 
+  test('goal: Git LFS pointers are not sent unless accepted; each waiver is in the request by its own option', async () => {
+    const source = mkdtempSync(join(site.dir, 'lfs-'))
+    const pointer = `version https://git-lfs.github.com/spec/v1\noid sha256:${'aa'.repeat(32)}\nsize 123456\n`
+    writeFileSync(join(source, 'Cargo.toml'), '[package]')
+    writeFileSync(join(source, 'data.bin'), pointer)
+    const waivers = () =>
+      bodies.map(body => JSON.parse(body)).map(sent => [sent.allow_lfs_pointers, sent.any_toolchain])
+    for (const more of [[], ['--any-toolchain']]) {
+      const { code, stderr } = await submit(more, { from: source })
+      expect([code, bodies]).toEqual([2, []])
+      expect(stderr).toContain('has Git LFS pointers without their content, 1: data.bin')
+      expect(stderr).toContain('run `git lfs pull`, or accept them by --allow-lfs-pointers')
+    }
+    await submit(['--allow-lfs-pointers', '--any-source'], { from: source })
+    expect(waivers()).toEqual([[true, null]])
+    await submit(['--any-toolchain', '--nonce', 'abcd'])
+    expect(waivers()).toEqual([
+      [true, null],
+      [null, true],
+    ])
+  })
+
   test('goal: --include is refused where nothing is left out', async () => {
     const archive = join(mkdtempSync(join(site.dir, 'archive-')), 'hello.tar.gz')
     writeFileSync(archive, 'x')

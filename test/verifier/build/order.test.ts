@@ -373,7 +373,7 @@ test('goal: Git LFS pointers fail by name, eight of them are named, and only a w
   expect(of({ dependencies: [] })).toEqual([
     ...['not-checked', 'this result does not say whether there are any', false],
   ])
-  const found = 'the source has 1 Git LFS pointers without their content: "a"'
+  const found = 'the source has Git LFS pointers without their content, 1: "a"'
   expect(of(pointers(1, ['a']))).toEqual(['fail', expect.stringContaining(`${found}; send an archive`), true])
   expect(of({ ...pointers(1, ['a']), asked: { lfsPointers: 'any' } })).toEqual([
     ...['not-checked', `accepted: ${found}`, false],

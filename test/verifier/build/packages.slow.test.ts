@@ -127,7 +127,7 @@ test('Git LFS pointers', async () => {
   const { files } = await sampleResult({ record, measurement: item.measurement })
   const refused = await item.ask(files)
   expect(badChecks(refused)).toEqual(['lfs-pointers'])
-  expect(reasonOf(refused, 'lfs-pointers')).toContain('2 Git LFS pointers without their content: "data.bin", "b"')
+  expect(reasonOf(refused, 'lfs-pointers')).toContain('Git LFS pointers without their content, 2: "data.bin", "b"')
   const accepted = await item.ask(files, { request: { ...requestOf(cargoRecord), lfsPointers: 'any' } })
   expect(badChecks(accepted)).toEqual([])
   expect(accepted.ok).toBe(true)
