@@ -60,11 +60,7 @@ export async function collect(
     leftBytes -= artifact.sizeBytes
     collected.push(artifact)
   }
-  refuseUnless(
-    collected.length > 0,
-    'no_artifacts',
-    () => 'the build produced no artifact: it built no executable, cdylib or staticlib of the project',
-  )
+  refuseUnless(collected.length > 0, 'no_artifacts', () => 'the build produced no artifact')
   return collected
 }
 

@@ -203,6 +203,36 @@ const MISTAKES: [what: string, run: () => unknown, message: string][] = [
     'source_unreachable: a package comes from a registry that only cargo settings define, and the fetch ignores them; run `cargo vendor`, and send vendor/ and .cargo/config.toml with the source: failed to parse manifest at x\nregistry index was not found in any configuration: `mine`',
   ],
   [
+    'a package that its workspace does not list',
+    () => resolve("error: current package believes it's in a workspace when it's not:\ncurrent: x"),
+    "source_invalid: the workspace above the project does not list it; add it to workspace.members or workspace.exclude of that Cargo.toml: error: current package believes it's in a workspace when it's not:\ncurrent: x",
+  ],
+  [
+    'a dependency by path outside of the source',
+    () => resolve('failed to load source for dependency `b`\nfailed to read `/build/b/Cargo.toml`'),
+    'source_invalid: a dependency by path is outside of the source; add its directory to the source, and correct the path: failed to load source for dependency `b`\nfailed to read `/build/b/Cargo.toml`',
+  ],
+  [
+    'a dependency by path that is missing in the source',
+    () => resolve('failed to read `/build/source/b/Cargo.toml`'),
+    'source_invalid: cargo cannot read a Cargo.toml of the source: failed to read `/build/source/b/Cargo.toml`',
+  ],
+  [
+    'a lock with another checksum than the registry has',
+    () => cargoFetchFailure(101, 'error: checksum for `a v0.1.0` changed between lock files'),
+    'checksum_mismatch: a fetched package does not match its checksum in Cargo.lock; restore Cargo.lock, or run `cargo generate-lockfile`: error: checksum for `a v0.1.0` changed between lock files',
+  ],
+  [
+    'a branch that was deleted',
+    () => cargoFetchFailure(101, "fatal: couldn't find remote ref refs/heads/old"),
+    "source_unreachable: a repository lacks a branch, tag or commit of Cargo.lock; run `cargo update -p NAME`, and send Cargo.lock with the source: fatal: couldn't find remote ref refs/heads/old",
+  ],
+  [
+    'a host that is not allowed, for a package',
+    () => cargoFetchFailure(101, 'error: failed to download from `https://x.example/a`'),
+    'source_unreachable: cargo fetch: exit code 101; vendor the packages, or ask the operator which hosts are allowed: error: failed to download from `https://x.example/a`',
+  ],
+  [
     'a vendored file that an editor changed',
     () => compile('error: the listed checksum of `/build/source/vendor/a/src/lib.rs` has changed'),
     'checksum_mismatch: a vendored file does not match its .cargo-checksum.json; run `cargo vendor` again, and send vendor/ unchanged: error: the listed checksum of `/build/source/vendor/a/src/lib.rs` has changed',
@@ -312,7 +342,7 @@ const MISTAKES: [what: string, run: () => unknown, message: string][] = [
     'an output that is no derivation, as Nix 2.26 says it',
     () =>
       nixFailure('nix build', "error: expected flake output attribute 'a' to be a derivation or path but found a set"),
-    "source_invalid: the flake does not define this package; select another with output (--flake-output), or add packages.x86_64-linux.default: error: expected flake output attribute 'a' to be a derivation or path but found a set",
+    "source_invalid: this output of the flake is not a derivation; select a package with output (--flake-output): error: expected flake output attribute 'a' to be a derivation or path but found a set",
   ],
   [
     'a file that a flake fetches while it is evaluated',

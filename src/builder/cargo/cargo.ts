@@ -220,6 +220,12 @@ export async function cargoBuild(phase: Phase, build: CargoBuild): Promise<Cargo
     () =>
       `two targets produce the artifact ${[...twice][0]?.slice(0, 500)}; rename one, or select a member with project_dir`,
   )
+  refuseUnless(
+    files.size > 0,
+    'no_artifacts',
+    () =>
+      'the project has no program, cdylib or staticlib; select a package that has one (package, --package), or add crate-type = ["cdylib"] to [lib]',
+  )
   return { artifacts: [...files.keys()].map(file => candidateOf(file, target)), compiled }
 }
 

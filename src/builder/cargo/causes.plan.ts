@@ -41,6 +41,23 @@ const REGISTRY: CargoCause = {
   isFinal: true,
 }
 
+/** Causes in the output of `cargo fetch`. */
+const FETCH_CAUSES: readonly Cause[] = [
+  REGISTRY,
+  {
+    pattern: /checksum/i,
+    errorType: 'checksum_mismatch',
+    message:
+      'a fetched package does not match its checksum in Cargo.lock; restore Cargo.lock, or run `cargo generate-lockfile`',
+  },
+  {
+    pattern: /revspec '[^']*' not found|couldn't find remote ref|not our ref|failed to find (?:branch|tag)/,
+    errorType: 'source_unreachable',
+    message:
+      'a repository lacks a branch, tag or commit of Cargo.lock; run `cargo update -p NAME`, and send Cargo.lock with the source',
+  },
+]
+
 /** How a source can use a compiler other than the builder's own. */
 const pinning = 'pin that version in rust-toolchain.toml and set rust_mirror (--rust-mirror) to a Rust mirror'
 
@@ -76,7 +93,18 @@ const CAUSES: readonly CargoCause[] = [
     isFinal: true,
   },
   {
-    pattern: /failed to (?:load|read|parse) |could not find `Cargo.toml`|current package believes it's in a workspace/,
+    pattern: /current package believes it's in a workspace/,
+    errorType: 'source_invalid',
+    message:
+      'the workspace above the project does not list it; add it to workspace.members or workspace.exclude of that Cargo.toml',
+  },
+  {
+    pattern: /failed to read `\/(?!build\/source\/)[^`]*Cargo\.toml`/,
+    errorType: 'source_invalid',
+    message: 'a dependency by path is outside of the source; add its directory to the source, and correct the path',
+  },
+  {
+    pattern: /failed to (?:load|read|parse) |could not find `Cargo.toml`/,
     errorType: 'source_invalid',
     message: 'cargo cannot read a Cargo.toml of the source',
   },
@@ -117,12 +145,13 @@ export function isFinal(output: string): boolean {
 
 /** Returns the failure of `cargo fetch`, which reads no settings of the source. */
 export function fetchFailure(code: number, output: string): BuildFailure {
-  if (REGISTRY.pattern.test(output)) return new BuildFailure(REGISTRY.errorType, `${REGISTRY.message}: ${output}`)
   const advice = 'vendor the packages, or ask the operator which hosts are allowed'
-  return new BuildFailure(
-    /checksum/i.test(output) ? 'checksum_mismatch' : 'source_unreachable',
-    `cargo fetch: exit code ${code}; ${advice}: ${output}`,
-  )
+  const other = {
+    pattern: /^/,
+    errorType: 'source_unreachable',
+    message: `cargo fetch: exit code ${code}; ${advice}`,
+  } as const
+  return causedFailure([...FETCH_CAUSES, other], '', output)
 }
 
 /** Returns the failure of `cargo build`. `exit`: how it ended. `output`: the end of its output. */

@@ -10,7 +10,8 @@ const CAUSES: readonly GoCause[] = [
   {
     pattern: /checksum mismatch|SECURITY ERROR/,
     errorType: 'checksum_mismatch',
-    message: 'the proxy serves a module whose hash differs from the one in go.sum',
+    message:
+      'the proxy serves a module whose hash differs from the one in go.sum; restore go.sum, or set go_proxy to another proxy',
   },
   {
     pattern: /missing go\.sum entry/,

@@ -8,11 +8,15 @@ const LOCK_MISMATCH = /no-update-lock-file|requires lock file changes|unlocked (
 /** The first match applies. Texts of Nix 2.8 to 2.26. */
 const CAUSES: readonly Cause[] = [
   {
-    pattern:
-      /does not provide attribute|output attribute '[^']*' is not a derivation|attribute '[^']*' to be a derivation/,
+    pattern: /does not provide attribute/,
     errorType: 'source_invalid',
     message:
       'the flake does not define this package; select another with output (--flake-output), or add packages.x86_64-linux.default',
+  },
+  {
+    pattern: /output attribute '[^']*' is not a derivation|attribute '[^']*' to be a derivation/,
+    errorType: 'source_invalid',
+    message: 'this output of the flake is not a derivation; select a package with output (--flake-output)',
   },
   {
     pattern: /access to (?:absolute path|path|URI) '[^']*' is forbidden in (?:pure|restricted)/,

@@ -145,8 +145,10 @@ async function substitute({ run, caches, tail }: Realising, paths: readonly stri
     const isOther = /not signed by any of the keys|lacks a valid signature|hash mismatch|is incomplete|corrupt/i.test(
       stderr,
     )
-    const errorType = isOther ? 'checksum_mismatch' : 'source_unreachable'
-    throw new BuildFailure(errorType, `nix_caches: exit code ${code}: ${tail()}`)
+    const problem = isOther
+      ? 'a path has other bytes than its description, or no signature by a key of the request; check the key of each cache'
+      : 'a path cannot be fetched; ask the operator which hosts are allowed'
+    throw new BuildFailure(isOther ? 'checksum_mismatch' : 'source_unreachable', `nix_caches: ${problem}: ${tail()}`)
   }
 }
 
@@ -167,7 +169,7 @@ async function signedPath(info: PathInfo, caches: NixOptions['caches']): Promise
   refuseUnless(
     signers.length > 0 || info.contentAddress !== null,
     'checksum_mismatch',
-    () => `nix_caches: ${storePath} is not signed by a key of the request`,
+    () => `nix_caches: ${storePath} is not signed by a key of the request; add its cache to nix_caches`,
   )
   return {
     kind: 'nix-path',

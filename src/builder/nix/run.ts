@@ -168,8 +168,14 @@ class Nix {
     const { code } = await run({ name: 'nix-fetch', network: true, argv: nixFetchArgv(this.flake) })
     if (code !== 0 && isLockMismatch(job.tail())) throw nixFailure('nix flake archive', job.tail())
     refuseUnless(
+      code === 0 || !/hash mismatch|mismatch in field 'narHash'/i.test(job.tail()),
+      'checksum_mismatch',
+      () =>
+        `an input does not match its narHash in flake.lock; run \`nix flake update NAME\`, and send flake.lock with the source: ${job.tail()}`,
+    )
+    refuseUnless(
       code === 0,
-      /hash mismatch|mismatch in field 'narHash'/i.test(job.tail()) ? 'checksum_mismatch' : 'source_unreachable',
+      'source_unreachable',
       () => `nix flake archive: exit code ${code}; ask the operator which hosts are allowed: ${job.tail()}`,
     )
     const stored = await storedPaths(run)

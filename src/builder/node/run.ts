@@ -275,6 +275,12 @@ class NodeBuild {
         'build',
         `not among the artifacts, because they are links, ${links.length}: ${links.slice(0, linksShownMax).map(showName).join(', ')}`,
       )
+    refuseUnless(
+      files.length > 0,
+      'no_artifacts',
+      () =>
+        `${hasDist ? 'dist/ has no file' : `${name} pack wrote no file`}; let the build script write files to dist/`,
+    )
     return files.map(relative => ({ name: relative, root: from, relative }))
   }
 

@@ -211,6 +211,12 @@ const BAD: Row[] = [
     /^build_failed: npm run build: exit code \d+: .*Read-only file system/s,
   ],
   [
+    'a build script that leaves dist/ empty',
+    npmProject(tool({ scripts: { build: 'mkdir dist' } }), {}),
+    { fetch: null, options: null },
+    /^no_artifacts: dist\/ has no file; let the build script write files to dist\//,
+  ],
+  [
     'a lock that differs from package.json',
     npmProject(
       withScript('true', { dependencies: { answer: '^2.0.0' } }),

@@ -35,7 +35,8 @@ export const MISTAKES: readonly Row[] = [
     what: 'a crate with another checksum than the lock has',
     files: { ...usesAnswer, 'Cargo.lock': usesLock.replace(answerCrate.sha256, 'ab'.repeat(32)) },
     fetches: true,
-    fails: /^checksum_mismatch: /,
+    fails:
+      /^checksum_mismatch: a fetched package does not match its checksum in Cargo\.lock; restore Cargo\.lock, or run/,
   },
   {
     what: 'a vendored crate that was changed',
@@ -45,12 +46,24 @@ export const MISTAKES: readonly Row[] = [
   {
     what: 'a dependency outside of the source',
     files: { ...plain, 'Cargo.toml': manifest('app', '[dependencies]\nb = { path = "../../b" }\n') },
-    fails: /^source_invalid: cargo cannot read a Cargo.toml of the source: /,
+    fails: /^source_invalid: a dependency by path is outside of the source; add its directory to the source/,
+  },
+  {
+    what: 'a package that the workspace above it does not list',
+    projectDir: 'tool',
+    files: {
+      ...plain,
+      'Cargo.toml': `${manifest('app')}[workspace]\n`,
+      'tool/Cargo.toml': manifest('tool'),
+      'tool/Cargo.lock': lockOf({ name: 'tool' }),
+      'tool/src/main.rs': 'fn main() {}\n',
+    },
+    fails: /^source_invalid: the workspace above the project does not list it; add it to workspace\.members/,
   },
   {
     what: 'a library for Rust alone',
     files: { 'Cargo.toml': manifest('lib'), 'Cargo.lock': lockOf({ name: 'lib' }), 'src/lib.rs': '' },
-    fails: /^no_artifacts: /,
+    fails: /^no_artifacts: the project has no program, cdylib or staticlib; select a package that has one/,
   },
   {
     what: 'a lock that does not fit its manifest',

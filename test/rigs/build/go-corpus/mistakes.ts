@@ -24,7 +24,8 @@ export const MISTAKES: readonly Row[] = [
     always: true,
     files: usesBase,
     served: [changedBase],
-    fails: /^checksum_mismatch: the proxy serves a module whose hash differs from the one in go\.sum/,
+    fails:
+      /^checksum_mismatch: the proxy serves a module whose hash differs from the one in go\.sum; restore go\.sum, or/,
   },
   {
     what: 'a go.sum without a module that the project needs',

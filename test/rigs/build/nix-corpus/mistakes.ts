@@ -44,7 +44,8 @@ export function mistakeRows(servers: FetchServers): readonly Row[] {
     {
       what: 'an output that is no derivation',
       files: flake('{ a = 1; }'),
-      fails: /^source_invalid: the flake has no package of this name/,
+      fails:
+        /^source_invalid: this output of the flake is not a derivation; select a package with output \(--flake-output\)/,
     },
     {
       what: 'a derivation for another system',
@@ -118,7 +119,7 @@ export function mistakeRows(servers: FetchServers): readonly Row[] {
       what: 'an input with another hash than the lock has',
       files: flakeWithInput(otherHash),
       fetches: true,
-      fails: /^checksum_mismatch: /,
+      fails: /^checksum_mismatch: an input does not match its narHash in flake\.lock; run `nix flake update NAME`/,
     },
     {
       what: 'a fixed output that the build makes otherwise',
@@ -131,7 +132,8 @@ export function mistakeRows(servers: FetchServers): readonly Row[] {
     {
       what: 'a fetch by Nix itself, and a service that fetches nothing',
       files: flake(derivation('hello', `test -s \${${builtinFetch(otherHash)}} && echo > $out`)),
-      fails: /^source_unreachable: a derivation fetches a file, and a build has no network/,
+      fails:
+        /^source_unreachable: a derivation fetches a file, but builds run without a network; add the file to the source/,
     },
     {
       what: 'a fetch by Nix itself with another hash',
@@ -184,7 +186,7 @@ export function mistakeRows(servers: FetchServers): readonly Row[] {
       files: flakeOnStdenv(),
       fetches: true,
       options: { caches: [{ ...good.cache, publicKey: foreign.cache.publicKey }] },
-      fails: /^checksum_mismatch: nix_caches: /,
+      fails: /^checksum_mismatch: nix_caches: a path has other bytes .*check the key of each cache/s,
     },
     {
       what: 'an error of the language',
