@@ -44,6 +44,7 @@ async function judge(row: Row): Promise<{ readonly found: unknown; readonly expe
 async function expectRows(rows: readonly Row[]): Promise<void> {
   const judged = await Promise.all(rows.map(async row => ({ what: row.what, ...(await judge(row)) })))
   expect(judged.map(({ what, found }) => [what, found])).toEqual(judged.map(({ what, expected }) => [what, expected]))
+  process.stdout.write(`${rows.length} Go projects end as their rows say\n`)
 }
 
 describe.skipIf(skipped)('a corpus of Go projects', () => {

@@ -107,16 +107,18 @@ export function flakeWithInput(narHash: string): SourceFiles {
 }
 
 /** The same from a git repository, at a commit of its branch `main`. */
-export function flakeWithRepository({ url, commit, dir }: Repository, narHash: string): SourceFiles {
+export function flakeWithRepository(repository: Repository, narHash: string): SourceFiles {
+  return flakeOf(`git+${repository.url}?ref=main`, repositoryNode(repository, narHash))
+}
+
+/** A repository as the lock of a flake has it. */
+export function repositoryNode(
+  { url, commit, dir }: Repository,
+  narHash: string,
+): { readonly locked: object; readonly original: object } {
   const input = { type: 'git', url, ref: 'main' }
-  const locked = {
-    ...input,
-    rev: commit,
-    revCount: 1,
-    lastModified: Number(gitIn(dir)('log', '-1', '--format=%ct', 'main')),
-    narHash,
-  }
-  return flakeOf(`git+${url}?ref=main`, { locked, original: input })
+  const lastModified = Number(gitIn(dir)('log', '-1', '--format=%ct', 'main'))
+  return { locked: { ...input, rev: commit, revCount: 1, lastModified, narHash }, original: input }
 }
 
 function flakeOf(url: string, input: { readonly locked: object; readonly original: object }): SourceFiles {

@@ -145,6 +145,14 @@ export const CODE: readonly Row[] = [
     ...{ artifacts: ['app'], packages: alone('app') },
   },
   {
+    what: 'examples, benches and tests, which are not built',
+    files: {
+      ...plain,
+      ...Object.fromEntries(['examples', 'benches', 'tests'].map(name => [`${name}/broken.rs`, 'no Rust\n'])),
+    },
+    ...{ artifacts: ['app'], packages: alone('app') },
+  },
+  {
     what: 'a dependency of tests',
     files: withLibrary('far', '[dev-dependencies]\nfar = { path = "far" }\n', library('far')),
     ...{ artifacts: ['app'], packages: ['app 0.1.0 path', 'far 0.1.0 path (not compiled)'] },

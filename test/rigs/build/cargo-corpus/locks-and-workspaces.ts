@@ -20,6 +20,8 @@ import {
   vendoredAnswer,
 } from './parts.ts'
 
+const mine = 'sparse+https://mine.example/index/'
+
 export const LOCKS_AND_WORKSPACES: readonly Row[] = [
   {
     what: 'lock version 1',
@@ -70,6 +72,19 @@ export const LOCKS_AND_WORKSPACES: readonly Row[] = [
       'b/src/main.rs': 'fn main() {}\n',
     },
     ...{ artifacts: ['b'], packages: ['a 0.1.0 path (not compiled)', 'b 0.1.0 path'] },
+  },
+  {
+    what: 'members by a pattern, and one that is excluded',
+    files: {
+      'Cargo.toml': '[workspace]\nresolver = "2"\nmembers = ["crates/*"]\nexclude = ["crates/old"]\n',
+      'Cargo.lock': lockOf({ name: 'a', deps: ['b'] }, { name: 'b' }),
+      'crates/a/Cargo.toml': manifest('a', '[dependencies]\nb = { path = "../b" }\n'),
+      'crates/a/src/main.rs': 'fn main() { println!("{}", b::value()); }\n',
+      'crates/b/Cargo.toml': manifest('b'),
+      'crates/b/src/lib.rs': 'pub fn value() -> u32 { 5 }\n',
+      'crates/old/Cargo.toml': 'no manifest',
+    },
+    ...{ artifacts: ['a'], packages: ['a 0.1.0 path', 'b 0.1.0 path'] },
   },
   {
     what: 'a member with a stale lock of its own',
@@ -126,6 +141,17 @@ export const LOCKS_AND_WORKSPACES: readonly Row[] = [
       'Cargo.toml': '[workspace]\nresolver = "1"\nmembers = ["a"]\n',
       'Cargo.lock': lockOf({ name: 'a', deps: ['answer'] }, answer),
       'a/Cargo.toml': manifest('a', '[dependencies]\nanswer = "0.1"\n'),
+      'a/src/main.rs': 'fn main() { println!("{}", answer::answer()); }\n',
+      ...vendoredAnswer,
+    },
+    ...{ artifacts: ['a'], packages: ['a 0.1.0 path', 'answer 0.1.0 vendored'] },
+  },
+  {
+    what: 'the third resolver',
+    files: {
+      'Cargo.toml': '[workspace]\nresolver = "3"\nmembers = ["a"]\n',
+      'Cargo.lock': lockOf({ name: 'a', deps: ['answer'] }, answer),
+      'a/Cargo.toml': manifest('a', '[dependencies]\nanswer = "0.1"\n', 'edition = "2024"\nrust-version = "1.85"'),
       'a/src/main.rs': 'fn main() { println!("{}", answer::answer()); }\n',
       ...vendoredAnswer,
     },
@@ -189,6 +215,18 @@ export const LOCKS_AND_WORKSPACES: readonly Row[] = [
       'own/src/lib.rs': answerSource,
     },
     ...{ artifacts: ['uses'], packages: ['answer 0.1.0 replaced', 'uses 0.1.0 path'] },
+  },
+  {
+    // The remedy of the message for such a registry without vendor/ (mistakes.ts).
+    what: 'a registry of the settings, whose crate `cargo vendor` put into the source',
+    files: {
+      'Cargo.toml': manifest('uses', '[dependencies]\nanswer = { version = "0.1", registry = "mine" }\n'),
+      'Cargo.lock': lockOf({ ...answer, source: mine }, { name: 'uses', deps: ['answer'] }),
+      ...main('println!("{}", answer::answer());'),
+      ...vendoredAnswer,
+      '.cargo/config.toml': `[registries.mine]\nindex = "${mine}"\n[source."${mine}"]\nregistry = "${mine}"\nreplace-with = "vendored-sources"\n[source.vendored-sources]\ndirectory = "vendor"\n`,
+    },
+    ...{ artifacts: ['uses'], packages: listed },
   },
   {
     what: 'a registry in the source',

@@ -11,6 +11,7 @@ import {
   flakeWithRepository,
   gitHost,
   makeRepository,
+  repositoryNode,
 } from '../fetch-servers.ts'
 import { flakeOnStdenv, makeNixCache } from '../nix-cache.ts'
 import { derivation, emptyLock, flake, hello, lockOf, type Row } from './parts.ts'
@@ -39,9 +40,17 @@ const oldLock = (version: 5 | 6) => {
   }
 }
 
+/** A flake whose value reads a file of its input. */
+const libFiles = {
+  'flake.nix': `{ inputs.text = { url = "${tarball.url}"; flake = false; }; outputs = { self, text }: { value = ${derivation('hello', `read x < \${text}/text; echo $x > $out`)}; }; }\n`,
+}
+
 export function formRows(servers: FetchServers): readonly Row[] {
   const repository = makeRepository(servers, 'corpus', flakeInputFiles)
   const good = makeNixCache(servers, 'corpus')
+  const lib = makeRepository(servers, 'lib', libFiles)
+  const libNode = repositoryNode(lib, flakeInputHash(libFiles))
+  const usesLib = `inputs.lib.url = "git+${lib.url}?ref=main";`
   const unused = { flake: false, locked: { ...tarball, narHash: flakeInputHash() }, original: tarball }
   const declared = `inputs.input = { url = "${tarball.url}"; flake = false; };`
   return [
@@ -75,6 +84,26 @@ export function formRows(servers: FetchServers): readonly Row[] {
       files: flakeWithRepository(repository, flakeInputHash()),
       fetches: true,
       ...{ artifacts: { hello: 'from elsewhere\n' }, lists: ['input'] },
+    },
+    {
+      what: 'a flake as input, with an input of its own',
+      files: flake('lib.value', {
+        head: usesLib,
+        args: 'self, lib',
+        lock: lockOf({ lib: { ...libNode, inputs: { text: 'text' } }, text: unused }, { names: ['lib'] }),
+      }),
+      fetches: true,
+      ...{ artifacts: { hello: 'from elsewhere\n' }, lists: ['input', 'input'] },
+    },
+    {
+      what: 'a flake as input, whose own input follows one of this flake',
+      files: flake('lib.value', {
+        head: `${usesLib} ${declared} inputs.lib.inputs.text.follows = "input";`,
+        args: 'self, lib, input',
+        lock: lockOf({ lib: { ...libNode, inputs: { text: ['input'] } }, input: unused }),
+      }),
+      fetches: true,
+      ...{ artifacts: { hello: 'from elsewhere\n' }, lists: ['input', 'input'] },
     },
     {
       what: 'an input that nothing uses',
