@@ -60,7 +60,7 @@ export async function collect(
     leftBytes -= artifact.sizeBytes
     collected.push(artifact)
   }
-  refuseUnless(collected.length > 0, 'no_artifacts', () => 'the build produced no artifact')
+  refuseUnless(collected.length > 0, 'no_artifacts', () => 'the build produced no artifact: the outputs have no file')
   return collected
 }
 

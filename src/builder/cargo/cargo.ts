@@ -224,7 +224,7 @@ export async function cargoBuild(phase: Phase, build: CargoBuild): Promise<Cargo
     files.size > 0,
     'no_artifacts',
     () =>
-      'the project has no program, cdylib or staticlib; select a package that has one (package, --package), or add crate-type = ["cdylib"] to [lib]',
+      'the build produced no artifact: the project has no program, cdylib or staticlib; select a package that has one (package, --package), or add crate-type = ["cdylib"] to [lib]',
   )
   return { artifacts: [...files.keys()].map(file => candidateOf(file, target)), compiled }
 }

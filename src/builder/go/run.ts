@@ -100,7 +100,8 @@ async function startGo(phase: Phase, project: Project, { root, tree }: Source): 
       refuseUnless(
         programs.length > 0,
         'no_artifacts',
-        () => 'the build produced no artifact: no package of the module is a program (`package main`)',
+        () =>
+          'the build produced no artifact: no package of the module is a program (`package main`); name a module that has one by project_dir',
       )
       const target = makeDir(`${phase.workDir}/go-target-${round}`, uids.build)
       const binds = [...cache, { from: target, to: places.target, writable: true }]

@@ -279,7 +279,7 @@ class NodeBuild {
       files.length > 0,
       'no_artifacts',
       () =>
-        `${hasDist ? 'dist/ has no file' : `${name} pack wrote no file`}; let the build script write files to dist/`,
+        `the build produced no artifact: ${hasDist ? 'dist/ has no file' : `${name} pack wrote no file`}; let the build script write files to dist/`,
     )
     return files.map(relative => ({ name: relative, root: from, relative }))
   }

@@ -214,7 +214,7 @@ const BAD: Row[] = [
     'a build script that leaves dist/ empty',
     npmProject(tool({ scripts: { build: 'mkdir dist' } }), {}),
     { fetch: null, options: null },
-    /^no_artifacts: dist\/ has no file; let the build script write files to dist\//,
+    /^no_artifacts: the build produced no artifact: dist\/ has no file; let the build script write files to dist\//,
   ],
   [
     'a lock that differs from package.json',

@@ -63,7 +63,8 @@ export const MISTAKES: readonly Row[] = [
   {
     what: 'a library for Rust alone',
     files: { 'Cargo.toml': manifest('lib'), 'Cargo.lock': lockOf({ name: 'lib' }), 'src/lib.rs': '' },
-    fails: /^no_artifacts: the project has no program, cdylib or staticlib; select a package that has one/,
+    fails:
+      /^no_artifacts: the build produced no artifact: the project has no program, cdylib or staticlib; select a package that has one/,
   },
   {
     what: 'a lock that does not fit its manifest',

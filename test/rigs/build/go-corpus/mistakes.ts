@@ -154,7 +154,8 @@ export const MISTAKES: readonly Row[] = [
   {
     what: 'a library alone',
     files: { 'go.mod': goMod(), 'lib.go': 'package app\n' },
-    fails: /^no_artifacts: .*package main/,
+    fails:
+      /^no_artifacts: the build produced no artifact: .*`package main`\); name a module that has one by project_dir/,
   },
   {
     what: 'a header that the builder lacks',
