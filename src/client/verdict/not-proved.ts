@@ -35,6 +35,7 @@ const UNPROVED: Readonly<Record<string, string>> = {
   'cmdline-root-hash': 'that the image has the files which you expect',
   'image-root-hash': 'that the image has the files which you expect',
   'log-witnessed': 'that others see the same transparency log',
+  'log-age': 'that the tree of the log is recent',
   'gpu-evidence': 'which GPUs it has',
   'tcb-floor-age': "that these are AMD's latest security fixes",
 }

@@ -116,7 +116,7 @@ test("goal: an image that is in the log passes by it alone, and a witness makes 
   )
   const text = await runHere(['verify', ...byLog, ...unwitnessed])
   expect(text.stdout).toContain(
-    "log-witnessed: no witness is named: what the log shows is its owner's word, to you alone",
+    "that others see the same transparency log (no witness is named: what the log shows is its owner's word, to you alone)",
   )
   expect((await runHere(['verify', ...byLog, ...online, ...witnessed])).stdout).toContain('log: entry 0 of 1 in ')
 })
