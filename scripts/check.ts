@@ -46,19 +46,19 @@ function checks(): Check[] {
       ? []
       : // Now and then a test waits.
         [{ name: 'unit tests', argv: testArgv(rest, availableParallelism() + 1), timeoutMs: 300_000 }]),
-    { name: 'types', argv: [...tsc, ...types], timeoutMs: 120_000 },
+    { name: 'types', argv: [...tsc, ...types], timeoutMs: 300_000 },
     {
       name: 'format and lint',
       argv: [...biome, '--diagnostic-level=warn', '--max-diagnostics=50', '.'],
-      timeoutMs: 60_000,
+      timeoutMs: 300_000,
     },
-    { name: 'layers, sizes, hygiene', argv: testArgv(meta, 1), timeoutMs: 60_000 },
+    { name: 'layers, sizes, hygiene', argv: testArgv(meta, 1), timeoutMs: 300_000 },
     ...folders.map(folder => ({
       name: `types of ${folder} alone`,
       argv: [...tsc, '--project', folder],
-      timeoutMs: 60_000,
+      timeoutMs: 300_000,
     })),
-    { name: 'OpenAPI drift', argv: [bun, 'scripts/openapi.ts', '--check'], timeoutMs: 60_000 },
+    { name: 'OpenAPI drift', argv: [bun, 'scripts/openapi.ts', '--check'], timeoutMs: 300_000 },
   ]
 }
 
