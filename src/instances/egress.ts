@@ -87,6 +87,8 @@ class EgressCounts {
   readonly #deps: Pick<EgressDeps, 'store' | 'log' | 'handEgress'>
   /** Percent and limit of the last count of each VM. */
   #handed = new Map<string, string>()
+  /** VMs that have not answered their last count. */
+  readonly #waiting = new Set<string>()
 
   constructor(deps: Pick<EgressDeps, 'store' | 'log' | 'handEgress'>) {
     this.#deps = deps
@@ -101,13 +103,17 @@ class EgressCounts {
     for (const { vmId, usedBytes } of samples) {
       const limitBytes = vms.get(vmId)?.egressLimitBytes ?? egressLimitBytes
       const step = `${Math.floor((usedBytes / limitBytes) * 100)} % of ${limitBytes}`
-      this.#handed.set(vmId, step)
-      if (before.get(vmId) !== step) void this.#hand(vmId, { usedBytes, limitBytes }, step)
+      const last = before.get(vmId)
+      // A hung VM has one open count, which leaves room for the requests that find out that it hangs.
+      if (last !== undefined && this.#waiting.has(vmId)) this.#handed.set(vmId, last)
+      else this.#handed.set(vmId, step)
+      if (last !== step && !this.#waiting.has(vmId)) void this.#hand(vmId, { usedBytes, limitBytes }, step)
     }
   }
 
   async #hand(vmId: string, count: EgressCount, step: string): Promise<void> {
     const { log, handEgress } = this.#deps
+    this.#waiting.add(vmId)
     try {
       await handEgress(vmId, count, handTimeoutMs)
     } catch (error) {
@@ -115,6 +121,8 @@ class EgressCounts {
       if (error instanceof Fault && error.code === 'channel.closed' && this.#handed.get(vmId) === step)
         this.#handed.delete(vmId)
       log.debug('a VM did not take the count of its egress', { vm: vmId, error })
+    } finally {
+      this.#waiting.delete(vmId)
     }
   }
 }

@@ -67,7 +67,7 @@ test('samples reach the instances that they belong to', async () => {
 })
 
 // Goal: a VM gets the count of its egress once for each whole percent of its limit; what it misses comes with the next
-// sample, and a VM of an earlier release, which refuses counts, is not asked again.
+// sample, a VM of an earlier release, which refuses counts, is not asked again, and one that hangs has one open count.
 test('counts reach the VMs', async () => {
   await using appliance = await startAppliance()
   const { store } = appliance
@@ -75,18 +75,21 @@ test('counts reach the VMs', async () => {
   const { vmId } = await appliance.create()
   const percent = Math.ceil(egressLimitBytes / 100)
   const refusal = new Fault('channel.refused', 'agent egress: bad_request')
-  const rounds: [usedBytes: number, answer: Fault | null][] = [
+  const hung = Promise.withResolvers<void>()
+  const rounds: [usedBytes: number, answer: Fault | Promise<void> | null][] = [
     [0, null],
     [percent - 1, null],
     [percent, new Fault('channel.closed', 'the VM is not attached')],
     [percent + 1, null],
     [5 * percent, refusal],
     [5 * percent + 1, null],
+    [6 * percent, hung.promise],
+    [7 * percent, null],
     [egressLimitBytes, null],
   ]
   const handed: number[][] = []
   let usedBytes = -1
-  let answer: Fault | null = null
+  let answer: Fault | Promise<void> | null = null
   const stop = new AbortController()
   const sampling = {
     ...{ store, clock, log: silentLogger, intervalMs: 1_000 },
@@ -97,7 +100,8 @@ test('counts reach the VMs', async () => {
     handEgress: async (to: string, count: EgressCount) => {
       expect([to, count.limitBytes]).toEqual([String(vmId), egressLimitBytes])
       handed.push([count.usedBytes])
-      if (answer !== null) throw answer
+      if (answer instanceof Fault) throw answer
+      await answer
     },
   }
   let sampler: Promise<void> | null = null
@@ -108,10 +112,14 @@ test('counts reach the VMs', async () => {
     sampler ??= runEgressSampler(sampling, stop.signal)
     await until('the round is over', 15_000, async () => clock.pending().includes(1_000))
     seen.push(handed.length)
+    if (used === 7 * percent) {
+      hung.resolve()
+      await hung.promise
+    }
     clock.advance(1_000)
   }
   stop.abort(new Error('stop'))
   await sampler
-  expect(seen).toEqual([1, 1, 2, 3, 4, 4, 5])
-  expect(handed.flat()).toEqual([0, percent, percent + 1, 5 * percent, egressLimitBytes])
+  expect(seen).toEqual([1, 1, 2, 3, 4, 4, 5, 5, 6])
+  expect(handed.flat()).toEqual([0, percent, percent + 1, 5 * percent, 6 * percent, egressLimitBytes])
 })

@@ -77,7 +77,7 @@ export async function theGateway({ prints, fails }: Inside): Promise<void> {
     'none',
   )
   expect(await prints('strongroom-usage')).toMatch(
-    /^egress: +[\d.]+ of 5\.37 GB \(\d+ %\), counted by the host, at most one percent ago\ninference: \d+ requests, \d+ tokens, [\d.]+ USD in this calendar month \(UTC\), by the gateway\nsince boot: \d+ h \d+ min$/,
+    /^egress: +[\d.]+ of 5\.37 GB \(\d+ %\), as the host last counted\ninference: \d+ requests, \d+ tokens, [\d.]+ USD in this calendar month \(UTC\), by the gateway\nsince boot: \d+ h \d+ min$/,
   )
   const store = 'etc/ssl/certs/ca-certificates.crt usr/local/share/ca-certificates'
   const measured = `for one in ${store}; do diff -r /$one /run/strongroom/measured-root/$one && echo same; done`
