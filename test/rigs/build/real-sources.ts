@@ -149,7 +149,7 @@ fn main() {
         run(tool, &["--version"]);
     }
     run("go", &["version"]);
-    for library in ["openssl", "zlib", "sqlite3", "dbus-1", "libudev"] {
+    for library in ["openssl", "zlib", "sqlite3", "dbus-1", "libudev", "tss2-esys"] {
         run("pkg-config", &["--cflags", "--libs", library]);
     }
 }
