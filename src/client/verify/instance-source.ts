@@ -116,7 +116,7 @@ function toFault(response: TlsResponse, { host, key, instance }: AttestationRequ
   }
 }
 
-/** Returns message and request id of an error document; null if the body is not one. */
+/** Returns message and request id of an error document; both are null if the body is not one. */
 function problemOf(body: Uint8Array): { readonly message: string | null; readonly requestId: string | null } {
   const document: unknown = resultOr(() => JSON.parse(fromUtf8(body.subarray(0, 8 * KIB))), null)
   const error: unknown = Reflect.get(Object(document), 'error')

@@ -191,7 +191,7 @@ function reasonOf(error: unknown): string {
   return error instanceof BusyFault ? 'busy' : publicErrorOf(error).code
 }
 
-/** A request that an upstream has. `respond`: called with the head, together with those of the same turn. */
+/** A request on its way to an upstream. `respond`: called with the head, together with those of the same turn. */
 type UpstreamCall = {
   readonly sent: Promise<UpstreamResponse>
   readonly respond: (upstream: UpstreamResponse) => Response | Promise<Response>
@@ -204,7 +204,7 @@ export type UpstreamAttempt = {
   readonly traceparent: string | null
 }
 
-/** Not async for a response that is whole: `withFailover` waits for its upstream. */
+/** Sends to one upstream. Not async for a response that is whole, because `withFailover` waits for the upstream. */
 function tryUpstream(
   deps: FailoverDeps,
   job: PreparedRequest,

@@ -242,7 +242,7 @@ export class Link {
           ({ costNanoUsd }) => {
             account.costNanoUsd = costNanoUsd
           },
-          // The owner ends it in any case; what went wrong there is in its log.
+          // The owner ends the request in any case; its log has the error.
           error => {
             const line = JSON.stringify({ level: 'error', message: messageOf(error), request: id })
             this.#deps.send({ kind: 'log', line })

@@ -46,6 +46,8 @@ test('where JSON.parse stands', () => {
     'client/build/lacking.ts': "the files that a vendored package of the user's own source lists",
     'terminal/input-file.ts': "for the parser's own words; the strict reader follows",
     'terminal/refusal.ts': 'the message of an HTTP error, which is only shown',
+    'client/instances/service.ts': 'the message of an HTTP error, which is only shown',
+    'client/trust/trust-options.ts': 'a name that this program itself wrote into its message',
     'client/verify/instance-source.ts': 'the message of an HTTP error, which is only shown',
     'verifier/fetch/evidence.ts': 'the code of an HTTP error, which is only shown',
     'vm/firewall-probe/probe.driver.ts': 'what nft and ip of this host print',
