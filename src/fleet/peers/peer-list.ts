@@ -9,7 +9,10 @@ export type PeerListDeps = {
   readonly clock: Pick<Clock, 'monotonicMs' | 'sleep'>
 }
 
-/** Minimum interval between two reads for known hosts, whatever the number of calls. A removed host may be accepted for this long. */
+/**
+ * Minimum interval between two reads for known hosts, whatever the number of calls. A removed host may be accepted for
+ * this long.
+ */
 const readEveryMs = 1_000
 /** Minimum interval for a host that is unknown or has not published its address, because it may be new. */
 const readUnknownEveryMs = 200

@@ -47,7 +47,7 @@ export class EndUsers {
     return this.#places.count
   }
 
-  /** Reserves an amount for the end user. Throws Fault invalid_request if the key needs one and the request has none. */
+  /** Reserves an amount for the end user. Throws Fault invalid_request if the key needs one and none is given. */
   reserve(caller: Caller, endUser: string | null, nanoUsd: number): UserReservation {
     const budget = caller.budgets.endUser
     if (budget === undefined) return { ok: true, release: () => {} }
