@@ -22,6 +22,7 @@ const DONE = sseEvent('[DONE]')
 
 export class ChunkStream {
   readonly #events: EventReader
+  #valid = ''
   readonly #converter: ChunkConverter
   /** Null if the client gets the chunks. */
   readonly #dialect: DialectStream | null
@@ -58,14 +59,27 @@ export class ChunkStream {
     const { texts, data } = this.#events.push(bytes, start, end)
     const eventCount = texts.length + data.length
     let text = ''
-    for (const item of texts) text += this.#eventOf(this.#converter.convertTemplated(item))
-    for (const item of data) {
-      const chunk = this.#converter.convert(item)
-      if (chunk === 'end') return { text, isEnd: true, eventCount }
-      if (chunk !== null) text += this.#eventOf(chunk)
+    try {
+      for (const item of texts) text += this.#eventOf(this.#converter.convertTemplated(item))
+      for (const item of data) {
+        const chunk = this.#converter.convert(item)
+        if (chunk === 'end') return { text, isEnd: true, eventCount }
+        if (chunk !== null) text += this.#eventOf(chunk)
+      }
+    } catch (error) {
+      // Contents that are not checked yet stay here.
+      if (this.#converter.takeContents().length === 0) this.#valid = text
+      throw error
     }
     if (data.length > 0) this.#events.expect(this.#converter.template)
     return { text, isEnd: false, eventCount }
+  }
+
+  /** Returns the events in front of the invalid one, which were counted; empty if `push` has not thrown. */
+  takeValid(): string {
+    const valid = this.#valid
+    this.#valid = ''
+    return valid
   }
 
   /** Reports whether no event is incomplete. */

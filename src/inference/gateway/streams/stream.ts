@@ -313,7 +313,7 @@ class StreamRelay implements BodySink {
     this.#upstream.abort()
     await booked
     if (this.#isLeft) return
-    void this.#outlet?.write(utf8(this.#chunks.fail(errorBody(error))))
+    void this.#outlet?.write(utf8(this.#chunks.takeValid() + this.#chunks.fail(errorBody(error))))
     this.#outlet?.close()
   }
 

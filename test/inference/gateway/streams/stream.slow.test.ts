@@ -89,6 +89,17 @@ describe.each(WAYS)(
   },
 )
 
+// Goal: a client gets each event that it pays for, also if a broken one comes in the same piece.
+test('events in front of a broken one in the same piece reach the client', async () => {
+  upstream.behave = begun(response => void response.end([...FORMED, 'data: leaky {]\n\n'].join('')))
+  const answer = await gateway.chat({ stream: true })
+  const events = eventsOf(await answer.text())
+  const contents = events.slice(0, -1).map(event => JSON.parse(event).choices[0].delta.content)
+  expect(contents).toEqual(['Hi', ' a', ' b', ' c', ' "d"\n'])
+  expect(JSON.parse(events.at(-1) ?? '').error.code).toBe('upstream_failed')
+  expect((await gateway.records()).map(({ outcome, tokens }) => [outcome, tokens.completion])).toEqual([['failed', 5]])
+})
+
 /** In the place of the gateway that there is, where one with time to wait for more would take too long. */
 async function asPatientAs(name: string): Promise<AsyncDisposable | null> {
   if (!isSilent(name)) return null
