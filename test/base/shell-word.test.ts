@@ -26,3 +26,8 @@ test('goal: plain names stay as they are; all others come out of a shell as they
     expect(stdout.toString()).toBe(name)
   }
 })
+
+test('goal: zsh replaces no word by the path of a command', () => {
+  const words = ['=ls', '=', 'a:=ls', 'a=b', '--root=/a', 'far=https://far.example:8443/v1']
+  expect(words.map(shellWord)).toEqual(["'=ls'", "'='", "'a:=ls'", ...words.slice(3)])
+})
