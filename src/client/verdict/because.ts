@@ -47,7 +47,14 @@ const FAILED: Readonly<Record<string, string>> = {
  */
 const advice = /[;:,] (?:(?:accept that (?:by|with)|allow it with) --(?:allow|unattested)).*$/s
 
-const noTrustedRoot = /\bchain-(?:root|certificates): /
+/** The check of root or certificates found something; `NAME failed` means that it was not made. */
+const noTrustedRoot = /\bchain-(?:root|certificates): (?!\S+ failed\b)/
+
+/** The check `image` of a VM whose shape the manifest lacks, so the measurement had nothing to be compared with. */
+const noSuchShape = /^the manifest has no launch digest for /
+const shapeWords = 'your manifest has no measurement for a VM of this shape'
+/** Words for the measurement of such a VM, which may be of the expected image in another shape. */
+const otherShapeWords = 'its measurement is none that you expect'
 
 /** The summary of a receipt only reports that its other checks failed, which have separate lines. */
 const onlyTheSum = /^evidence: the hardware evidence is not good; see its checks$/
@@ -60,20 +67,36 @@ export function becauseLines(checks: readonly Check[]): string[] {
     const key = check.name.includes('/') ? groupName(check) : check.name
     byName.set(key, [...(byName.get(key) ?? []), check])
   }
-  const lines = [...byName].map(([name, group]) => lineOf(name, group))
+  const isShapeMissing = broken.some(isOfMissingShape)
+  const lines = [...byName].map(([name, group]) => lineOf(name, group, isShapeMissing))
   if (lines.length <= becauseLinesMax) return lines
   const shown = lines.slice(0, becauseLinesMax - 1)
   return [...shown, `and ${lines.length - shown.length} more; --verbose prints each check`]
 }
 
-function lineOf(name: string, checks: readonly Check[]): string {
+function isOfMissingShape({ name, outcome, reason }: Check): boolean {
+  return name === 'image' && outcome === 'fail' && noSuchShape.test(reason)
+}
+
+function lineOf(name: string, group: readonly Check[], isShapeMissing: boolean): string {
+  const failed = group.filter(({ outcome }) => outcome === 'fail')
+  // A check that was not made has found nothing wrong.
+  const isOpen = failed.length === 0
+  const checks = isOpen ? group : failed
   const [first = '', ...more] = new Set(checks.map(({ reason }) => reason.replace(advice, '')))
-  const words = checks.some(({ reason }) => noTrustedRoot.test(reason))
-    ? 'no root that you trust signed its evidence'
-    : FAILED[name]
   const count = checks.length === 1 ? '' : ` of ${checks.length} receipts`
   const reason = `${first}${more.length === 0 ? '' : ', and so on'}`
+  const isPin = name.startsWith('pin-')
+  if (isOpen && !isPin) return `${name}${count} could not be checked (${reason})`
+  const words = failureWords(name, checks, isShapeMissing)
   // The reason of a pin has the remedy; its name adds nothing.
-  const found = name.startsWith('pin-') ? reason : `${name}${count}: ${reason}`
+  const found = isPin ? reason : `${name}${count}: ${reason}`
   return words === undefined ? `${name}${count}: ${reason}` : `${words} (${found})`
+}
+
+function failureWords(name: string, checks: readonly Check[], isShapeMissing: boolean): string | undefined {
+  if (checks.some(({ reason }) => noTrustedRoot.test(reason))) return 'no root that you trust signed its evidence'
+  if (isShapeMissing && name === 'image') return shapeWords
+  if (isShapeMissing && name === 'measurement') return otherShapeWords
+  return FAILED[name]
 }
