@@ -45,7 +45,7 @@ export function launchFacts({ report, image, operatorKey, checks, sources }: Rec
   return [
     ['runs', `${what}${expectedWords(checks, sources)}`],
     ...loggedFacts(checks),
-    ['started by', operatorWords(operatorKey ?? report?.idKeyDigest ?? null, checks)],
+    ['started by', operatorWords(operatorKey ?? report?.idKeyDigest ?? null, report, checks)],
   ]
 }
 
@@ -64,11 +64,14 @@ function loggedFacts(checks: readonly Check[]): Fact[] {
   return found.length === 0 ? [] : [['runs', `in the transparency log: ${found.join('; ')}`]]
 }
 
-function operatorWords(key: Uint8Array | null, checks: readonly Check[]): string {
+function operatorWords(key: Uint8Array | null, report: SnpReport | null, checks: readonly Check[]): string {
   if (key === null || isZero(key)) return 'an unknown operator: no operator key signed the launch'
-  const isPinned = isPassed(checks, 'id-key-digest') || isPassed(checks, 'author-key-digest')
-  if (isPinned) return `the operator whose key you pinned, ${shortHex(key)}`
-  return `an operator whose key you did not pin, ${shortHex(key)}`
+  const short = shortHex(key)
+  if (isPassed(checks, 'id-key-digest')) return `the operator whose key you pinned, ${short}`
+  const author = report?.authorKeyDigest ?? null
+  if (author !== null && !isZero(author) && isPassed(checks, 'author-key-digest'))
+    return `the operator whose author key you pinned, ${shortHex(author)}; it signed the key of this launch, ${short}`
+  return `an operator whose key you did not pin, ${short}`
 }
 
 function isPassed(checks: readonly Check[], name: string): boolean {

@@ -84,6 +84,23 @@ describe('what runs, and who started it', () => {
     expect(runs).toStartWith('runs: image "instance,\\u0020measurement\\u00200a0b,')
   })
 
+  test('goal: of a pinned author key alone that key is shown as pinned, and not the key that it signed', () => {
+    const authorKeyDigest = new Uint8Array(48).fill(7)
+    const startedBy = (checks: ReceiptFacts['checks'], changes: Partial<SnpReport> = { authorKeyDigest }) =>
+      textOf(launchFacts({ ...facts, report: { ...report, ...changes }, checks: [pinned, ...checks] }))[1]
+    const open = notChecked('id-key-digest', "the policy has 'any'", false)
+    expect(startedBy([open, pass('author-key-digest')])).toBe(
+      'started by: the operator whose author key you pinned, 070707070707…; it signed the key of this launch, 040404040404…',
+    )
+    expect(startedBy([pass('id-key-digest'), pass('author-key-digest')])).toBe(
+      'started by: the operator whose key you pinned, 040404040404…',
+    )
+    // A policy that requires that there is no author key names no operator.
+    expect(startedBy([open, pass('author-key-digest')], { authorKeyDigest: new Uint8Array(48) })).toBe(
+      'started by: an operator whose key you did not pin, 040404040404…',
+    )
+  })
+
   test('goal: a place in the transparency log is named', () => {
     const logged = [pass('pin-measurement', 'in the transparency log, entry 1 of 2'), pass('log-included', 'entry 1')]
     const [runs, log] = textOf(launchFacts({ ...facts, checks: logged, sources: [] }))
