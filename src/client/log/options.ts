@@ -18,6 +18,7 @@ import type { KnownLog } from '../../verifier/log.ts'
 import { type Pin, pinCheckName } from '../../verifier/pins.ts'
 import { type ClientDefaults, loadClientDefaults, logAgeDaysMax, witnessesMax } from '../client-config.ts'
 import type { PinOptions } from '../trust/pin-options.ts'
+import { loggedPinWords } from '../verdict/summary.ts'
 import { type AskedLog, judgeLogged, type LogJudgement } from './judge.ts'
 import { logMemory } from './memory.ts'
 import type { RemoteLogOptions } from './remote.ts'
@@ -320,7 +321,7 @@ export function withLog(checks: readonly Check[], judged: LogJudgement | null, l
     if (ok && place !== null && log.isUnwitnessed)
       return notChecked(check.name, `accepted ${where} of an unwitnessed log: you asked with --unwitnessed`, false)
     return ok && place !== null
-      ? pass(check.name, `in the transparency log, ${where}`)
+      ? pass(check.name, `${loggedPinWords}, ${where}`)
       : notChecked(check.name, 'it is not in the transparency log, which --in-log requires', true)
   })
   return [...pinned, ...judged.checks]

@@ -3,7 +3,7 @@
 import { keyMakerCheckName, sourceCheckName, upstreamCheckName } from '../../attest/check-names.ts'
 import type { Check } from '../../attest/verdict.ts'
 import { pinCheckName } from '../../verifier/pins.ts'
-import { coveredByWaivers, groupName, isWaiver } from './summary.ts'
+import { coveredByWaivers, groupName, isImageOnlyLogged, isWaiver } from './summary.ts'
 
 /** Maximum number of lines; the last one then counts the others. */
 export const notProvedLinesMax = 12
@@ -40,6 +40,9 @@ const UNPROVED: Readonly<Record<string, string>> = {
   'tcb-floor-age': "that these are AMD's latest security fixes",
 }
 
+const loggedImageWords =
+  'what the image does and lets others read (you named no image; its log entry shows only that others can see it too)'
+
 /** Text of the check of the list's age, which is shown to people as a list of security fixes. */
 const floorsShipped = 'the TCB floors that this verifier ships'
 const listOfFixes = 'the fixes that this program lists'
@@ -47,19 +50,21 @@ const listOfFixes = 'the fixes that this program lists'
 /** Remarks that are in the limits of the kind, and comparisons that the pin of the measurement decides. */
 const STATED: readonly string[] = ['scope', 'operational-status', 'image', 'measurement']
 
-/** Returns the limits: waivers first, then what was not compared, then the limits of the kind. */
+/** Returns the limits: an image that only the log names, waivers, skipped comparisons, then those of the kind. */
 export function notProvedLines(checks: readonly Check[], limits: readonly string[]): string[] {
   const open = checks.filter(({ outcome, required }) => outcome === 'not-checked' && !required)
   const covered = coveredByWaivers(open)
   const told = open.filter(check => isWaiver(check) || !covered.includes(groupName(check)))
-  const found = told.filter(check => !STATED.includes(groupName(check)))
-  const sorted = found.toSorted((a, b) => Number(isWaiver(b)) - Number(isWaiver(a)))
+  const unstated = told.filter(check => !STATED.includes(groupName(check)))
+  const sorted = unstated.toSorted((a, b) => Number(isWaiver(b)) - Number(isWaiver(a)))
   const reasons = new Map<string, Set<string>>()
   for (const check of sorted) {
     const words = wordsOf(check)
     reasons.set(words, (reasons.get(words) ?? new Set()).add(check.reason.replace(floorsShipped, listOfFixes)))
   }
-  const lines = [...[...reasons].map(([words, given]) => `${words} (${[...given].join('; ')})`), ...limits]
+  const logged = isImageOnlyLogged(checks) ? [loggedImageWords] : []
+  const found = [...reasons].map(([words, given]) => `${words} (${[...given].join('; ')})`)
+  const lines = [...logged, ...found, ...limits]
   if (lines.length <= notProvedLinesMax) return lines
   const shown = lines.slice(0, notProvedLinesMax - 1)
   return [...shown, `and ${lines.length - shown.length} more; --verbose prints each check`]

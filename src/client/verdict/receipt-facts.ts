@@ -12,6 +12,7 @@ import { resultOr } from '../../base/result-or.ts'
 import { pinCheckName } from '../../verifier/pins.ts'
 import { hostName } from './host-text.ts'
 import type { Fact } from './plain.ts'
+import { isImageOnlyLogged } from './summary.ts'
 
 export type ReceiptFacts = {
   readonly report: SnpReport | null
@@ -92,17 +93,22 @@ function memoryLines({ report, simulated, isOwnImage, checks }: ReceiptFacts): s
     ...(isOn(POLICY_BITS.migrate) ? ['migration is ON: a migration agent of its operator can read its memory'] : []),
   ]
   if (opened.length > 0) return opened
-  const isKnown = isPassed(checks, pinCheckName('measurement'))
-  return [
-    isKnown ? `only what runs inside: ${isOwnImage ? encryptedWords : memoryWords}` : unknownWords,
-    'debugger and migration, by which a host could read the memory, are off',
-  ]
+  return [imageWords(isOwnImage, checks), 'debugger and migration, by which a host could read the memory, are off']
+}
+
+/** Only for an expected image it is known whether it keeps memory and disk to itself. */
+function imageWords(isOwnImage: boolean, checks: readonly Check[]): string {
+  if (isImageOnlyLogged(checks)) return loggedWords
+  if (!isPassed(checks, pinCheckName('measurement'))) return unknownWords
+  return `only what runs inside: ${isOwnImage ? encryptedWords : memoryWords}`
 }
 
 const memoryWords = 'the processor encrypts the memory, and neither its host nor the operator can read it'
 const encryptedWords =
   'the processor encrypts the memory, the disk has a key that exists only there, and neither its host nor the operator can read them'
 const unknownWords = 'unknown: the image decides that, and you named no expected one'
+const loggedWords =
+  'unknown: the image decides that, and its entry in the transparency log shows only that others can see it too'
 
 const PRODUCT_NAMES = { milan: 'Milan', genoa: 'Genoa', turin: 'Turin' } as const satisfies Record<Product, string>
 

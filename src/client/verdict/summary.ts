@@ -103,6 +103,17 @@ export function isWaiver({ name, outcome, required }: Check): boolean {
   )
 }
 
+/** Reason of a pin that an entry of the transparency log satisfies, followed by the place of the entry. */
+export const loggedPinWords = 'in the transparency log'
+
+/** Reports whether only the transparency log names the image: others see it too, but the caller named none. */
+export function isImageOnlyLogged(checks: readonly Check[]): boolean {
+  const name = pinCheckName('measurement')
+  return checks.some(
+    check => check.name === name && check.outcome === 'pass' && check.reason.startsWith(loggedPinWords),
+  )
+}
+
 /** Sorts first what always gets a line: floors of the firmware, and a log without an external cosignature. */
 function byUrgency(a: Check, b: Check): number {
   const order = ({ name }: Check) => (name.startsWith('tcb-floor') || name === 'log-witnessed' ? 0 : 1)

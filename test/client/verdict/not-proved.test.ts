@@ -61,3 +61,13 @@ test('goal: no more than twelve lines, and the last counts the others', () => {
   )
   expect([lines.length, lines.at(-1)]).toEqual([12, 'and 20 more; --verbose prints each check'])
 })
+
+test('goal: an image that only the transparency log names is not known for what it lets out', () => {
+  const logged = pass('pin-measurement', 'in the transparency log, entry 3 of 9')
+  const named = pass('pin-measurement', '1 measurement, named in the policy')
+  expect(notProvedLines([logged, open('receipt/measurement')], ['the limit'])).toEqual([
+    'what the image does and lets others read (you named no image; its log entry shows only that others can see it too)',
+    'the limit',
+  ])
+  expect(notProvedLines([named, pass('log-included', 'entry 3')], ['the limit'])).toEqual(['the limit'])
+})

@@ -50,6 +50,11 @@ describe('who can read it', () => {
   test.each<readonly [string, Partial<ReceiptFacts>, string]>([
     ['a simulated processor', { simulated: true }, 'its host and the operator, all of it'],
     ['an unknown image', { checks: [notChecked('pin-measurement', 'any', false)] }, 'unknown: the image decides'],
+    [
+      'an image that only the log names',
+      { checks: [pass('pin-measurement', 'in the transparency log, entry 3 of 9')], sources: [] },
+      'unknown: the image decides that, and its entry in the transparency log shows only that others can see it too',
+    ],
     ['no report', { report: null }, 'unknown: there is no report'],
     ['an open debugger', { report: { ...report, policy: 0xb0000n } }, 'the debugger is ON'],
     ['a migration agent', { report: { ...report, policy: 0x70000n } }, 'migration is ON'],
@@ -79,11 +84,6 @@ describe('what runs, and who started it', () => {
     expect(unsigned).toContain('no operator key signed the launch')
   })
 
-  test('goal: a name that an unknown image gave itself is no fact beside it', () => {
-    const [runs] = textOf(launchFacts({ ...facts, image: 'instance, measurement 0a0b, as named by policy.json' }))
-    expect(runs).toStartWith('runs: image "instance,\\u0020measurement\\u00200a0b,')
-  })
-
   test('goal: of a pinned author key alone that key is shown as pinned, and not the key that it signed', () => {
     const authorKeyDigest = new Uint8Array(48).fill(7)
     const startedBy = (checks: ReceiptFacts['checks'], changes: Partial<SnpReport> = { authorKeyDigest }) =>
@@ -99,6 +99,11 @@ describe('what runs, and who started it', () => {
     expect(startedBy([open, pass('author-key-digest')], { authorKeyDigest: new Uint8Array(48) })).toBe(
       'started by: an operator whose key you did not pin, 040404040404…',
     )
+  })
+
+  test('goal: a name that an unknown image gave itself is no fact beside it', () => {
+    const [runs] = textOf(launchFacts({ ...facts, image: 'instance, measurement 0a0b, as named by policy.json' }))
+    expect(runs).toStartWith('runs: image "instance,\\u0020measurement\\u00200a0b,')
   })
 
   test('goal: a place in the transparency log is named', () => {
