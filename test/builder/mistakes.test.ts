@@ -9,7 +9,7 @@ import { buildFailure, fetchFailure as cargoFetchFailure, resolveFailure } from 
 import { readCargoLock } from '../../src/builder/cargo/lock.codec.ts'
 import { pinnedRust } from '../../src/builder/cargo/rust-toolchain.ts'
 import { exitText, failureOf } from '../../src/builder/failure.ts'
-import { goFailure } from '../../src/builder/go/causes.plan.ts'
+import { goBuildFailure, goFailure } from '../../src/builder/go/causes.plan.ts'
 import { nixFailure } from '../../src/builder/nix/causes.plan.ts'
 import { findProject } from '../../src/builder/project.ts'
 import { checkClone, checkSubmodule, fetchFailure, submoduleFailure } from '../../src/builder/source/clone.plan.ts'
@@ -36,6 +36,9 @@ const submodule = (address: string | null) => checkSubmodule({ path: 'libs/x', u
 const pinning = 'pin that version in rust-toolchain.toml and set rust_mirror (--rust-mirror) to a Rust mirror'
 const resolve = (output: string) => resolveFailure(output, [])
 const compile = (output: string) => buildFailure('exit code 101', output, null)
+const cargoFetch = (output: string) => cargoFetchFailure(101, output)
+const unreachable =
+  'source_unreachable: cargo fetch: exit code 101; vendor the packages, or ask the operator which hosts are allowed: '
 
 /** A source of these files, none of which has any text, as the builder looks for its project. */
 async function detect(paths: readonly string[], wish: { toolchain?: 'cargo'; projectDir?: string } = {}) {
@@ -60,7 +63,11 @@ async function pin(text: string) {
   }
 }
 
-const MISTAKES: [what: string, run: () => unknown, message: string][] = [
+const goMismatch = 'verifying example.com/a@v1.0.0: checksum mismatch'
+
+type Mistake = [what: string, run: () => unknown, message: string]
+
+const MISTAKES: Mistake[] = [
   ['http instead of https', () => clone('http://git.example/a'), 'source_invalid: repo_url: not an https URL'],
   ['an ssh address', () => clone('git@git.example:a.git'), 'source_invalid: repo_url: not an https URL'],
   [
@@ -213,6 +220,11 @@ const MISTAKES: [what: string, run: () => unknown, message: string][] = [
     'source_invalid: a dependency by path is outside of the source; add its directory to the source, and correct the path: failed to load source for dependency `b`\nfailed to read `/build/b/Cargo.toml`',
   ],
   [
+    'a dependency by path that a fetched repository lacks',
+    () => resolve('failed to read `/build/cargo/git/checkouts/a-1/b/Cargo.toml`'),
+    'source_invalid: cargo cannot read a Cargo.toml of the source: failed to read `/build/cargo/git/checkouts/a-1/b/Cargo.toml`',
+  ],
+  [
     'a dependency by path that is missing in the source',
     () => resolve('failed to read `/build/source/b/Cargo.toml`'),
     'source_invalid: cargo cannot read a Cargo.toml of the source: failed to read `/build/source/b/Cargo.toml`',
@@ -220,7 +232,27 @@ const MISTAKES: [what: string, run: () => unknown, message: string][] = [
   [
     'a lock with another checksum than the registry has',
     () => cargoFetchFailure(101, 'error: checksum for `a v0.1.0` changed between lock files'),
-    'checksum_mismatch: a fetched package does not match its checksum in Cargo.lock; restore Cargo.lock, or run `cargo generate-lockfile`: error: checksum for `a v0.1.0` changed between lock files',
+    'checksum_mismatch: a fetched package does not match its checksum in Cargo.lock; restore Cargo.lock; if it is unchanged, compare the package with its registry before you run `cargo update -p NAME`: error: checksum for `a v0.1.0` changed between lock files',
+  ],
+  [
+    'a download with another checksum than the lock has',
+    () => cargoFetch('error: failed to verify the checksum of `a v0.1.0`'),
+    'checksum_mismatch: a fetched package does not match its checksum in Cargo.lock; restore Cargo.lock; if it is unchanged, compare the package with its registry before you run `cargo update -p NAME`: error: failed to verify the checksum of `a v0.1.0`',
+  ],
+  [
+    'a host without an address, after a package that is named after checksums',
+    () => cargoFetch('Downloaded internet-checksum v0.2.1\nCould not resolve hostname'),
+    `${unreachable}Downloaded internet-checksum v0.2.1\nCould not resolve hostname`,
+  ],
+  [
+    'a refused host of a package that is named after checksums',
+    () => cargoFetch('failed to get `acme-checksum`\nCONNECT tunnel failed, response 403'),
+    `${unreachable}failed to get \`acme-checksum\`\nCONNECT tunnel failed, response 403`,
+  ],
+  [
+    'a commit that a repository named after checksums lacks',
+    () => cargoFetch("Updating git repository `https://git.example/checksum-utils`\nrevspec 'abc' not found"),
+    "source_unreachable: a repository lacks a branch, tag or commit of Cargo.lock; run `cargo update -p NAME`, and send Cargo.lock with the source: Updating git repository `https://git.example/checksum-utils`\nrevspec 'abc' not found",
   ],
   [
     'a branch that was deleted',
@@ -322,12 +354,22 @@ const MISTAKES: [what: string, run: () => unknown, message: string][] = [
   [
     'a fixed output with another hash',
     () => nixFailure('nix build: exit code 1', "error: hash mismatch in fixed-output derivation '/nix/store/a.drv':"),
-    "checksum_mismatch: the output of a derivation does not match the hash in the flake; correct the hash: error: hash mismatch in fixed-output derivation '/nix/store/a.drv':",
+    "checksum_mismatch: the output of a derivation does not match the hash in the flake; compare the file with its origin first; if the change is intended, correct the hash: error: hash mismatch in fixed-output derivation '/nix/store/a.drv':",
+  ],
+  [
+    'a build script that prints the words of Nix about hashes',
+    () => nixFailure('nix build: exit code 1', 'hello> test: hash mismatch in fixed-output derivation'),
+    'build_failed: nix build: exit code 1: hello> test: hash mismatch in fixed-output derivation',
   ],
   [
     'a derivation that fetches by itself',
     () => nixFailure('nix build: exit code 1', "a.tar.gz> error: unable to download 'https://x.example/a': x"),
     "source_unreachable: a derivation fetches a file, but builds run without a network; add the file to the source, or submit to a service that fetches: a.tar.gz> error: unable to download 'https://x.example/a': x",
+  ],
+  [
+    'a build script of a derivation that downloads',
+    () => nixFailure('nix build: exit code 1', 'a> curl: (6) Could not resolve host: x.example'),
+    'source_unreachable: a derivation fetches a file, but builds run without a network; add the file to the source, or submit to a service that fetches: a> curl: (6) Could not resolve host: x.example',
   ],
   [
     'a derivation that fetches by itself, as Nix 2.26 says it',
@@ -354,6 +396,23 @@ const MISTAKES: [what: string, run: () => unknown, message: string][] = [
     () => goFailure('go build: exit code 1', 'missing go.sum entry for module providing package a', false),
     'lock_missing: go.sum lacks a module that the project needs; run `go mod tidy`, and send go.sum with the source: missing go.sum entry for module providing package a',
   ],
+  [
+    'a module of Go with another hash than go.sum has',
+    () => goFailure('go list: exit code 1', `${goMismatch}\n\nSECURITY ERROR\nThis download`, false),
+    `checksum_mismatch: the proxy serves a module whose hash differs from the one in go.sum; restore go.sum, or set go_proxy to another proxy: ${goMismatch}\n\nSECURITY ERROR\nThis download`,
+  ],
+  [
+    'an import of Go that quotes the words of go about hashes',
+    () => goFailure('go list: exit code 1', 'a.go:3:8: invalid import path: "verifying a: checksum mismatch"', false),
+    'build_failed: go list: exit code 1: a.go:3:8: invalid import path: "verifying a: checksum mismatch"',
+  ],
+  ...['a checksum mismatch', 'http.StatusForbidden', 'dial tcp', 'missing module'].map(
+    (words): Mistake => [
+      `code of Go with an error beside the words: ${words}`,
+      () => goBuildFailure('go build: exit code 1', `./a.go:7:2: cannot use "${words}" as int`),
+      `build_failed: go build: exit code 1: ./a.go:7:2: cannot use "${words}" as int`,
+    ],
+  ),
   [
     'a member of a workspace of Go that go.mod does not name',
     () =>

@@ -5,6 +5,7 @@ import { expect, test } from 'bun:test'
 import { orderOf } from '../../scripts/rigs/build/vm.ts'
 import { defaultVerifiers } from '../../src/attest/receipt/verifiers.ts'
 import { fromUtf8 } from '../../src/base/bytes.ts'
+import { hasOtherBytes } from '../../src/builder/nix/causes.plan.ts'
 import { nixBuildArgv, readDerivations, realisedFetches } from '../../src/builder/nix/nix.plan.ts'
 import {
   fingerprintOf,
@@ -148,3 +149,12 @@ test('goal: an order with two keys of one name is refused', () => {
     'build.order.options.nix.caches: two keys',
   )
 })
+
+// Goal: only Nix's words about bytes accuse a cache, not the name of a path that a cache refuses.
+test.each([
+  ["error: unable to download 'https://c.example/nar/x-corruption-tests.nar': HTTP error 403", false],
+  ["error: cannot fetch '/nix/store/a-corrupt-1.0': HTTP error 403", false],
+  ["error: NAR info file 'https://c.example/a.narinfo' is corrupt", true],
+  ["error: hash mismatch importing path '/nix/store/a-1.0'", true],
+  ["error: cannot add path '/nix/store/a-1.0' because it lacks a valid signature", true],
+])('of a cache: %s', (output, isOther) => expect(hasOtherBytes(output)).toBe(isOther))

@@ -45,10 +45,10 @@ const REGISTRY: CargoCause = {
 const FETCH_CAUSES: readonly Cause[] = [
   REGISTRY,
   {
-    pattern: /checksum/i,
+    pattern: /failed to verify the checksum of|checksum for `/,
     errorType: 'checksum_mismatch',
     message:
-      'a fetched package does not match its checksum in Cargo.lock; restore Cargo.lock, or run `cargo generate-lockfile`',
+      'a fetched package does not match its checksum in Cargo.lock; restore Cargo.lock; if it is unchanged, compare the package with its registry before you run `cargo update -p NAME`',
   },
   {
     pattern: /revspec '[^']*' not found|couldn't find remote ref|not our ref|failed to find (?:branch|tag)/,
@@ -99,9 +99,10 @@ const CAUSES: readonly CargoCause[] = [
       'the workspace above the project does not list it; add it to workspace.members or workspace.exclude of that Cargo.toml',
   },
   {
-    pattern: /failed to read `\/(?!build\/source\/)[^`]*Cargo\.toml`/,
+    pattern: /failed to read `\/(?!build\/(?:source|cargo)\/)[^`]*Cargo\.toml`/,
     errorType: 'source_invalid',
     message: 'a dependency by path is outside of the source; add its directory to the source, and correct the path',
+    isFinal: true,
   },
   {
     pattern: /failed to (?:load|read|parse) |could not find `Cargo.toml`/,

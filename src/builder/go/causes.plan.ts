@@ -8,7 +8,7 @@ type GoCause = Cause & { readonly misses?: true }
 /** The first match applies. Texts of Go 1.19 to 1.24. */
 const CAUSES: readonly GoCause[] = [
   {
-    pattern: /checksum mismatch|SECURITY ERROR/,
+    pattern: /^(?:go: )?(?:\S+: )*verifying \S+: checksum mismatch$|^SECURITY ERROR$/m,
     errorType: 'checksum_mismatch',
     message:
       'the proxy serves a module whose hash differs from the one in go.sum; restore go.sum, or set go_proxy to another proxy',
@@ -101,5 +101,14 @@ export function goFailure(what: string, output: string, hasWorkspace: boolean): 
     ...cause,
     message: hasWorkspace && misses ? `${workspaceWords}${message}` : message,
   }))
+  return causedFailure(causes, what, output)
+}
+
+/**
+ * Returns the failure of `go build`, which has no network. Its output quotes the source, so causes of fetches do not
+ * apply.
+ */
+export function goBuildFailure(what: string, output: string): BuildFailure {
+  const causes = CAUSES.filter(({ misses = false, errorType }) => !misses && errorType !== 'checksum_mismatch')
   return causedFailure(causes, what, output)
 }

@@ -15,7 +15,7 @@ import { checkPinned, toolOf } from '../tool.ts'
 import type { Project, Toolchain, ToolchainRun } from '../toolchain.ts'
 import { giveTo, makeDir, openToAll } from '../workspace.ts'
 import { checkModules, emptyUnused } from './cache.ts'
-import { goFailure } from './causes.plan.ts'
+import { goBuildFailure, goFailure } from './causes.plan.ts'
 import {
   type GoMode,
   goBuildArgv,
@@ -108,7 +108,7 @@ async function startGo(phase: Phase, project: Project, { root, tree }: Source): 
       const name = `go-build-${round}`
       const compiling = [...binds, ...(await libraryBinds(phase, `go-cache-${round}`))]
       const { code } = await runs.run({ name, argv: goBuildArgv(), env: offline, binds: compiling, step: 'build' })
-      if (code !== 0) throw failure(`go build: ${exitText(code, order.limits)}`)
+      if (code !== 0) throw goBuildFailure(`go build: ${exitText(code, order.limits)}`, job.tail())
       const asked = { name: `go-version-${round}`, argv: goVersionArgv(), env: offline, binds, step: 'build' } as const
       const { code: exit, stdout } = await runs.run(asked)
       refuseUnless(exit === 0, 'build_failed', () => `go version -m: exit code ${exit}`)

@@ -46,12 +46,14 @@ const CAUSES: readonly Cause[] = [
     message: 'a derivation is for a system other than x86_64-linux; select an output for that system',
   },
   {
-    pattern: /hash mismatch in fixed-output derivation/,
+    // Lines of build scripts begin with the name of their derivation.
+    pattern: /^\s*error: hash mismatch in fixed-output derivation/m,
     errorType: 'checksum_mismatch',
-    message: 'the output of a derivation does not match the hash in the flake; correct the hash',
+    message:
+      'the output of a derivation does not match the hash in the flake; compare the file with its origin first; if the change is intended, correct the hash',
   },
   {
-    pattern: /^\S+> .*error: unable to download/m,
+    pattern: /^\S+> .*(?:error: unable to download|Could not resolve host)/m,
     errorType: 'source_unreachable',
     message:
       'a derivation fetches a file, but builds run without a network; add the file to the source, or submit to a service that fetches',
@@ -72,6 +74,13 @@ const CAUSES: readonly Cause[] = [
 /** Reports whether the lock does not match the flake; false for an unreachable host. */
 export function isLockMismatch(output: string): boolean {
   return LOCK_MISMATCH.test(output)
+}
+
+/** Reports whether a cache served other bytes than it describes, or bytes that no accepted key signed. */
+export function hasOtherBytes(output: string): boolean {
+  return /not signed by any of the keys|lacks a valid signature|hash mismatch|is incomplete|is corrupt|corrupted input/i.test(
+    output,
+  )
 }
 
 /** Returns the failure. `what`: how the program ended. `output`: the end of its output. */

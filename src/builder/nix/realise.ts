@@ -5,7 +5,7 @@ import { webVerifiers } from '../../attest/receipt/hybrid-verify.ts'
 import { fromBase64 } from '../../base/bytes.ts'
 import type { NixOptions } from '../../contract/http/build-options.ts'
 import { BuildFailure, refuseUnless } from '../failure.ts'
-import { nixFailure } from './causes.plan.ts'
+import { hasOtherBytes, nixFailure } from './causes.plan.ts'
 import { type NixFetch, nixShowArgv, nixStoreListArgv, readDerivations } from './nix.plan.ts'
 import {
   fingerprintOf,
@@ -142,9 +142,7 @@ async function fetchFixed(
 async function substitute({ run, caches, tail }: Realising, paths: readonly string[]): Promise<void> {
   const { code, stderr } = await run({ name: 'nix-substitute', network: true, argv: nixSubstituteArgv(paths, caches) })
   if (code !== 0) {
-    const isOther = /not signed by any of the keys|lacks a valid signature|hash mismatch|is incomplete|corrupt/i.test(
-      stderr,
-    )
+    const isOther = hasOtherBytes(stderr)
     const problem = isOther
       ? 'a path has other bytes than its description, or no signature by a key of the request; check the key of each cache'
       : 'a path cannot be fetched; ask the operator which hosts are allowed'

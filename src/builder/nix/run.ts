@@ -171,7 +171,7 @@ class Nix {
       code === 0 || !/hash mismatch|mismatch in field 'narHash'/i.test(job.tail()),
       'checksum_mismatch',
       () =>
-        `an input does not match its narHash in flake.lock; run \`nix flake update NAME\`, and send flake.lock with the source: ${job.tail()}`,
+        `an input does not match its narHash in flake.lock; compare it with the input's repository first; if the change is intended, run \`nix flake update NAME\`, and send flake.lock with the source: ${job.tail()}`,
     )
     refuseUnless(
       code === 0,

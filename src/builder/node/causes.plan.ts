@@ -43,3 +43,11 @@ export function installFailure(what: string, output: string): BuildFailure {
     ? new BuildFailure('build_failed', `${what}: ${output}`)
     : new BuildFailure(cause.errorType, `${cause.message}: ${output}`)
 }
+
+/** Returns the failure of a build without artifacts. `manager`: npm or pnpm. `links`: number of links in dist/. */
+export function noArtifacts(manager: string, { hasDist, links }: { hasDist: boolean; links: number }): BuildFailure {
+  const advice = 'let the build script write files to dist/'
+  const packed = hasDist ? `dist/ has no file; ${advice}` : `${manager} pack wrote no file; ${advice}`
+  const why = hasDist && links > 0 ? 'dist/ contains only links; copy their targets instead (cp -L)' : packed
+  return new BuildFailure('no_artifacts', `the build produced no artifact: ${why}`)
+}

@@ -18,7 +18,7 @@ import type { Source } from '../source/extract-source.ts'
 import { toolOf } from '../tool.ts'
 import type { Project, Toolchain, ToolchainFiles, ToolchainRun } from '../toolchain.ts'
 import { copyFor, giveTo, makeDir, openToAll } from '../workspace.ts'
-import { installFailure } from './causes.plan.ts'
+import { installFailure, noArtifacts } from './causes.plan.ts'
 import { fetchFiles, listBind, programBind } from './fetch.ts'
 import { type InstalledPackage, installedByNpm, installedByPnpm, recordsOf, urlOfPackage } from './installed.ts'
 import { type NpmLock, tarballPath } from './lock.ts'
@@ -275,12 +275,7 @@ class NodeBuild {
         'build',
         `not among the artifacts, because they are links, ${links.length}: ${links.slice(0, linksShownMax).map(showName).join(', ')}`,
       )
-    refuseUnless(
-      files.length > 0,
-      'no_artifacts',
-      () =>
-        `the build produced no artifact: ${hasDist ? 'dist/ has no file' : `${name} pack wrote no file`}; let the build script write files to dist/`,
-    )
+    if (files.length === 0) throw noArtifacts(name, { hasDist, links: links.length })
     return files.map(relative => ({ name: relative, root: from, relative }))
   }
 

@@ -217,6 +217,12 @@ const BAD: Row[] = [
     /^no_artifacts: the build produced no artifact: dist\/ has no file; let the build script write files to dist\//,
   ],
   [
+    'a build script that fills dist/ with links',
+    npmProject(tool({ scripts: { build: 'mkdir dist && ln -s ../package.json dist/a' } }), {}),
+    { fetch: null, options: null },
+    /^no_artifacts: the build produced no artifact: dist\/ contains only links; copy their targets instead/,
+  ],
+  [
     'a lock that differs from package.json',
     npmProject(
       withScript('true', { dependencies: { answer: '^2.0.0' } }),

@@ -6,7 +6,7 @@ import * as fs from 'node:fs'
 import { join } from 'node:path'
 import { writeTree } from '../../../scripts/rigs/build/sources.ts'
 import { readBuildFile } from '../../../src/builder/make/build-file.codec.ts'
-import { installFailure } from '../../../src/builder/node/causes.plan.ts'
+import { installFailure, noArtifacts } from '../../../src/builder/node/causes.plan.ts'
 import { installedByNpm, installedByPnpm, recordsOf } from '../../../src/builder/node/installed.ts'
 import { isForBuilder, isRegistryAddress, sha512Of, tarballPath } from '../../../src/builder/node/lock.ts'
 import { describePackageJson, installManifest, isSetIn } from '../../../src/builder/node/manifest.codec.ts'
@@ -349,4 +349,14 @@ test.each<[files: readonly string[], toolchain: string]>([
   } finally {
     fs.rmSync(root, { recursive: true })
   }
+})
+
+// Goal: a build without artifacts says what dist/ contained, and what to do.
+test.each([
+  ['npm', true, 2, 'dist/ contains only links; copy their targets instead (cp -L)'],
+  ['npm', true, 0, 'dist/ has no file; let the build script write files to dist/'],
+  ['pnpm', false, 0, 'pnpm pack wrote no file; let the build script write files to dist/'],
+])('no artifacts: %s, dist/ %p, links %d', (manager, hasDist, links, why) => {
+  const { errorType, message } = noArtifacts(manager, { hasDist, links })
+  expect(`${errorType}: ${message}`).toBe(`no_artifacts: the build produced no artifact: ${why}`)
 })

@@ -36,7 +36,7 @@ export const MISTAKES: readonly Row[] = [
     files: { ...usesAnswer, 'Cargo.lock': usesLock.replace(answerCrate.sha256, 'ab'.repeat(32)) },
     fetches: true,
     fails:
-      /^checksum_mismatch: a fetched package does not match its checksum in Cargo\.lock; restore Cargo\.lock, or run/,
+      /^checksum_mismatch: a fetched package does not match its checksum in Cargo\.lock; restore Cargo\.lock; if it is/,
   },
   {
     what: 'a vendored crate that was changed',
@@ -46,6 +46,16 @@ export const MISTAKES: readonly Row[] = [
   {
     what: 'a dependency outside of the source',
     files: { ...plain, 'Cargo.toml': manifest('app', '[dependencies]\nb = { path = "../../b" }\n') },
+    fails: /^source_invalid: a dependency by path is outside of the source; add its directory to the source/,
+  },
+  {
+    what: 'a dependency outside of the source, beside a crate that is fetched',
+    files: {
+      ...usesAnswer,
+      'Cargo.toml': `${usesAnswer['Cargo.toml']}b = { path = "../../b" }\n`,
+      'Cargo.lock': usesLock,
+    },
+    fetches: true,
     fails: /^source_invalid: a dependency by path is outside of the source; add its directory to the source/,
   },
   {

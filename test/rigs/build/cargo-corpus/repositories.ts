@@ -118,20 +118,25 @@ export function repositoryRows(servers: FetchServers): readonly Row[] {
           /^source_unreachable: a repository lacks a branch, tag or commit of Cargo\.lock; run `cargo update -p NAME`/,
       }),
     ),
-    {
-      what: 'a repository that does not exist',
-      files: {
-        'Cargo.toml': manifest('uses', '[dependencies]\nreply = { git = "https://git.strongroom.test/none.git" }\n'),
-        'Cargo.lock': lockOf(
-          { name: 'reply', source: `git+https://git.strongroom.test/none.git#${gone}` },
-          { name: 'uses', deps: ['reply'] },
-        ),
-        ...main(''),
-      },
-      fetches: true,
-      fails:
-        /^source_unreachable: cargo fetch: exit code \d+; vendor the packages, or ask the operator which hosts are allowed/,
-    },
+    ...['none', 'checksum-utils'].map(
+      (name): Row => ({
+        what: `a repository that does not exist: ${name}`,
+        files: {
+          'Cargo.toml': manifest(
+            'uses',
+            `[dependencies]\nreply = { git = "https://git.strongroom.test/${name}.git" }\n`,
+          ),
+          'Cargo.lock': lockOf(
+            { name: 'reply', source: `git+https://git.strongroom.test/${name}.git#${gone}` },
+            { name: 'uses', deps: ['reply'] },
+          ),
+          ...main(''),
+        },
+        fetches: true,
+        fails:
+          /^source_unreachable: cargo fetch: exit code \d+; vendor the packages, or ask the operator which hosts are allowed/,
+      }),
+    ),
   ]
 }
 

@@ -119,7 +119,8 @@ export function mistakeRows(servers: FetchServers): readonly Row[] {
       what: 'an input with another hash than the lock has',
       files: flakeWithInput(otherHash),
       fetches: true,
-      fails: /^checksum_mismatch: an input does not match its narHash in flake\.lock; run `nix flake update NAME`/,
+      fails:
+        /^checksum_mismatch: an input does not match its narHash in flake\.lock; compare .* run `nix flake update NAME`/,
     },
     {
       what: 'a fixed output that the build makes otherwise',
