@@ -37,21 +37,33 @@ export const chat: components['schemas']['ChatCompletionRequest'] = {
   model: 'tiny',
   messages: [{ role: 'user', content: 'Hello' }],
   temperature: 0,
-  response_format: { type: 'json_schema', json_schema: { name: 'a', schema: { type: 'object' } } },
+  response_format: { type: 'json_schema', json_schema: { name: 'a', description: 'b', schema: { type: 'object' } } },
+  tools: [{ type: 'function', name: 'f', parameters: { type: 'object' } }],
 }
 export const message: components['schemas']['MessagesRequest'] = {
   model: 'tiny',
   max_tokens: 16,
   messages: [{ role: 'user', content: [{ type: 'text', text: 'Hello' }] }],
+  metadata: { user_id: 'ada', tenant: 'b' },
+}
+export const response: components['schemas']['ResponsesRequest'] = {
+  model: 'tiny',
+  input: 'Hello',
+  safety_identifier: 'ada',
 }
 `,
-    client: `import { createChatCompletion, createResponse, retrieveUsage } from './client/index'
+    client: `import { createChatCompletion, createMessage, createResponse, retrieveUsage } from './client/index'
 await createChatCompletion({
   body: { model: 'tiny', messages: [{ role: 'user', content: 'Hello' }], temperature: 0, tools: [
-    { type: 'function', function: { name: 'f', parameters: { type: 'object' } } },
+    { type: 'function', function: { name: 'f', strict: true, parameters: { type: 'object' } } },
   ] },
 })
-const { data } = await createResponse({ body: { model: 'tiny', input: [{ role: 'user', content: 'Hello' }] } })
+const { data } = await createResponse({ body: {
+  model: 'tiny', input: [{ role: 'user', content: 'Hello' }], safety_identifier: 'ada',
+} })
+await createMessage({ body: {
+  model: 'tiny', max_tokens: 1, messages: [{ role: 'user', content: 'Hello' }], metadata: { user_id: 'ada' },
+} })
 export const id: unknown = data
 await retrieveUsage()
 `,

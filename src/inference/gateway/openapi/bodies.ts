@@ -56,7 +56,8 @@ export const Formats = { enum: ['text', 'json_object', 'json_schema'] }
 /** The values by which a request chooses among tools without naming one. */
 export const ToolChoices = { enum: ['auto', 'none', 'required', null] }
 
-const asOpenAi = 'As in the API of OpenAI. Fields that are not listed here are forwarded unchanged.'
+const asOpenAi =
+  'As in the API of OpenAI. Sampling fields such as temperature, max_tokens and stop are forwarded. Fields that the gateway does not know are not: x-strongroom-ignored names them, or they are refused.'
 const StreamOptions = nullable(
   object({
     include_usage: Flag,
@@ -94,7 +95,10 @@ export const ChatCompletionRequest = open(
         object(
           {
             type: Formats,
-            json_schema: object({ name: Name, strict: Flag, schema: AnyObject }, { required: ['name'] }),
+            json_schema: object(
+              { name: Name, description: Text, strict: Flag, schema: AnyObject },
+              { required: ['name'] },
+            ),
           },
           {
             description:
@@ -105,20 +109,22 @@ export const ChatCompletionRequest = open(
       ),
       tools: nullable(
         array(
-          object(
-            {
-              type: Text,
-              function: object(
-                { name: ToolName, description: Text, parameters: nullable(AnyObject) },
-                { required: ['name'] },
-              ),
-              custom: object({ name: ToolName, description: Text, format: AnyObject }, { required: ['name'] }),
-            },
-            {
-              description:
-                'A function or a custom tool, which takes a string; the flat form of ResponsesRequest is accepted too. A call of a custom tool has `custom`, and repeats it in `function`.',
-              required: ['type'],
-            },
+          open(
+            object(
+              {
+                type: Text,
+                function: object(
+                  { name: ToolName, description: Text, parameters: nullable(AnyObject), strict: Flag },
+                  { required: ['name'] },
+                ),
+                custom: object({ name: ToolName, description: Text, format: AnyObject }, { required: ['name'] }),
+              },
+              {
+                description:
+                  'A function or a custom tool, which takes a string; the flat form of ResponsesRequest is accepted too. A call of a custom tool has `custom`, and repeats it in `function`.',
+                required: ['type'],
+              },
+            ),
           ),
           { maxItems: toolsMost },
         ),

@@ -124,6 +124,7 @@ const ResponsesRequest = object(
     },
     truncation: { ...TextOrNull, description: 'The input is never truncated.' },
     user: User,
+    safety_identifier: User,
     cache_salt: CacheSalt,
   },
   {
@@ -243,6 +244,17 @@ const MessagesRequest = object(
       object({ effort: TextOrNull, format: nullable(whole({ type: { const: 'json_schema' }, schema: AnyObject })) }),
     ),
     stream: Stream,
+    metadata: nullable(
+      open(
+        object(
+          { user_id: TextOrNull },
+          {
+            description:
+              '`user_id` names the end user. A key may have a budget for each, and may refuse requests that name none.',
+          },
+        ),
+      ),
+    ),
     cache_salt: CacheSalt,
   },
   {

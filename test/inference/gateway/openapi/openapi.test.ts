@@ -58,3 +58,10 @@ test('routes', async () => {
     }
   }
 })
+
+// Goal: bodies that accept further fields say that the gateway forwards those of its list alone.
+test.each(['ChatCompletionRequest', 'CompletionRequest'])('unlisted fields of %s', name => {
+  const { description } = document.components.schemas[name]
+  expect(description).not.toContain('forwarded unchanged')
+  expect(description).toContain('x-strongroom-ignored')
+})
