@@ -42,7 +42,7 @@ export function addClientInit(client: Command): void {
     .argument('<url>', 'https://HOST:PORT of service A', urlOption)
     .option(
       '--files <directory>',
-      'directory with ca.pem, operator-key.pub.pem, instance/manifest.json and inference/manifest.json; without it files that no option names come from the host',
+      'directory with ca.pem, operator-key.pub.pem, instance/manifest.json and inference/manifest.json; without it, and without both --image and --operator-key, files that no option names come from the host',
     )
     .option('--key-file <file>', 'file with the API key; default: the environment, STRONGROOM_API_KEY')
     .option('--public-key <file>', 'your SSH public key; default: the one of ~/.ssh/*.pub and ssh-agent')
@@ -78,9 +78,11 @@ export function addClientInit(client: Command): void {
       `
 The files decide what is trusted from now on: the command copies them to ~/.config/strongroom, and prints a digest of each.
 Compare these with your own build, or with a person whom you trust: a host that gave you false files passes its own test.
-Without --files the command fetches the files that no option names from URL${publishedPath}. With --log-key and
---witness they must have entries in the transparency log, which witnesses show to be the same for everyone. Otherwise you
-decide: the command shows the digests and waits for your answer, which --trust-first-use gives in scripts.
+Without --files the command fetches the files that no option names from URL${publishedPath}, unless --image and
+--operator-key are both given. With --log-key and --witness operator key and images must have entries in the transparency
+log, which witnesses show to be the same for everyone; launch digests without one are left out. Otherwise you decide, and
+about an authority of the host in any case: the command shows the digests and waits for your answer, which
+--trust-first-use gives in scripts.
 The key stays in its file, which only you may read; client.toml names the file.
 ${helpText(
   'strongroom client init https://instances.agents.example:8441 --files operator --key-file key.txt',
@@ -103,10 +105,10 @@ async function init(run: Run, api: URL, options: InitOptions): Promise<void> {
   const keyFile = options.keyFile === undefined ? undefined : privateFile(resolve(options.keyFile))
   const key = readApiKey(keyFile, env, undefined)
   const publicKey = await ownKey(env, options.publicKey)
-  const operatorFiles = await readOperatorFiles(options, await publishedBy(api, options))
-  const pem = operatorFiles.find(({ field }) => field === 'ca')?.bytes ?? null
+  const found = await readOperatorFiles(options, await publishedBy(api, options))
+  const pem = found.find(({ field }) => field === 'ca')?.bytes ?? null
   const ca = pem === null ? undefined : Buffer.from(pem).toString()
-  await requireTrust(run, { api, ca, options, files: operatorFiles.filter(({ isFromHost }) => isFromHost) })
+  const operatorFiles = await trustedFiles(run, { api, ca, options, files: found })
   const count = options.check
     ? (await createService({ api, key, ca, timeoutMs: timeoutMsDefault }).list()).length
     : null
@@ -148,37 +150,55 @@ type Trust = {
   readonly api: URL
   readonly ca: string | undefined
   readonly options: InitOptions
-  /** Files that the host published. */
   readonly files: readonly OperatorFile[]
 }
 
-/** Requires the transparency log or a person for published files. Faults invalid_request, conflict. */
-async function requireTrust(run: Run, { api, ca, options, files }: Trust): Promise<void> {
+/**
+ * Requires the transparency log or a person for published files, and returns what is trusted of all files. The log has
+ * no authorities, so one of the host needs a person also with it. Faults invalid_request, conflict.
+ */
+async function trustedFiles(run: Run, { api, ca, options, files }: Trust): Promise<readonly OperatorFile[]> {
   const { logKey, witness = [], trustFirstUse } = options
   if (logKey === undefined && witness.length > 0) throw stray('witness', '--witness requires --log-key')
-  if (files.length === 0 && logKey === undefined) return
-  if (logKey !== undefined) {
-    if (witness.length === 0)
-      throw stray('witness', '--log-key requires --witness: without one its operator can show you a log of your own')
-    const source = { url: new URL('/log', api), ca, timeoutMs: timeoutMsDefault }
-    const known = knownLog(logKey, { witness })
-    const asked = { source, known, memory: logMemory(run.io.env, undefined), asOf: systemClock.nowMs() }
-    return await requireLogged(files, asked)
+  if (logKey !== undefined && witness.length === 0)
+    throw stray('witness', '--log-key requires --witness: without one its operator can show you a log of your own')
+  const published = files.filter(({ isFromHost }) => isFromHost)
+  if (logKey === undefined) {
+    if (published.length > 0 && trustFirstUse !== true) await confirmed(run, { api, files: published, isLogged: false })
+    return files
   }
-  if (trustFirstUse === true) return
-  const text = `${api.host} publishes about itself:
-${listOf(files)}A host that lies publishes false ones, and then passes every check. Compare each digest over another channel: with your
+  const source = { url: new URL('/log', api), ca, timeoutMs: timeoutMsDefault }
+  const known = knownLog(logKey, { witness })
+  const asked = { source, known, memory: logMemory(run.io.env, undefined), asOf: systemClock.nowMs() }
+  const logged = await requireLogged(published, asked)
+  const authority = logged.filter(({ field }) => field === 'ca')
+  if (authority.length > 0 && trustFirstUse !== true) await confirmed(run, { api, files: authority, isLogged: true })
+  return files.map(file => logged.find(({ field }) => field === file.field) ?? file)
+}
+
+type Confirming = { readonly api: URL; readonly files: readonly OperatorFile[]; readonly isLogged: boolean }
+
+/** Waits for a person's yes. Fault invalid_request without it. */
+async function confirmed(run: Run, { api, files, isLogged }: Confirming): Promise<void> {
+  const danger = isLogged
+    ? `The transparency log has no authorities: whoever answers for this address can publish one, and gets your API key.
+Compare the digest over another channel.
+`
+    : `A host that lies publishes false ones, and then passes every check. Compare each digest over another channel: with your
 own build, or with a person whom you trust.
 `
+  const text = `${api.host} publishes about itself:\n${listOf(files)}${danger}`
   if (run.io.ask === undefined || run.json) {
-    throw new InputFault(`${text}There is no terminal to confirm them`, {
-      param: 'trust-first-use',
-      remedy:
-        'add --trust-first-use once you have compared them, name the files by --files, or check them by --log-key and --witness',
+    const remedy = isLogged
+      ? 'name the authority by --ca, or add --trust-first-use once you have compared it'
+      : 'add --trust-first-use once you have compared them, name the files by --files, or check them by --log-key and --witness'
+    throw new InputFault(`${text}There is no terminal to confirm ${isLogged ? 'it' : 'them'}`, {
+      param: isLogged ? 'ca' : 'trust-first-use',
+      remedy,
     })
   }
   await run.io.stderr(harmless(text))
-  const answer = await run.io.ask('Trust them from now on? [y/N] ')
+  const answer = await run.io.ask(`Trust ${isLogged ? 'it' : 'them'} from now on? [y/N] `)
   if (/^\s*y(?:es)?\s*$/i.test(answer ?? '')) return
   throw new InputFault('nothing was written', { param: 'trust-first-use', remedy: 'answer y to trust the files' })
 }

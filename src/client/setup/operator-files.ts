@@ -3,8 +3,10 @@
 
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
+import { parsedJson } from '../../attest/encoding/json.ts'
 import { derBlocks } from '../../attest/encoding/pem.ts'
 import { sha256 } from '../../attest/hash.ts'
+import { present } from '../../base/assert.ts'
 import { toHex, utf8 } from '../../base/bytes.ts'
 import type { PublishedFiles } from '../../contract/http/published.ts'
 import { InputFault } from '../../terminal/exit.ts'
@@ -89,7 +91,7 @@ async function authority(found: Source | null): Promise<OperatorFile | null> {
     derBlocks(bytes, 'CERTIFICATE', 'authority'),
   )
   const words = `the authority of the API's certificate, SHA-256 ${toHex(sha256(certificate))}`
-  return { field: 'ca', value: 'ca.pem', bytes, words, isFromHost, digests: [] }
+  return { field: 'ca', value: fileName('ca', bytes, 'pem'), bytes, words, isFromHost, digests: [] }
 }
 
 async function operatorKey(given: string | undefined, find: () => Source | null): Promise<OperatorFile> {
@@ -102,7 +104,8 @@ async function operatorKey(given: string | undefined, find: () => Source | null)
   if (found === null) throw missing('operator-key', 'the operator key', 'operator-key.pub.pem')
   const { bytes, source, isFromHost } = found
   const digest = toHex(await operatorKeyDigestOf(bytes, source))
-  return { field, value: 'operator-key.pub.pem', bytes, words: keyWords(digest), isFromHost, digests: [digest] }
+  const value = fileName('operator-key', bytes, 'pub.pem')
+  return { field, value, bytes, words: keyWords(digest), isFromHost, digests: [digest] }
 }
 
 function keyWords(digest: string): string {
@@ -129,7 +132,28 @@ async function image(field: 'image' | 'gateway_image', expected: string, found: 
   }
   const words = `the image ${expected}, manifest.json with SHA-256 ${toHex(sha256(bytes))}`
   const digests = [...new Set(Object.values(launchDigests))]
-  return { field, value: `${expected}-manifest.json`, bytes, words, isFromHost, digests }
+  return { field, value: fileName(`${expected}-manifest`, bytes, 'json'), bytes, words, isFromHost, digests }
+}
+
+/** Returns an image's file with these of its launch digests alone. */
+export function withLaunchDigests(file: OperatorFile, kept: ReadonlySet<string>): OperatorFile {
+  const manifest = parsedJson('manifest', present(file.bytes, 'a manifest has bytes'))
+  const all: Readonly<Record<string, string>> = Reflect.get(Object(manifest), 'launchDigests')
+  const launchDigests = Object.fromEntries(Object.entries(all).filter(([, digest]) => kept.has(digest)))
+  const bytes = utf8(`${JSON.stringify({ ...Object(manifest), launchDigests }, null, 2)}\n`)
+  const count = `${kept.size} of its ${file.digests.length} launch digests`
+  return {
+    ...file,
+    value: fileName(`${file.field === 'image' ? 'instance' : 'inference'}-manifest`, bytes, 'json'),
+    bytes,
+    words: `${file.words}, kept with ${count}: the log has no entry for the others`,
+    digests: [...kept],
+  }
+}
+
+/** A name of its own for each content: a new file replaces none that client.toml still names. */
+function fileName(name: string, bytes: Uint8Array, extension: string): string {
+  return `${name}-${toHex(sha256(bytes)).slice(0, 16)}.${extension}`
 }
 
 async function simulatedRoot(path: string | undefined): Promise<OperatorFile | null> {
@@ -138,7 +162,7 @@ async function simulatedRoot(path: string | undefined): Promise<OperatorFile | n
   const bytes = readInput({ path, param: 'trust-simulated-root', bytesMax: MIB })
   const words = 'a SIMULATED root: no hardware attests what it signs'
   const field = 'trust_simulated_root'
-  return { field, value: 'simulated-root.pem', bytes, words, isFromHost: false, digests: [] }
+  return { field, value: fileName('simulated-root', bytes, 'pem'), bytes, words, isFromHost: false, digests: [] }
 }
 
 function missing(param: string, what: string, usual: string): InputFault {

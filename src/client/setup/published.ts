@@ -12,7 +12,7 @@ import { getOverTls, type TlsResponse } from '../../linux/net/tls-get.ts'
 import { AdvisedFault } from '../../terminal/exit.ts'
 import { oneLine } from '../../terminal/render.ts'
 import { type AskedLog, judgeLogged } from '../log/judge.ts'
-import type { OperatorFile } from './operator-files.ts'
+import { type OperatorFile, withLaunchDigests } from './operator-files.ts'
 
 const timeoutMs = 30_000
 
@@ -62,26 +62,34 @@ const digestsMax = 64
 
 /**
  * Requires an entry for each of the host's files: the operator key, and of each image a measurement that VMs were
- * launched with. Fault conflict names the first file without one.
+ * launched with. Returns the files with the launch digests that have an entry: one of them does not vouch for another.
+ * The log has no authorities, so `ca` stays as it is. Fault conflict names the first file without an entry.
  */
-export async function requireLogged(files: readonly OperatorFile[], log: AskedLog): Promise<void> {
-  for (const { field, digests, words } of files) {
-    if (field === 'ca' || field === 'trust_simulated_root') continue
-    let problem = 'the log has no entry for it'
-    let isLogged = false
-    for (const digest of digests.slice(0, digestsMax)) {
-      const { ok, checks, isAbsent } = await judgeLogged(factOf(field, digest), log)
-      isLogged = ok
-      if (ok) break
-      const broken = checks.find(isBroken)
-      if (!isAbsent && broken !== undefined) problem = oneLine(`${broken.name}: ${broken.reason}`)
-      if (!isAbsent) break
-    }
-    if (isLogged) continue
-    throw new AdvisedFault('conflict', `${words}: ${problem}`, {
+export async function requireLogged(files: readonly OperatorFile[], log: AskedLog): Promise<readonly OperatorFile[]> {
+  const kept: OperatorFile[] = []
+  for (const file of files) kept.push(await loggedPart(file, log))
+  return kept
+}
+
+async function loggedPart(file: OperatorFile, log: AskedLog): Promise<OperatorFile> {
+  const { field, digests, words } = file
+  if (field === 'ca' || field === 'trust_simulated_root') return file
+  const refuse = (problem: string) =>
+    new AdvisedFault('conflict', `${words}: ${problem}`, {
       remedy: 'do not trust this file: get it over another channel, and name it by its option',
     })
+  if (digests.length > digestsMax)
+    throw refuse(`it has ${digests.length} launch digests, at most ${digestsMax} are asked for`)
+  const logged = new Set<string>()
+  for (const digest of digests) {
+    const { ok, checks, isAbsent } = await judgeLogged(factOf(field, digest), log)
+    // Only a tree that is good otherwise shows that the entry is absent.
+    const broken = checks.find(item => isBroken(item) && !(isAbsent && item.name === 'log-included'))
+    if (broken !== undefined) throw refuse(oneLine(`${broken.name}: ${broken.reason}`))
+    if (ok) logged.add(digest)
   }
+  if (logged.size === 0) throw refuse('the log has no entry for it')
+  return logged.size === digests.length ? file : withLaunchDigests(file, logged)
 }
 
 function factOf(field: 'operator_key' | 'image' | 'gateway_image', digest: string): LogFact {

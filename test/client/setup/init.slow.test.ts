@@ -36,6 +36,10 @@ beforeEach(() => {
 })
 
 const files = join(dir, 'operator')
+const digestOf = (path: string) => new Bun.CryptoHasher('sha256').update(readFileSync(path)).digest('hex')
+/** Where the copy of a file is. */
+const stored = (path: string, name: string, extension: string) =>
+  join(folder(), `${name}-${digestOf(path).slice(0, 16)}.${extension}`)
 const keyFile = join(dir, 'key.txt')
 const own = ['--key-file', keyFile]
 const init = (...argv: string[]) => runHere(['client', 'init', service.url, ...argv], { variables: { HOME: home } })
@@ -47,8 +51,7 @@ describe('with all files', () => {
     expect([code, stderr]).toEqual([0, ''])
     expect(stdout).toContain('accepts your key, which has 0 instance records')
     for (const name of ['ca.pem', 'instance/manifest.json', 'inference/manifest.json']) {
-      const digest = new Bun.CryptoHasher('sha256').update(readFileSync(join(files, name))).digest('hex')
-      if (name !== 'ca.pem') expect(stdout).toContain(`manifest.json with SHA-256 ${digest}`)
+      if (name !== 'ca.pem') expect(stdout).toContain(`manifest.json with SHA-256 ${digestOf(join(files, name))}`)
     }
     expect(stdout).toContain('a SIMULATED root: no hardware attests what it signs')
     const defaults = await loadClientDefaults({ HOME: home })
@@ -56,11 +59,11 @@ describe('with all files', () => {
       api: service.url,
       key_file: keyFile,
       public_key: join(home, '.ssh/id_ed25519.pub'),
-      ca: join(folder(), 'ca.pem'),
+      ca: stored(join(files, 'ca.pem'), 'ca', 'pem'),
       operator_key: '04'.repeat(48),
-      image: join(folder(), 'instance-manifest.json'),
-      gateway_image: join(folder(), 'inference-manifest.json'),
-      trust_simulated_root: join(folder(), 'simulated-root.pem'),
+      image: stored(join(files, 'instance/manifest.json'), 'instance-manifest', 'json'),
+      gateway_image: stored(join(files, 'inference/manifest.json'), 'inference-manifest', 'json'),
+      trust_simulated_root: stored(join(files, 'root.pem'), 'simulated-root', 'pem'),
     })
     expect(statSync(folder()).mode & 0o777).toBe(0o700)
     for (const name of readdirSync(folder()))
@@ -75,6 +78,18 @@ describe('with all files', () => {
     expect([code, stderr]).toEqual([2, expect.stringContaining('add --replace')])
     expect(readdirSync(folder())).toEqual(['client.toml'])
     expect((await whole('--replace')).code).toBe(0)
+  })
+
+  test('goal: --replace leaves the files that an earlier client.toml names', async () => {
+    expect((await whole()).code).toBe(0)
+    const earlier = (await loadClientDefaults({ HOME: home })).image ?? ''
+    const text = readFileSync(earlier, 'utf8')
+    const newer = join(home, 'manifest.json')
+    writeFileSync(newer, text.replaceAll('a1'.repeat(32), 'b1'.repeat(32)))
+    expect((await whole('--replace', '--image', newer)).code).toBe(0)
+    const later = (await loadClientDefaults({ HOME: home })).image ?? ''
+    expect([readFileSync(earlier, 'utf8'), readFileSync(later, 'utf8')]).toEqual([text, readFileSync(newer, 'utf8')])
+    expect(later).not.toBe(earlier)
   })
 
   test('goal: without a gateway image it says what will not pass', async () => {

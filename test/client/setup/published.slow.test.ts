@@ -2,7 +2,7 @@
 // log or by a person, and never on its own.
 
 import { afterAll, beforeEach, describe, expect, test } from 'bun:test'
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { openLogBench } from '../../../scripts/rigs/transparency.ts'
@@ -49,6 +49,9 @@ const init = (argv: readonly string[], answer?: string) =>
     variables: { HOME: home },
     ...(answer === undefined ? {} : { answer }),
   })
+/** The text of the file that client.toml names. */
+const stored = async (field: 'image' | 'gateway_image') =>
+  readFileSync((await loadClientDefaults({ HOME: home }))[field] ?? '', 'utf8')
 const manifestDigest = (image: string) =>
   new Bun.CryptoHasher('sha256').update(readFileSync(join(dir, 'operator', image, 'manifest.json'))).digest('hex')
 
@@ -75,14 +78,16 @@ describe('at the first use', () => {
     expect([code, stderr]).toEqual([0, expect.stringContaining('publishes about itself')])
     const { operator_key, log: url } = await loadClientDefaults({ HOME: home })
     expect([operator_key, url]).toEqual([operatorKey, undefined])
-    expect(readFileSync(join(folder(), 'instance-manifest.json'), 'utf8')).toBe(honest.images.instance ?? '')
+    expect(await stored('image')).toBe(honest.images.instance ?? '')
   })
 
   test('goal: --trust-first-use takes all of it, and files of one’s own go before it', async () => {
     const { code } = await init(['--trust-first-use', '--gateway-image', join(dir, 'operator/inference')])
     expect(code).toBe(0)
-    expect(readFileSync(join(folder(), 'operator-key.pub.pem'), 'utf8')).toBe(honest.operator_key)
-    expect(readFileSync(join(folder(), 'ca.pem'), 'utf8')).toBe(honest.ca ?? '')
+    const names = readdirSync(folder())
+    const text = (start: string) =>
+      readFileSync(join(folder(), names.find(name => name.startsWith(start)) ?? start), 'utf8')
+    expect([text('operator-key-'), text('ca-')]).toEqual([honest.operator_key, honest.ca ?? ''])
   })
 
   test('goal: a host is not asked where files are named', async () => {
@@ -132,6 +137,7 @@ describe('a host that lies', () => {
 
 describe('the transparency log', () => {
   const logged = ['--log-key', encodeNoteKey(log.key() ?? witness.key), '--witness', encodeNoteKey(witness.key)]
+  const ca = ['--ca', join(dir, 'operator/ca.pem')]
 
   test('goal: files without an entry are refused, each by its words; with entries that a witness saw they count', async () => {
     log.append({ kind: 'operator-key', sha384: operatorKey })
@@ -148,10 +154,52 @@ describe('the transparency log', () => {
     log.append({ kind: 'image', measurement: 'c1'.repeat(48) })
     await cosign(log, witness, Date.now())
     expect(existsSync(join(folder(), 'client.toml'))).toBe(false)
-    const { code, stderr } = await init([...known, ...logged])
+    const { code, stderr } = await init([...known, ...logged, ...ca])
     expect([code, stderr]).toEqual([0, ''])
     const { log: url, log_key, witness: witnesses } = await loadClientDefaults({ HOME: home })
     expect([url, ['--log-key', log_key, '--witness', witnesses?.[0]]]).toEqual([service.url, logged])
+  })
+
+  test('goal: a digest with an entry vouches for no other digest of its manifest, which is then not pinned', async () => {
+    const manifest = JSON.parse(honest.images.inference ?? '')
+    const { launchDigests } = manifest
+    const inferenceWith = (digests: object) => {
+      const inference = JSON.stringify({ ...manifest, launchDigests: digests })
+      Object.assign(service, { published: { ...honest, images: { ...honest.images, inference } } })
+    }
+    const changed = 'e7'.repeat(48)
+    for (const digests of [
+      { ...launchDigests, 'qemu-kvm/bios/EPYC-v4/4': changed },
+      { 'qemu-kvm/bios/EPYC-v4/4': changed, ...launchDigests },
+    ]) {
+      inferenceWith(digests)
+      const { code, stdout, stderr } = await init([...known, ...logged, ...ca, '--replace'])
+      expect([code, stderr, stdout]).toEqual([0, '', expect.stringContaining('kept with 1 of its 2 launch digests')])
+      const kept = JSON.parse(await stored('gateway_image'))
+      expect(kept).toEqual(manifest)
+      expect(JSON.parse(await stored('image')).launchDigests).toEqual({
+        'qemu-kvm/bios/EPYC-v4/2': toHex(sampleMeasurement),
+      })
+    }
+    const many = Object.fromEntries(
+      Array.from({ length: 65 }, (_, at) => [`x/${at}`, toHex(new Uint8Array(48).fill(at))]),
+    )
+    inferenceWith({ ...launchDigests, ...many })
+    const refused = await init([...known, ...logged, ...ca, '--replace'])
+    expect([refused.code, refused.stderr]).toEqual([5, expect.stringContaining('66 launch digests')])
+  })
+
+  test('goal: no log has authorities: one of the host needs a person, and before that no key is sent', async () => {
+    const digest = expect.stringContaining("the authority of the API's certificate, SHA-256 ")
+    const { code, stdout, stderr } = await init([...known, ...logged])
+    expect([code, stdout, stderr]).toEqual([2, '', digest])
+    expect(stderr).toContain('name the authority by --ca')
+    expect(stderr).not.toContain(manifestDigest('instance'))
+    expect((await init([...known, ...logged], 'n')).code).toBe(2)
+    expect(service.requests.filter(({ path }) => path.startsWith('/v1/'))).toEqual([])
+    expect(existsSync(join(folder(), 'client.toml'))).toBe(false)
+    expect((await init([...known, ...logged], 'y')).code).toBe(0)
+    expect((await init([...known, ...logged, '--replace', '--trust-first-use'])).code).toBe(0)
   })
 
   test('goal: an operator key of the host that the log does not have is refused', async () => {
