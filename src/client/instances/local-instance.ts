@@ -11,7 +11,7 @@ import { failureWords } from './failure-remedies.ts'
 import type { LocalInstance, LocalNames } from './names.ts'
 import { isLiving, type SeenInstance } from './records.ts'
 import { RefusedFault, type Service } from './service.ts'
-import { refuseOtherService } from './target.ts'
+import { ofService } from './target.ts'
 
 export type LocalDeps = {
   readonly service: Pick<Service, 'host' | 'create' | 'retrieve' | 'remove'>
@@ -40,24 +40,41 @@ export type OpenedInstance = {
 /** A repeated Idempotency-Key returns the first instance for 24 hours; an hour is left for clocks that differ. */
 const idempotentMs = 23 * 60 * 60 * 1000
 
+/** No share: attempts of one command, each of which another command has outrun. */
+const attemptsMax = 5
+
 /** Finds, takes over or creates the instance of the name. Faults of the service, and invalid_request. */
 export async function openInstance(deps: LocalDeps, request: InstanceRequest): Promise<OpenedInstance> {
-  const { names } = deps
-  const found = names.find(request.name)
-  if (found !== null) refuseOtherService(request.name, found, request.api)
-  if (found === null || found.hostname === null) {
-    return found === null
-      ? ((await takeOver(deps, request)) ?? (await create(deps, request)))
-      : await create(deps, request)
+  for (let attempts = 1; attempts <= attemptsMax; attempts += 1) {
+    const opened = await attempt(deps, request)
+    if (opened !== null) return opened
   }
-  const record = await deps.service.retrieve(found.hostname.split('.')[0] ?? '')
+  throw busy(request.name)
+}
+
+/** Null if another command has changed the name meanwhile. */
+async function attempt(deps: LocalDeps, request: InstanceRequest): Promise<OpenedInstance | null> {
+  const { names, service, clock } = deps
+  const { name, api } = request
+  const fresh = begun(request, clock.nowMs())
+  const kept = names.find(name)
+  if (kept === null) {
+    const taken = await takeOver(deps, request)
+    if (taken !== null) return taken
+    const local = names.begin(name, fresh)
+    return await create(deps, request, { local, isFirst: local === fresh })
+  }
+  const found = await ofService(name, kept, { names, api, service: () => service })
+  if (found.hostname === null) return await create(deps, request, { local: found, isFirst: false })
+  const record = await service.retrieve(found.hostname.split('.')[0] ?? '')
   if (record !== null && isLiving(record.status)) {
     if (record.hostname === found.hostname) return { local: found, record, isCreated: false }
     throw contradiction(deps, `its record of ${record.name} has the host name ${record.hostname}`)
   }
-  if (record === null) throw missing(deps, request.name, found.hostname)
-  await leave(deps, request.name, record)
-  return await create(deps, request)
+  if (record === null) throw missing(deps, name, found.hostname)
+  await leave(deps, name, record)
+  if (!(await names.replace(name, found, fresh))) return null
+  return await create(deps, request, { local: fresh, isFirst: true })
 }
 
 /** Takes over the instance whose name the service drew, under that name. Null if there is none. */
@@ -77,11 +94,11 @@ async function takeOver(
   if (!parsed(() => readSshKey(record.public_key)).ok)
     throw contradiction({ service }, `its record of ${record.name} has no public key`)
   const local = { ...begun(request, clock.nowMs()), publicKey: record.public_key, hostname: record.hostname }
-  names.keep(request.name, local)
+  if (names.begin(request.name, local) !== local) throw busy(request.name)
   return { local, record, isCreated: false }
 }
 
-/** Frees the name, whose VM is gone. */
+/** Leaves the instance of the name, whose VM is gone. */
 async function leave(deps: LocalDeps, name: string, record: SeenInstance): Promise<void> {
   const { service, names, hint } = deps
   const detail = record.status === 'failed' ? ` (${failureWords(record).reason})` : ''
@@ -89,18 +106,27 @@ async function leave(deps: LocalDeps, name: string, record: SeenInstance): Promi
   // A failed instance holds nothing, and counts towards the limit of the organization.
   if (record.status === 'failed') await service.remove(record.name)
   await names.alone(() => forgetKnownHost(names.knownHosts, record.hostname))
-  names.forget(name)
 }
 
-async function create(deps: LocalDeps, request: InstanceRequest): Promise<OpenedInstance> {
+type Beginning = {
+  readonly local: LocalInstance
+  /** No earlier request has its Idempotency-Key. */
+  readonly isFirst: boolean
+}
+
+/** Null if another command has changed the name meanwhile. */
+async function create(
+  deps: LocalDeps,
+  request: InstanceRequest,
+  { local: begunLocal, isFirst }: Beginning,
+): Promise<OpenedInstance | null> {
   const { service, names, clock } = deps
   const { name, publicKey, model } = request
-  const fresh = begun(request, clock.nowMs())
-  let local = names.begin(name, fresh)
-  const isFirst = local === fresh
-  if (local.hostname !== null) throw busy(name)
+  let local = begunLocal
+  if (local.hostname !== null) return null
   if (local.requestedAtMs > clock.nowMs() || clock.nowMs() - local.requestedAtMs > idempotentMs) {
-    names.keep(name, fresh)
+    const fresh = begun(request, clock.nowMs())
+    if (!(await names.replace(name, local, fresh))) return null
     local = fresh
   }
   if (!isSameKey(local.publicKey, publicKey) || local.model !== model) throw otherRequest(name)
@@ -110,7 +136,8 @@ async function create(deps: LocalDeps, request: InstanceRequest): Promise<Opened
     record = await service.create(body, local.idempotencyKey)
   } catch (error) {
     // An earlier request under this key may have created one.
-    if (isFirst && error instanceof RefusedFault && createsNothing.includes(error.httpStatus)) names.forget(name)
+    if (isFirst && error instanceof RefusedFault && createsNothing.includes(error.httpStatus))
+      await names.replace(name, local, null)
     throw error
   }
   const [other] = names.list().find(([, { hostname }]) => hostname === record.hostname) ?? []
@@ -119,15 +146,18 @@ async function create(deps: LocalDeps, request: InstanceRequest): Promise<Opened
   if (!isSameKey(record.public_key, local.publicKey))
     throw contradiction(deps, `its record of ${record.name} has another public key than the request`)
   const kept = { ...local, hostname: record.hostname }
-  names.keep(name, kept)
+  // Another command may have forgotten the name: a VM that runs has a name here.
+  if (!(await names.replace(name, local, kept)) && names.begin(name, kept) !== kept) throw nameless(name, record)
   return { local: kept, record, isCreated: true }
 }
 
 /** Refusals of a new Idempotency-Key: nothing was created. 409: the limit of instances is reached. */
 const createsNothing: readonly number[] = [400, 401, 403, 409, 413, 415, 429]
 
+/** The key goes without its comment, which may name a person and a machine. */
 function begun({ api, publicKey, model }: InstanceRequest, nowMs: number): LocalInstance {
-  return { api, idempotencyKey: newUuid(), publicKey, model, requestedAtMs: nowMs, hostname: null, address: null }
+  const bare = publicKey.trim().split(/\s+/).slice(0, 2).join(' ')
+  return { api, idempotencyKey: newUuid(), publicKey: bare, model, requestedAtMs: nowMs, hostname: null, address: null }
 }
 
 function isSameKey(a: string, b: string): boolean {
@@ -138,13 +168,19 @@ function isSameKey(a: string, b: string): boolean {
 /** Makes the fault for an unknown instance. Records stay for 30 days, so the key is probably another one. */
 function missing({ service }: LocalDeps, name: string, hostname: string): AdvisedFault {
   return new AdvisedFault('not_found', `${service.host} has no instance ${hostname} for this key`, {
-    remedy: `check the key and --api; if the instance is gone for good, \`strongroom rm ${name}\` forgets the name`,
+    remedy: `check the key and --api; if the instance is gone for good, \`strongroom rm ${name} --forget\` forgets the name`,
   })
 }
 
 function busy(name: string): AdvisedFault {
   return new AdvisedFault('conflict', `another command has just created ${name}`, {
     remedy: `run \`strongroom up ${name}\` again, which finds it`,
+  })
+}
+
+function nameless(name: string, record: SeenInstance): AdvisedFault {
+  return new AdvisedFault('conflict', `${record.hostname} was created, but ${name} is another instance by now`, {
+    remedy: `run \`strongroom up ${record.name}\` to use it, or \`strongroom rm ${record.name}\` to delete it`,
   })
 }
 

@@ -48,6 +48,7 @@ async function list(run: Run, { all = false, ...options }: LsOptions): Promise<v
     unfinished,
   }
   await run.result(document, () => textOf(run, rows))
+  for (const { message, remedy } of names.damaged()) await run.hint(`${message}; ${remedy}`)
   for (const name of unfinished)
     await run.hint(`${name}: its creation did not finish; \`strongroom up ${name}\` goes on`)
 }

@@ -49,12 +49,18 @@ export type LocalNames = {
   /** The known_hosts file with verified host keys. */
   readonly knownHosts: string
   readonly find: (name: string) => LocalInstance | null
+  /** Those that can be read. */
   readonly list: () => readonly (readonly [name: string, instance: LocalInstance])[]
+  /** Why the others cannot. */
+  readonly damaged: () => readonly InputFault[]
   /** Returns the record of another command if one has begun meanwhile. */
   readonly begin: (name: string, instance: LocalInstance) => LocalInstance
-  readonly keep: (name: string, instance: LocalInstance) => void
-  readonly forget: (name: string) => void
-  /** Runs work on the known_hosts file while no other command of this user does. Fault conflict after a while. */
+  /**
+   * Replaces or forgets (null) the record with the Idempotency-Key of `earlier`. Returns false, and changes nothing, if
+   * another command has forgotten or replaced that meanwhile: its instance would be lost otherwise.
+   */
+  readonly replace: (name: string, earlier: LocalInstance, next: LocalInstance | null) => Promise<boolean>
+  /** Runs work on known_hosts, or on a record that exists, while no other command does. Fault conflict after a while. */
   readonly alone: <T>(work: () => T) => Promise<T>
 }
 
@@ -69,26 +75,50 @@ export function localNames(env: Io['env']): LocalNames {
   const fileOf = (name: string) => join(directory, `${name}.json`)
   const find = (name: string) => (localNamePattern.test(name) ? readRecord(fileOf(name)) : null)
   const text = (instance: LocalInstance) => `${JSON.stringify(instance, null, 2)}\n`
+  const read = (): [string, LocalInstance | InputFault][] =>
+    namesIn(directory).flatMap(name => {
+      const found = orFault(() => find(name))
+      return found === null ? [] : [[name, found]]
+    })
+  const alone = async <T>(work: () => T): Promise<T> => {
+    ensureDir(directory, { mode: 0o700 })
+    using _ = await lockOf(join(directory, 'lock'))
+    return work()
+  }
   return {
     knownHosts: join(base, 'known_hosts'),
     find,
-    list: () =>
-      namesIn(directory).flatMap(name => (found => (found === null ? [] : [[name, found] as const]))(find(name))),
+    list: () => read().flatMap(([name, found]) => (found instanceof InputFault ? [] : [[name, found] as const])),
+    damaged: () => read().flatMap(([, found]) => (found instanceof InputFault ? [found] : [])),
     begin: (name, instance) => {
       ensureDir(directory, { mode: 0o700 })
-      if (writeNew(fileOf(name), text(instance))) return instance
-      return find(name) ?? instance
+      for (let attempts = 1; ; attempts += 1) {
+        if (writeNew(fileOf(name), text(instance))) return instance
+        const other = find(name)
+        if (other !== null) return other
+        if (attempts >= beginAttemptsMax) throw new Fault('conflict', `other commands begin and forget ${name}`)
+      }
     },
-    keep: (name, instance) => {
-      ensureDir(directory, { mode: 0o700 })
-      writeFileAtomic(fileOf(name), text(instance), { mode: 0o600 })
-    },
-    forget: name => rmSync(fileOf(name), { force: true }),
-    alone: async work => {
-      ensureDir(directory, { mode: 0o700 })
-      using _ = await lockOf(join(directory, 'lock'))
-      return work()
-    },
+    replace: (name, earlier, next) =>
+      alone(() => {
+        if (find(name)?.idempotencyKey !== earlier.idempotencyKey) return false
+        if (next === null) rmSync(fileOf(name), { force: true })
+        else writeFileAtomic(fileOf(name), text(next), { mode: 0o600 })
+        return true
+      }),
+    alone,
+  }
+}
+
+/** No share: attempts of one command, each of which another command has outrun. */
+const beginAttemptsMax = 10
+
+function orFault<T>(work: () => T): T | InputFault {
+  try {
+    return work()
+  } catch (error) {
+    if (error instanceof InputFault) return error
+    throw error
   }
 }
 

@@ -6,7 +6,8 @@ import { InputFault } from '../../terminal/exit.ts'
 import { type InstanceIdentity, readInstanceHostname } from '../../verifier/instance.ts'
 import { type LocalInstance, type LocalNames, localNamePattern } from './names.ts'
 import { defaultUser } from './openssh.ts'
-import type { Service } from './service.ts'
+import type { SeenInstance } from './records.ts'
+import { RefusedFault, type Service } from './service.ts'
 
 export type Target = {
   /** The name on this machine; null without one. */
@@ -44,14 +45,18 @@ export type Lookup = {
 }
 
 /** Finds the instance that the word means. Fault invalid_request, and those of the service. */
-export async function resolveTarget(word: string, { names, api, service }: Lookup): Promise<Target> {
+export async function resolveTarget(word: string, lookup: Lookup): Promise<Target> {
+  const { names, service } = lookup
   const whole = readInstanceHostname(word)
   if (whole !== null) {
     const [localName, local] = names.list().find(([, { hostname }]) => hostname === word) ?? [null, null]
     return { localName, local, instance: whole }
   }
-  const local = names.find(word)
-  if (local !== null) return { localName: word, local, instance: instanceOf(word, local, api) }
+  const found = names.find(word)
+  if (found !== null) {
+    const local = await ofService(word, found, lookup)
+    return { localName: word, local, instance: instanceOf(word, local) }
+  }
   const record = servicePattern.test(word) ? await service().retrieve(word) : null
   const instance = record === null ? null : readInstanceHostname(record.hostname)
   if (instance === null) throw unknownName(word)
@@ -66,8 +71,7 @@ export function unknownName(word: string): InputFault {
   })
 }
 
-function instanceOf(name: string, local: LocalInstance, api: string | null): Target['instance'] {
-  refuseOtherService(name, local, api)
+function instanceOf(name: string, local: LocalInstance): Target['instance'] {
   const instance = local.hostname === null ? null : readInstanceHostname(local.hostname)
   if (instance !== null) return instance
   throw new InputFault(`${name}: its creation did not finish`, {
@@ -76,11 +80,39 @@ function instanceOf(name: string, local: LocalInstance, api: string | null): Tar
   })
 }
 
-/** Refuses an instance of another appliance, for which the key in use is not. Fault invalid_request. */
-export function refuseOtherService(name: string, local: LocalInstance, api: string | null): void {
-  if (api === null || local.api === api) return
-  throw new InputFault(`${name} is an instance of ${local.api}, not of ${api}`, {
+/**
+ * Returns the record for the service in use, which may be the earlier one at a new address, or another host of its
+ * fleet: then it knows the same host name, and is the one from now on. Evidence decides what runs there in any case.
+ * Fault invalid_request for another service, for which the key in use is not.
+ */
+export async function ofService(
+  name: string,
+  local: LocalInstance,
+  { names, api, service }: Lookup,
+): Promise<LocalInstance> {
+  if (api === null || local.api === api) return local
+  const drawn = readInstanceHostname(local.hostname ?? '')
+  const record = drawn === null ? null : await seen(service(), drawn.name)
+  if (record === null || record.hostname !== local.hostname) throw otherService(name, local, api)
+  const moved = { ...local, api }
+  await names.replace(name, local, moved)
+  return moved
+}
+
+/** Null also if the service does not know the key, as that of another appliance. */
+async function seen(service: Pick<Service, 'retrieve'>, name: string): Promise<SeenInstance | null> {
+  try {
+    return await service.retrieve(name)
+  } catch (error) {
+    if (error instanceof RefusedFault && (error.httpStatus === 401 || error.httpStatus === 403)) return null
+    throw error
+  }
+}
+
+function otherService(name: string, local: LocalInstance, api: string): InputFault {
+  const whole = local.hostname === null ? '' : `, use the whole host name ${local.hostname} with \`ssh\` and \`rm\``
+  return new InputFault(`${name} is an instance of ${local.api}, not of ${api}`, {
     param: 'api',
-    remedy: `add --api ${local.api} and the --key-file for it, or take another name`,
+    remedy: `add --api ${local.api} and the --key-file for it${whole}, or take another name; if that service is gone, \`strongroom rm ${name} --forget\` frees this one`,
   })
 }

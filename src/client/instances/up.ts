@@ -111,7 +111,7 @@ async function up(run: Run, target: UserAt, args: readonly string[], options: Up
     const knownHost = await concluded(run, { name, names, judged, options, hostname: record.hostname })
     if (knownHost === null) return
     const address = addressOf(judged)
-    names.keep(name, { ...local, address })
+    await names.replace(name, local, { ...local, address })
     await entered(run, {
       name,
       user,

@@ -90,7 +90,8 @@ test('goal: an interrupted create keeps its key and model, and its Idempotency-K
   await expect(open({ model: 'large' })).rejects.toBe(lost)
   await expect(open()).rejects.toThrow('named another SSH key or model')
   await expect(open({ model: 'large', publicKey: ed25519Line(3) })).rejects.toThrow('named another SSH key or model')
-  expect(service.bodies).toEqual([{ public_key: `${ed25519Line(2)} me`, inference_model: 'large' }])
+  // The comment of a key may name a person and a machine.
+  expect(service.bodies).toEqual([{ public_key: ed25519Line(2), inference_model: 'large' }])
   clock.advance(22 * hourMs)
   await expect(open({ model: 'large' })).rejects.toBe(lost)
   expect(service.byKey.size).toBe(1)
@@ -152,4 +153,87 @@ test('goal: the name that the service drew is taken over, once', async () => {
   await expect(open({ name: hostname?.split('.')[0] ?? '' })).rejects.toThrow('is called work on this machine')
   service.records.set('dead1234', recordOf('dead1234', { status: 'terminated' }))
   expect((await open({ name: 'dead1234' })).isCreated).toBe(true)
+})
+
+/** Opens while another command opens the same name, at the remark that this one replaces its instance. */
+const openDuring = (other: () => Promise<unknown>) => {
+  let isDone = false
+  const hint = async () => {
+    if (isDone) return
+    isDone = true
+    await other()
+  }
+  return openInstance({ service, names, clock, hint }, request)
+}
+
+test('goal: of two commands that replace a failed instance, one creates, and both have its VM', async () => {
+  await open()
+  service.records.set('inst0000', recordOf('inst0000', { status: 'failed', failure_code: 'boot_failed' }))
+  const first: unknown[] = []
+  const second = await openDuring(async () => first.push(await open()))
+  expect([first, second]).toEqual([
+    [expect.objectContaining({ isCreated: true, record: recordOf('inst0001') })],
+    expect.objectContaining({ isCreated: false, record: recordOf('inst0001') }),
+  ])
+  expect([service.byKey.size, names.find('work')?.hostname]).toEqual([2, 'inst0001.acme.agents.example'])
+  service.records.set('inst0001', recordOf('inst0001', { status: 'terminated' }))
+  const both = await Promise.all([open(), open()])
+  expect([both.map(({ record }) => record.name), service.byKey.size]).toEqual([['inst0002', 'inst0002'], 3])
+})
+
+test('goal: of two commands after the time of an Idempotency-Key, one creates', async () => {
+  service.loses = lost
+  await expect(open()).rejects.toBe(lost)
+  service.loses = null
+  clock.advance(24 * hourMs)
+  const both = await Promise.all([open(), open()])
+  expect([both.map(({ record }) => record.name), service.byKey.size]).toEqual([['inst0001', 'inst0001'], 2])
+})
+
+test('goal: a refusal frees no name that another command has, and a VM that was created keeps one', async () => {
+  const other = { ...request, name: 'work' }
+  const racing = (during: () => Promise<unknown>) => {
+    const create = async (body: CreateRequest, key: string) => {
+      await during()
+      return await service.create(body, key)
+    }
+    return openInstance({ service: { ...service, create }, names, clock, hint: async () => {} }, other)
+  }
+  const forget = async () => {
+    const local = names.find('work')
+    if (local !== null) await names.replace('work', local, null)
+  }
+  await racing(forget)
+  expect(names.find('work')?.hostname).toBe('inst0000.acme.agents.example')
+  await forget()
+  const replacedMeanwhile = racing(async () => {
+    await forget()
+    await open()
+  })
+  await expect(replacedMeanwhile).rejects.toMatchObject({
+    message: 'inst0002.acme.agents.example was created, but work is another instance by now',
+    remedy: expect.stringContaining('`strongroom rm inst0002`'),
+  })
+  expect(names.find('work')?.hostname).toBe('inst0001.acme.agents.example')
+  await forget()
+  const refusedMeanwhile = racing(async () => {
+    await forget()
+    await open()
+    service.refuses = refusal(409)
+  })
+  await expect(refusedMeanwhile).rejects.toThrow('409')
+  expect(names.find('work')?.hostname).toBe('inst0003.acme.agents.example')
+})
+
+test('goal: a service at a new address has the instance that it knows; one that does not know it is refused', async () => {
+  await open()
+  const api = 'https://b.example'
+  expect(await open({ api })).toMatchObject({ record: { name: 'inst0000' }, isCreated: false, local: { api } })
+  expect([names.find('work')?.api, service.byKey.size]).toEqual([api, 1])
+  service.records.clear()
+  await expect(open()).rejects.toMatchObject({
+    message: 'work is an instance of https://b.example, not of https://a.example',
+    remedy: expect.stringContaining('`strongroom rm work --forget`'),
+  })
+  expect([names.find('work')?.api, service.byKey.size]).toEqual([api, 1])
 })

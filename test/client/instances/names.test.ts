@@ -29,23 +29,33 @@ const instance: LocalInstance = {
 }
 const whole = { ...instance, hostname: 'k3v9x2ma.acme.agents.example', address: '10.0.0.1' }
 
-test('goal: what one command began, another finds, and does not replace', () => {
+test('goal: what one command began, another finds, and does not replace', async () => {
   expect(names.find('work')).toBeNull()
   expect(names.begin('work', instance)).toBe(instance)
   expect(names.begin('work', { ...instance, idempotencyKey: 'b-2' })).toEqual(instance)
-  names.keep('work', whole)
-  names.keep('a', instance)
+  expect(await names.replace('work', instance, whole)).toBe(true)
+  names.begin('a', instance)
   expect(names.list()).toEqual([
     ['a', instance],
     ['work', whole],
   ])
   expect([readdirSync(folder).sort(), statSync(join(folder, 'a.json')).mode & 0o777]).toEqual([
-    ['a.json', 'work.json'],
+    ['a.json', 'lock', 'work.json'],
     0o600,
   ])
-  names.forget('work')
-  names.forget('work')
+  expect([await names.replace('work', instance, null), await names.replace('work', instance, null)]).toEqual([
+    true,
+    false,
+  ])
   expect(names.find('work')).toBeNull()
+})
+
+test('goal: a record that another command has replaced is neither replaced nor forgotten', async () => {
+  const other = { ...instance, idempotencyKey: 'b-2' }
+  names.begin('work', instance)
+  expect(await names.replace('work', instance, other)).toBe(true)
+  for (const next of [whole, null]) expect(await names.replace('work', instance, next)).toBe(false)
+  expect([names.find('work'), await names.replace('a', instance, whole), names.find('a')]).toEqual([other, false, null])
 })
 
 test('goal: work on known_hosts waits for that of another command, and what fails lets the next one go on', async () => {
@@ -82,14 +92,19 @@ test.each([
   ['an address that is an option', JSON.stringify({ ...whole, address: '-x' }), '/address'],
 ])('%s is refused', (_, text, message) => {
   names.begin('work', instance)
+  names.begin('other', instance)
   writeFileSync(join(folder, 'work.json'), text, { mode: 0o600 })
   expect(() => names.find('work')).toThrow(message)
   expect(() => names.find('work')).toThrow('work.json')
+  // The other names still work.
+  expect(names.list()).toEqual([['other', instance]])
+  expect(names.damaged().map(({ message }) => message)).toEqual([expect.stringContaining(message)])
 })
 
 test('goal: a file that others may write decides nothing, and without a home there are no names', () => {
-  names.keep('work', whole)
+  names.begin('work', whole)
   chmodSync(join(folder, 'work.json'), 0o622)
   expect(() => names.find('work')).toThrow('others may write it')
+  expect([names.list(), names.damaged().length]).toEqual([[], 1])
   expect(() => localNames({})).toThrow('HOME is not set')
 })

@@ -4,6 +4,7 @@
 import { expect, test } from 'bun:test'
 import type { LocalInstance, LocalNames } from '../../../src/client/instances/names.ts'
 import type { SeenInstance } from '../../../src/client/instances/records.ts'
+import { RefusedFault } from '../../../src/client/instances/service.ts'
 import { resolveTarget, targetWord } from '../../../src/client/instances/target.ts'
 
 const api = 'https://instances.agents.example:8441'
@@ -12,14 +13,20 @@ const local: LocalInstance = {
   hostname: 'k3v9x2ma.acme.agents.example',
 }
 const pending = { ...local, hostname: null }
-const known: Readonly<Record<string, LocalInstance>> = { work: local, pending }
+const elsewhere = { ...local, api: 'https://old.example', hostname: 'aaaa1111.acme.agents.example' }
+const refusing = { ...elsewhere, hostname: 'cccc3333.acme.agents.example' }
+const known: Readonly<Record<string, LocalInstance>> = { work: local, pending, refusing }
+const replaced: unknown[] = []
 const names: LocalNames = {
   knownHosts: '/nowhere',
   find: name => known[name] ?? null,
   list: () => Object.entries(known),
   begin: (_, begun) => begun,
-  keep: () => {},
-  forget: () => {},
+  damaged: () => [],
+  replace: async (name, _, next) => {
+    replaced.push([name, next])
+    return true
+  },
   alone: async work => work(),
 }
 
@@ -29,6 +36,8 @@ const service = () => ({
   host: 'a.example',
   retrieve: async (name: string) => {
     asked.push(name)
+    if (name === 'cccc3333')
+      throw new RefusedFault('unauthenticated', '401', { remedy: 'x', retryMs: null, status: 401 })
     return name === record.name ? record : null
   },
 })
@@ -54,7 +63,20 @@ test('goal: an instance of another service, and one whose creation did not finis
     'is an instance of https://instances.agents.example:8441',
   )
   expect((await resolve('work', null)).localName).toBe('work')
+  await expect(resolve('refusing')).rejects.toMatchObject({
+    message: 'refusing is an instance of https://old.example, not of https://instances.agents.example:8441',
+    remedy: expect.stringContaining('cccc3333.acme.agents.example'),
+  })
+  expect(replaced).toEqual([])
   await expect(resolve('pending')).rejects.toThrow('its creation did not finish')
+})
+
+test('goal: a service that knows the same host name is the one from now on: its address has changed', async () => {
+  const moved = { ...elsewhere, api }
+  const find = (name: string) => (name === 'moved' ? elsewhere : null)
+  const target = await resolveTarget('moved', { names: { ...names, find }, api, service })
+  expect(target).toMatchObject({ localName: 'moved', local: moved, instance: { name: 'aaaa1111' } })
+  expect(replaced).toEqual([['moved', moved]])
 })
 
 test('goal: no word is an option, a path or a list', () => {
