@@ -33,10 +33,25 @@ export function writeKnownHost(path: string, host: KnownHost): KnownHostsUpdate 
 
 /** Returns the one key of the host from a file that only its owner can change; null without a key, or with two. */
 export function findKnownHost(path: string, hostname: string): KnownHost | null {
-  const lines = (readOwnFile(path, bytesMax) ?? '').split('\n').filter(line => namesOf(line).includes(hostname))
-  const [line = ''] = lines
-  const parsedLine = parsed(() => readKnownHost(line, hostname))
-  return lines.length === 1 && parsedLine.ok ? parsedLine.value : null
+  return knownHostFinder(path)(hostname)
+}
+
+/** As `findKnownHost`, for many hosts: reads the file once. */
+export function knownHostFinder(path: string): (hostname: string) => KnownHost | null {
+  const linesByName = new Map<string, string[]>()
+  for (const line of (readOwnFile(path, bytesMax) ?? '').split('\n')) {
+    for (const name of new Set(namesOf(line))) {
+      const lines = linesByName.get(name) ?? []
+      lines.push(line)
+      linesByName.set(name, lines)
+    }
+  }
+  return hostname => {
+    const lines = linesByName.get(hostname) ?? []
+    const [line = ''] = lines
+    const parsedLine = parsed(() => readKnownHost(line, hostname))
+    return lines.length === 1 && parsedLine.ok ? parsedLine.value : null
+  }
 }
 
 /** Removes the plain lines of the host. Faults internal, invalid_request. */

@@ -16,7 +16,13 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { findKnownHost, forgetKnownHost, withKnownHost, writeKnownHost } from '../../src/client/known-hosts.ts'
+import {
+  findKnownHost,
+  forgetKnownHost,
+  knownHostFinder,
+  withKnownHost,
+  writeKnownHost,
+} from '../../src/client/known-hosts.ts'
 import { readKnownHost } from '../../src/verifier/ssh-key.ts'
 import { ed25519Line } from '../rigs/instances/instance-attestation.ts'
 
@@ -135,6 +141,14 @@ describe('the key of a host', () => {
     expect(findKnownHost(path, hostname)).toEqual(host)
     expect(findKnownHost(path, 'b.example')).toBeNull()
     expect(findKnownHost(join(dir, 'none'), hostname)).toBeNull()
+  })
+
+  test('goal: the keys of many hosts need one reading of the file', () => {
+    const other = readKnownHost(`b3v9x2ma.acme.agents.example ${ed25519Line(4)}`, 'b3v9x2ma.acme.agents.example')
+    write(`${other.line}\n${host.line}\n`)
+    const find = knownHostFinder(path)
+    rmSync(path)
+    expect([find(hostname), find(other.hostname), find('constructor')]).toEqual([host, other, null])
   })
 
   // Goal: a line that trusts more than one key for one host is none.

@@ -3,7 +3,7 @@
 import { type Command, helpText, type Run } from '../../terminal/command.ts'
 import { dash, table, timeText } from '../../terminal/render.ts'
 import { clientConfigHelp, loadClientDefaults } from '../client-config.ts'
-import { findKnownHost } from '../known-hosts.ts'
+import { knownHostFinder } from '../known-hosts.ts'
 import { addServiceOptions, readService, type ServiceOptions } from '../verify/service-options.ts'
 import { type LocalNames, localNames } from './names.ts'
 import type { SeenInstance } from './records.ts'
@@ -56,9 +56,10 @@ async function list(run: Run, { all = false, ...options }: LsOptions): Promise<v
 /** Sorts instances with a name of this machine to the front. Keeps the service's order, the oldest first, otherwise. */
 function rowsOf(records: readonly SeenInstance[], names: LocalNames): Row[] {
   const local = new Map(names.list().map(([name, { hostname }]) => [hostname, name]))
+  const knownHost = knownHostFinder(names.knownHosts)
   const rows = records.map(record => ({
     localName: local.get(record.hostname) ?? null,
-    isVerified: findKnownHost(names.knownHosts, record.hostname) !== null,
+    isVerified: knownHost(record.hostname) !== null,
     record,
   }))
   return rows.toSorted((a, b) => Number(a.localName === null) - Number(b.localName === null))

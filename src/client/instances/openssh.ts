@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { messageOf } from '../../base/fault.ts'
 import type { Run } from '../../terminal/command.ts'
-import { AdvisedFault } from '../../terminal/exit.ts'
+import { AdvisedFault, InputFault } from '../../terminal/exit.ts'
 import type { KnownHost } from '../../verifier/ssh-key.ts'
 
 /** The user account in every instance. */
@@ -80,15 +80,40 @@ export function sshArguments(login: Login, knownHostsFile: string): string[] {
   return ['ssh', ...ourOptions(login, knownHostsFile), `${user}@${knownHost.hostname}`, ...args]
 }
 
-/** Returns the command line, with -s for SFTP: in scp's older protocol the other side chooses the file names. */
+/**
+ * Returns the command line, with -s for SFTP: in scp's older protocol the other side chooses the file names. The last of
+ * -s and -O counts.
+ */
 export function scpArguments(copy: Copy, knownHostsFile: string): string[] {
   const { user, knownHost, isRecursive, args, source, destination } = copy
   const operand = ({ kind, path }: CopyEnd) =>
     kind === 'there' ? `${user}@${knownHost.hostname}:${path}` : localOperand(path)
   return [
-    ...['scp', '-s', ...ourOptions(copy, knownHostsFile), ...(isRecursive ? ['-r'] : []), ...args],
-    ...['--', operand(source), operand(destination)],
+    ...['scp', ...ourOptions(copy, knownHostsFile), ...(isRecursive ? ['-r'] : []), ...args],
+    ...['-s', '--', operand(source), operand(destination)],
   ]
+}
+
+/** Options of ssh(1) with a value. */
+const valued = 'BbcDEeFIiJLlmOoPpQRSWw'
+
+/** Refuses -S and -M, which override ControlPath and ControlMaster of `-o`. Fault invalid_request. */
+export function refuseSharing(args: readonly string[]): void {
+  for (let at = 0; at < args.length; at += 1) {
+    const arg = args[at] ?? ''
+    // What follows is the command.
+    if (!/^-./.test(arg) || arg === '--') return
+    const flags = [...arg.slice(1)]
+    const end = flags.findIndex(flag => valued.includes(flag))
+    const shared = (end === -1 ? flags : flags.slice(0, end + 1)).find(flag => flag === 'S' || flag === 'M')
+    if (shared !== undefined) {
+      throw new InputFault(`-${shared} of ssh shares a connection, whose host key was not verified now`, {
+        param: 'ssh-arguments',
+        remedy: `leave out -${shared}`,
+      })
+    }
+    if (end === flags.length - 1) at += 1
+  }
 }
 
 /** Returns the path as a local file for scp, which takes `a:b` for another host and `-a` for an option. */

@@ -32,7 +32,7 @@ import { readService } from '../verify/service-options.ts'
 import { failureWords } from './failure-remedies.ts'
 import { openInstance } from './local-instance.ts'
 import { type LocalInstance, type LocalNames, localNamePattern, localNames } from './names.ts'
-import { addressFor, defaultUser, identityOf, runSsh } from './openssh.ts'
+import { addressFor, defaultUser, identityOf, refuseSharing, runSsh } from './openssh.ts'
 import type { SeenInstance } from './records.ts'
 import { createService, type Service } from './service.ts'
 import { type UserAt, withUser } from './target.ts'
@@ -85,6 +85,7 @@ function nameOf(text: string): UserAt {
 async function up(run: Run, target: UserAt, args: readonly string[], options: UpOptions): Promise<void> {
   const { word: name, user } = target
   const { env } = run.io
+  refuseSharing(args)
   const defaults = await loadClientDefaults(env)
   const source = readService(env, options, defaults)
   // All files before the first request: what could not be verified is not created.
@@ -316,7 +317,9 @@ function nextText({ name, knownHost, knownHostsFile, address }: Next): string {
   const { hostname, key } = knownHost
   // ssh splits the value at blanks, and replaces its own tokens.
   const file = /[\s%]/.test(knownHostsFile) ? `"${knownHostsFile.replaceAll('%', '%%')}"` : knownHostsFile
-  const options = [`UserKnownHostsFile=${file}`, 'StrictHostKeyChecking=yes']
+  // The one file with host keys, and no open connection, also if the user's configuration names others.
+  const only = ['GlobalKnownHostsFile=/dev/null', 'KnownHostsCommand=none', 'ControlPath=none']
+  const options = [`UserKnownHostsFile=${file}`, 'StrictHostKeyChecking=yes', ...only]
   const more = address === null ? [] : [`HostName=${address}`, `HostKeyAlias=${hostname}`]
   const plain = [...options, ...more].map(option => `-o ${shellWord(option)}`).join(' ')
   return `${name} is ready and verified: ${hostname} ${key.fingerprint}

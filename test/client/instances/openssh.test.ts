@@ -5,7 +5,13 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
-import { addressFor, identityOf, scpArguments, sshArguments } from '../../../src/client/instances/openssh.ts'
+import {
+  addressFor,
+  identityOf,
+  refuseSharing,
+  scpArguments,
+  sshArguments,
+} from '../../../src/client/instances/openssh.ts'
 import { readKnownHost } from '../../../src/verifier/ssh-key.ts'
 import { ed25519Line } from '../../rigs/instances/instance-attestation.ts'
 
@@ -21,7 +27,7 @@ const here = (path: string) => ({ kind: 'here', path }) as const
 describe('scp', () => {
   const operands = (path: string) => {
     const copy = { ...connection, isRecursive: false, args: [], source: here(path), destination: there('') }
-    return scpArguments(copy, '/k').slice(-3)
+    return scpArguments(copy, '/k').slice(-4)
   }
 
   // Goal: after `--` each path here is one that scp takes for a file.
@@ -35,11 +41,11 @@ describe('scp', () => {
     ['../a', '../a'],
     ['.', './.'],
   ])('%s', (path, operand) => {
-    expect(operands(path)).toEqual(['--', operand, `agent@${hostname}:`])
+    expect(operands(path)).toEqual(['-s', '--', operand, `agent@${hostname}:`])
   })
 
   test('goal: our options come before those of the user, SFTP is the protocol, and paths there stay as they are', () => {
-    const args = ['-o', 'StrictHostKeyChecking=no']
+    const args = ['-o', 'StrictHostKeyChecking=no', '-O']
     const argv = scpArguments(
       {
         ...connection,
@@ -52,9 +58,35 @@ describe('scp', () => {
       },
       '/k',
     )
-    expect(argv.slice(0, 4)).toEqual(['scp', '-s', '-o', 'StrictHostKeyChecking=yes'])
+    expect(argv.slice(0, 3)).toEqual(['scp', '-o', 'StrictHostKeyChecking=yes'])
     expect(argv).toContain('HostName=10.0.0.1')
-    expect(argv.slice(-8)).toEqual(['-i', '/i', '-r', ...args, '--', `agent@${hostname}:-x y`, './.'])
+    expect(argv.slice(-10)).toEqual(['-i', '/i', '-r', ...args, '-s', '--', `agent@${hostname}:-x y`, './.'])
+  })
+})
+
+describe('options that share a connection', () => {
+  // Goal: they are refused wherever ssh would read them, and not where they are a value or part of the command.
+  test.each([
+    [['-S', '/tmp/x']],
+    [['-S/tmp/x']],
+    [['-M']],
+    [['-tM']],
+    [['-vS', '/tmp/x']],
+    [['-p', '22', '-M']],
+    [['-oBatchMode=yes', '-S', 'x']],
+  ])('%p is refused', args => {
+    expect(() => refuseSharing(args)).toThrow(/-[SM] of ssh shares a connection/)
+  })
+  test.each([
+    [[]],
+    [['-l', '-S']],
+    [['-lM']],
+    [['ls', '-S']],
+    [['--', '-M']],
+    [['-t', 'top', '-M']],
+    [['-L', 'M:1:S:2']],
+  ])('%p is not', args => {
+    expect(() => refuseSharing(args)).not.toThrow()
   })
 })
 

@@ -183,6 +183,26 @@ describe.skipIf(noSshd)('a host that lies', () => {
     expect(connections()).toBe(before)
   })
 
+  test('goal: after a FAIL of ssh nothing is copied either; a policy that refuses leaves the key', async () => {
+    await init()
+    await attempt()
+    const line = readFileSync(config('known_hosts'), 'utf8')
+    const strict = await strongroom('ssh', 'work', '--public-key', sampleHostKey)
+    expect([strict.code, strict.stderr]).toEqual([6, expect.stringContaining('VERDICT: FAIL')])
+    expect(readFileSync(config('known_hosts'), 'utf8')).toBe(line)
+    service.lie = async (response, path) => {
+      if (!path.endsWith('/attestation')) return response
+      const body = (await response.json()) as Body
+      const [hostname = ''] = (body.data.known_hosts ?? '').split(' ')
+      return Response.json({ ...body, data: { ...body.data, known_hosts: `${hostname} ${sampleHostKey}` } })
+    }
+    const { stdout, stderr, code } = await strongroom('ssh', at('work'), '--', ...place, ...batch, 'echo in')
+    expect([stdout, code, stderr]).toEqual(['', 1, expect.stringContaining('VERDICT: FAIL')])
+    expect([line === '', readFileSync(config('known_hosts'), 'utf8')]).toEqual([false, ''])
+    const cp = await strongroom('cp', join(home, '.ssh/id_ed25519.pub'), `${at('work')}:`, '--', ...place, ...batch)
+    expect([cp.code, cp.stderr]).toEqual([2, expect.stringContaining('has no verified host key')])
+  })
+
   // Goal: another machine at the address gets neither a login nor a file.
   test('cannot put another machine at the address', async () => {
     await init()
@@ -268,6 +288,8 @@ describe.skipIf(noSshd)('what goes wrong on the way', () => {
     service.lie = null
     const { code, stdout } = await strongroom('up', 'work', '--no-login')
     expect([code, stdout]).toEqual([0, expect.stringContaining('work is ready and verified: ')])
+    for (const option of ['GlobalKnownHostsFile=/dev/null', 'KnownHostsCommand=none', 'ControlPath=none'])
+      expect(stdout).toContain(` -o ${option} `)
     const [first, second] = creates().map(({ idempotencyKey }) => idempotencyKey)
     expect([creates().length, first === second, typeof first]).toEqual([2, true, 'string'])
     const { instances } = JSON.parse((await strongroom('ls', '--json')).stdout)
@@ -297,6 +319,35 @@ describe.skipIf(noSshd)('what goes wrong on the way', () => {
     expect([code, stderr]).toEqual([4, expect.stringContaining('for this key')])
     expect(creates()).toEqual([])
     expect(existsSync(config('instances/work.json'))).toBe(true)
+    // It runs on, so its name and host key stay until the user says otherwise.
+    const rm = await strongroom('rm', 'work', '--yes', '--key-file', join(home, 'other.txt'))
+    expect([rm.code, rm.stderr]).toEqual([4, expect.stringContaining('it may still run, and be billed')])
+    expect([existsSync(config('instances/work.json')), readFileSync(config('known_hosts'), 'utf8')]).toEqual([
+      true,
+      expect.stringContaining(server?.hostKey ?? 'none'),
+    ])
+    service.requests.length = 0
+    const forgotten = await strongroom('rm', 'work', '--forget')
+    expect([forgotten.code, forgotten.stdout, service.requests]).toEqual([
+      0,
+      expect.stringContaining('work: forgotten'),
+      [],
+    ])
+    expect([readdirSync(config('instances')), readFileSync(config('known_hosts'), 'utf8')]).toEqual([['lock'], ''])
+  })
+
+  test('goal: a damaged file stops its own name alone, and ls says which', async () => {
+    await init()
+    await strongroom('up', 'work', '--no-login')
+    writeFileSync(config('instances/other.json'), '{', { mode: 0o600 })
+    const { code, stdout, stderr } = await strongroom('ls')
+    expect([code, stdout, stderr]).toEqual([
+      0,
+      expect.stringContaining('\nwork '),
+      expect.stringContaining('other.json'),
+    ])
+    expect((await strongroom('up', 'other')).code).toBe(2)
+    expect((await strongroom('rm', 'work', '--yes')).code).toBe(0)
   })
 
   test('goal: an instance that was created elsewhere is taken by the name of the service', async () => {
