@@ -36,7 +36,7 @@ export function findKnownHost(path: string, hostname: string): KnownHost | null 
   return knownHostFinder(path)(hostname)
 }
 
-/** As `findKnownHost`, for many hosts: reads the file once. */
+/** Reads the file once for many hosts; otherwise equal to `findKnownHost`. */
 export function knownHostFinder(path: string): (hostname: string) => KnownHost | null {
   const linesByName = new Map<string, string[]>()
   for (const line of (readOwnFile(path, bytesMax) ?? '').split('\n')) {

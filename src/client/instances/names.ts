@@ -49,9 +49,9 @@ export type LocalNames = {
   /** The known_hosts file with verified host keys. */
   readonly knownHosts: string
   readonly find: (name: string) => LocalInstance | null
-  /** Those that can be read. */
+  /** Leaves out files that cannot be read. */
   readonly list: () => readonly (readonly [name: string, instance: LocalInstance])[]
-  /** Why the others cannot. */
+  /** Returns a fault for each file that cannot be read. */
   readonly damaged: () => readonly InputFault[]
   /** Returns the record of another command if one has begun meanwhile. */
   readonly begin: (name: string, instance: LocalInstance) => LocalInstance
@@ -60,7 +60,7 @@ export type LocalNames = {
    * another command has forgotten or replaced that meanwhile: its instance would be lost otherwise.
    */
   readonly replace: (name: string, earlier: LocalInstance, next: LocalInstance | null) => Promise<boolean>
-  /** Runs work on known_hosts, or on a record that exists, while no other command does. Fault conflict after a while. */
+  /** Runs work on known_hosts and on existing records while no other command does. Fault conflict after a while. */
   readonly alone: <T>(work: () => T) => Promise<T>
 }
 

@@ -81,8 +81,8 @@ export function sshArguments(login: Login, knownHostsFile: string): string[] {
 }
 
 /**
- * Returns the command line, with -s for SFTP: in scp's older protocol the other side chooses the file names. The last of
- * -s and -O counts.
+ * Returns the command line, with -s for SFTP: in scp's older protocol the other side chooses the file names. A later -s
+ * overrides -O.
  */
 export function scpArguments(copy: Copy, knownHostsFile: string): string[] {
   const { user, knownHost, isRecursive, args, source, destination } = copy
@@ -101,7 +101,7 @@ const valued = 'BbcDEeFIiJLlmOoPpQRSWw'
 export function refuseSharing(args: readonly string[]): void {
   for (let at = 0; at < args.length; at += 1) {
     const arg = args[at] ?? ''
-    // What follows is the command.
+    // The command begins here.
     if (!/^-./.test(arg) || arg === '--') return
     const flags = [...arg.slice(1)]
     const end = flags.findIndex(flag => valued.includes(flag))

@@ -82,8 +82,8 @@ function instanceOf(name: string, local: LocalInstance): Target['instance'] {
 
 /**
  * Returns the record for the service in use, which may be the earlier one at a new address, or another host of its
- * fleet: then it knows the same host name, and is the one from now on. Evidence decides what runs there in any case.
- * Fault invalid_request for another service, for which the key in use is not.
+ * fleet: a record with the same host name shows it, and changes the address. Evidence decides what runs there in any
+ * case. Fault invalid_request for another service, for which the key in use is not.
  */
 export async function ofService(
   name: string,
@@ -99,7 +99,7 @@ export async function ofService(
   return moved
 }
 
-/** Null also if the service does not know the key, as that of another appliance. */
+/** Returns null also if the service refuses the key, as another appliance does. */
 async function seen(service: Pick<Service, 'retrieve'>, name: string): Promise<SeenInstance | null> {
   try {
     return await service.retrieve(name)

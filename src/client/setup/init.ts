@@ -181,7 +181,7 @@ type Confirming = { readonly api: URL; readonly files: readonly OperatorFile[]; 
 /** Waits for a person's yes. Fault invalid_request without it. */
 async function confirmed(run: Run, { api, files, isLogged }: Confirming): Promise<void> {
   const danger = isLogged
-    ? `The transparency log has no authorities: whoever answers for this address can publish one, and gets your API key.
+    ? `The transparency log has no authorities: a server between you and the host can publish one, and get your API key.
 Compare the digest over another channel.
 `
     : `A host that lies publishes false ones, and then passes every check. Compare each digest over another channel: with your

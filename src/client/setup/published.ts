@@ -78,8 +78,7 @@ async function loggedPart(file: OperatorFile, log: AskedLog): Promise<OperatorFi
     new AdvisedFault('conflict', `${words}: ${problem}`, {
       remedy: 'do not trust this file: get it over another channel, and name it by its option',
     })
-  if (digests.length > digestsMax)
-    throw refuse(`it has ${digests.length} launch digests, at most ${digestsMax} are asked for`)
+  if (digests.length > digestsMax) throw refuse(`it has ${digests.length} launch digests, more than ${digestsMax}`)
   const logged = new Set<string>()
   for (const digest of digests) {
     const { ok, checks, isAbsent } = await judgeLogged(factOf(field, digest), log)

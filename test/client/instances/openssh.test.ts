@@ -65,7 +65,7 @@ describe('scp', () => {
 })
 
 describe('options that share a connection', () => {
-  // Goal: they are refused wherever ssh would read them, and not where they are a value or part of the command.
+  // Goal: they are refused wherever ssh would read them.
   test.each([
     [['-S', '/tmp/x']],
     [['-S/tmp/x']],
@@ -77,6 +77,7 @@ describe('options that share a connection', () => {
   ])('%p is refused', args => {
     expect(() => refuseSharing(args)).toThrow(/-[SM] of ssh shares a connection/)
   })
+  // Goal: as a value of another option, or in the command, these letters stay.
   test.each([
     [[]],
     [['-l', '-S']],
