@@ -130,14 +130,14 @@ export async function theTools({ prints }: Inside): Promise<void> {
   const locale = 'bash -c true 2>&1; locale charmap; echo $LANG'
   expect(await prints(locale, '-o', 'SetEnv=LC_ALL=de_DE.UTF-8')).toBe('UTF-8\nC.UTF-8')
   // Agents come by npm: a package installs into the home, and its program is found in this session and the next.
-  const manifest = '{"name":"srt-trial","version":"1.0.0","bin":{"srt-trial":"run.js"}}'
+  const manifest = '{"name":"srt-global","version":"1.0.0","bin":{"srt-global":"run.js"}}'
   await prints(
     `mkdir pack && cd pack && echo '${manifest}' >package.json && printf '#!/usr/bin/env node\\nconsole.log("installed")\\n' >run.js`,
   )
-  const install = 'npm install --global --offline --install-links --no-audit --no-fund ./pack >/dev/null && srt-trial'
+  const install = 'npm install --global --offline --install-links --no-audit --no-fund ./pack >/dev/null && srt-global'
   expect(await prints(install)).toBe('installed')
-  expect(await prints('bash --login -c srt-trial; command -v srt-trial; npx --offline srt-trial')).toBe(
-    'installed\n/home/agent/.local/bin/srt-trial\ninstalled',
+  expect(await prints('bash --login -c srt-global; command -v srt-global; npx --offline srt-global')).toBe(
+    'installed\n/home/agent/.local/bin/srt-global\ninstalled',
   )
   expect(await prints('python3 -m venv --without-pip v && v/bin/python -c "print(1 + 1)"')).toBe('2')
 }
