@@ -37,7 +37,7 @@ export function createEgressNotice({ paths, owner, log }: NoticeDeps): EgressNot
 }
 
 function levelOf({ usedBytes, limitBytes }: EgressCount): number {
-  return noticePercents.find(percent => usedBytes >= (limitBytes / 100) * percent) ?? 0
+  return noticePercents.find(percent => usedBytes * 100 >= limitBytes * percent) ?? 0
 }
 
 function noticeOf(count: EgressCount, level: number): string {

@@ -46,6 +46,8 @@ test('each step of the limit is written to every terminal once, also after a res
   // A raised limit begins anew.
   expect(shownAt(5_000_000_000, 6_000_000_000)).toBe('')
   expect(shownAt(5_700_000_000, 6_000_000_000)).toContain('95 % of')
+  // Exact in whole bytes: a hundredth of this limit, times a hundred, is more than the limit.
+  expect(shownAt(3_700_348, 3_700_348)).toContain('is spent')
   expect(there.shown('ptmx')).toBe('')
 })
 
