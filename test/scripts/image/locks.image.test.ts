@@ -118,8 +118,9 @@ for (const { name, paths } of recipes.filter(({ kind }) => kind === 'machine')) 
       for (const wanted of recipe.packages) expect(names).toContain(wanted)
       expect(packageOf(lock, 'kernel').name).toStartWith('linux-image-')
       expect(packageOf(lock, 'firmware').name).toBe(recipe.firmware.package)
-      for (const unwanted of ['systemd', 'systemd-sysv', 'udev', 'sudo', 'uidmap'])
-        expect(names).not.toContain(unwanted)
+      // libtss2-dev of the builder depends on the package udev. Nothing starts its program: init is ours.
+      const unwanted = ['systemd', 'systemd-sysv', 'sudo', 'uidmap', ...(name === 'builder' ? [] : ['udev'])]
+      for (const each of unwanted) expect(names).not.toContain(each)
     })
 
     // Goal: mirrors come from the machine that builds.
