@@ -1,12 +1,11 @@
 // The operator's files for clients, as service A publishes them. Effects: reads manifests and the authority.
 
-import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Clock } from '../base/clock.ts'
-import { systemErrorCode } from '../base/fault.ts'
 import type { Config } from '../config/schema.ts'
 import { type PublishedFiles, publishedFormat } from '../contract/http/published.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
+import { readTextOrNull } from '../linux/files.ts'
 
 export type PublishedParts = {
   readonly config: Pick<Config, 'vm' | 'inference' | 'builds' | 'listen'>
@@ -29,7 +28,7 @@ export function createPublished({ config, operatorKey, caFile, clock }: Publishe
     if (clock.monotonicMs() - readMs < keptMs) return text
     const document: PublishedFiles = {
       format: publishedFormat,
-      ca: caFile === null ? null : textOf(caFile),
+      ca: caFile === null ? null : readTextOrNull(caFile),
       operator_key: operatorKey.publicPem,
       images: {
         instance: manifestIn(vm.image_dir),
@@ -44,15 +43,5 @@ export function createPublished({ config, operatorKey, caFile, clock }: Publishe
 }
 
 function manifestIn(directory: string): string | null {
-  return textOf(join(directory, 'manifest.json'))
-}
-
-/** Null if there is no such file. */
-function textOf(path: string): string | null {
-  try {
-    return readFileSync(path, 'utf8')
-  } catch (error) {
-    if (systemErrorCode(error) === 'ENOENT') return null
-    throw error
-  }
+  return readTextOrNull(join(directory, 'manifest.json'))
 }

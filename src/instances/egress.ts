@@ -102,7 +102,7 @@ class EgressCounts {
     this.#handed = new Map()
     for (const { vmId, usedBytes } of samples) {
       const limitBytes = vms.get(vmId)?.egressLimitBytes ?? egressLimitBytes
-      const step = `${Math.floor((usedBytes / limitBytes) * 100)} % of ${limitBytes}`
+      const step = `${Math.floor((usedBytes * 100) / limitBytes)} % of ${limitBytes}`
       const last = before.get(vmId)
       // A hung VM has one open count, which leaves room for the requests that find out that it hangs.
       if (last !== undefined && this.#waiting.has(vmId)) this.#handed.set(vmId, last)

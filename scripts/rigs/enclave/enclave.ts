@@ -81,7 +81,7 @@ export class EnclaveBench {
   readonly engine: GatewayVmEngine
   /** Routes requested of the firewall, in order. */
   readonly routes: GatewayVmRoute[] = []
-  /** The VM whose row said `serving` when that was asked; null if none did. */
+  /** For each of these routes: the VM that the ledger had as `serving` then, null if there was none. */
   readonly servingAtRoutes: (string | null)[] = []
   readonly log: string[] = []
   /** Rows that the books wrote, in order. */
