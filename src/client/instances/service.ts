@@ -1,7 +1,6 @@
 // A client of service A: instances and usage of the key's organization. Effects: the network. The service runs on a
 // host that is not trusted: its responses are bounded and checked, and prove nothing.
 
-import { fromUtf8 } from '../../base/bytes.ts'
 import { type FaultCode, messageOf } from '../../base/fault.ts'
 import { parseJson } from '../../base/json.ts'
 import { resultOr } from '../../base/result-or.ts'
@@ -9,6 +8,7 @@ import { checkValue } from '../../contract/check.ts'
 import type { Static, TSchema } from '../../contract/type.ts'
 import { readAtMost } from '../../linux/net/bounded-http.ts'
 import { AdvisedFault } from '../../terminal/exit.ts'
+import { problemIn } from '../../terminal/refusal.ts'
 import { oneLine } from '../../terminal/render.ts'
 import type { InstanceSource } from '../verify/instance-source.ts'
 import { hasOwnHostname, SeenInstance, SeenInstances, SeenUsage } from './records.ts'
@@ -176,7 +176,6 @@ function waitSeconds(headers: Headers): number | null {
 
 /** Returns the service's own words on one harmless line: they may be any text. */
 function wordsOf(body: Uint8Array | null): string {
-  const document: unknown = resultOr(() => JSON.parse(fromUtf8((body ?? new Uint8Array()).subarray(0, 8_192))), null)
-  const message: unknown = Reflect.get(Object(Reflect.get(Object(document), 'error')), 'message')
-  return typeof message === 'string' ? `: ${oneLine(message.slice(0, problemCharsMax))}` : ''
+  const { message } = problemIn(body ?? new Uint8Array())
+  return message === null ? '' : `: ${oneLine(message.slice(0, problemCharsMax))}`
 }

@@ -1,12 +1,12 @@
 // Fetches an instance's attestation from service A, with an API key and a fresh nonce. Effects: the network, files.
 
-import { fromUtf8, toBase64Url } from '../../base/bytes.ts'
+import { toBase64Url } from '../../base/bytes.ts'
 import { type FaultCode, messageOf } from '../../base/fault.ts'
-import { resultOr } from '../../base/result-or.ts'
 import { CertificateError, getOverTls, type TlsResponse } from '../../linux/net/tls-get.ts'
 import { AdvisedFault, InputFault } from '../../terminal/exit.ts'
 import { KIB, readTextInput } from '../../terminal/input-file.ts'
 import type { Io } from '../../terminal/io.ts'
+import { problemIn } from '../../terminal/refusal.ts'
 import { oneLine } from '../../terminal/render.ts'
 import { type InstanceIdentity, instanceAttestationBytesMax } from '../../verifier/instance.ts'
 
@@ -83,7 +83,7 @@ type AttestationRequest = { readonly host: string; readonly key: ApiKey; readonl
 
 function toFault(response: TlsResponse, { host, key, instance }: AttestationRequest): AdvisedFault {
   const { status, retryAfter, body } = response
-  const { message, requestId } = problemOf(body)
+  const { message, requestId } = problemIn(body)
   const wait = retryAfter !== null && /^[0-9]{1,5}$/.test(retryAfter) ? `in ${retryAfter} s` : 'in a minute'
   const said = `${host}: ${status}${message === null ? '' : `: ${oneLine(message)}`}`
   const id = requestId === null ? '' : ` (request ${oneLine(requestId)})`
@@ -113,16 +113,5 @@ function toFault(response: TlsResponse, { host, key, instance }: AttestationRequ
         `${said}${id}`,
         'check that --api is service A; if it is, try again, and report the request if it fails again',
       )
-  }
-}
-
-/** Returns message and request id of an error document; both are null if the body is not one. */
-function problemOf(body: Uint8Array): { readonly message: string | null; readonly requestId: string | null } {
-  const document: unknown = resultOr(() => JSON.parse(fromUtf8(body.subarray(0, 8 * KIB))), null)
-  const error: unknown = Reflect.get(Object(document), 'error')
-  const text = (value: unknown) => (typeof value === 'string' ? value.slice(0, 500) : null)
-  return {
-    message: text(Reflect.get(Object(error), 'message')),
-    requestId: text(Reflect.get(Object(document), 'request_id')),
   }
 }
