@@ -64,7 +64,11 @@ export async function startEnclaveGateway(parts: EnclaveGatewayParts): Promise<S
   const heard: CapturedBytes = { 'from-guest': [], 'to-guest': [] }
   machine.watch((direction, bytes) => void heard[direction].push(bytes))
   const { vmId, session } = await bench.begin()
-  await until('the gateway is ready', 60_000, () => session.status?.state === 'ready' && session.status.revision > 0)
+  const isReady = () => session.status?.state === 'ready' && session.status.revision > 0
+  await until('the gateway is ready', 60_000, isReady).catch((error: Error) => {
+    error.message += `\n${JSON.stringify({ status: session.status, log: session.log(0).slice(-10) })}\n${machine.output()}`
+    throw error
+  })
   setReceiptKey(bench.store.ledger.db, vmId, session.status?.receiptKey ?? '')
   const models = [...parts.upstreams.flatMap(upstream => upstream.models), bench.workload.worker?.model ?? '']
   return new EnclaveGateway({ bench, machine, vmId, session, heard, models })

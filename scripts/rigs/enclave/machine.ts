@@ -42,6 +42,7 @@ export class EnclaveMachine {
   readonly #port: PortPaths
   readonly #child: Bun.Subprocess
   readonly #bridge: Disposable
+  readonly #reservation: { stop(): void }
   #tap: BridgeTap | null
 
   constructor({ usageRowsMax = 65_536, tap, gpus }: MachineOptions = {}) {
@@ -49,12 +50,14 @@ export class EnclaveMachine {
     const port = makeRoot(root)
     this.#root = root
     this.#port = port
-    this.port = unusedPort()
+    const { port: listenPort, reservation } = reservePort()
+    this.port = listenPort
+    this.#reservation = reservation
     this.#tap = tap ?? null
     const settings: EnclaveProcessSettings = {
       root,
       port,
-      listenPort: this.port,
+      listenPort,
       usageRowsMax,
       executable: join(root, 'program'),
       commandLine: join(root, 'cmdline'),
@@ -127,6 +130,7 @@ export class EnclaveMachine {
     this.kill()
     await this.#child.exited
     this.disconnect()
+    this.#reservation.stop()
     this.#bridge[Symbol.dispose]()
     fs.rmSync(this.#root, { recursive: true, force: true })
   }
@@ -152,17 +156,23 @@ function makeRoot(root: string): PortPaths {
 const [portsFirst, portsCount] = [20_000, 12_000]
 
 /**
- * A port outside the kernel's ephemeral range: it is used only once the workload is there, and must stay free until
- * then.
+ * A port outside the kernel's ephemeral range that no other machine has, of this process or another: the enclave
+ * listens there only after it has its workload, which can be long after. The name of a socket reserves it until then;
+ * the kernel drops the name with the process.
  */
-function unusedPort(): number {
+function reservePort(): { readonly port: number; readonly reservation: { stop(): void } } {
   for (;;) {
     const port = portsFirst + Math.floor(Math.random() * portsCount)
     try {
-      Bun.listen({ hostname: '127.0.0.1', port, socket: { data() {} } }).stop(true)
-      return port
+      const reservation = Bun.listen({ unix: `\0srt-enclave-port-${port}`, socket: { data() {} } })
+      try {
+        Bun.listen({ hostname: '127.0.0.1', port, socket: { data() {} } }).stop(true)
+        return { port, reservation }
+      } catch {
+        reservation.stop()
+      }
     } catch {
-      // Somebody has it.
+      // Another machine has it.
     }
   }
 }
