@@ -82,6 +82,7 @@ export class Builder {
       case 'evidence':
       case 'receipt':
       case 'egress':
+      case 'idle':
         return refuse('bad_request', `${request.op}: a build VM cannot be claimed`)
     }
   }

@@ -138,6 +138,7 @@ export class Enclave {
       case 'evidence':
       case 'receipt':
       case 'egress':
+      case 'idle':
         return refuse('bad_request', `${request.op}: a gateway VM cannot be claimed`)
     }
   }

@@ -8,6 +8,7 @@ import type { EgressNotice } from './egress/notice.ts'
 import type { Evidence } from './evidence.ts'
 import type { Identity } from './identity.ts'
 import type { Networking } from './network.ts'
+import type { Idle } from './orders/idle.ts'
 import { createHandler, type HandleLine, type Outcome, tooMany } from './requests.ts'
 import { ok, parseRequest } from './wire.codec.ts'
 
@@ -19,6 +20,7 @@ type AgentDeps = {
   readonly claiming: Claiming
   readonly evidence: Evidence
   readonly egress: EgressNotice
+  readonly idle: Idle
   readonly log: Logger
 }
 
@@ -27,7 +29,16 @@ type Change = Exclude<AgentRequest, { op: 'hello' }>
 /** Queued changes; a correct host sends fewer. */
 const changesMax = 8
 
-export function createAgent({ version, identity, networking, claiming, evidence, egress, log }: AgentDeps): HandleLine {
+export function createAgent({
+  version,
+  identity,
+  networking,
+  claiming,
+  evidence,
+  egress,
+  idle,
+  log,
+}: AgentDeps): HandleLine {
   const changes = createSerial()
 
   const hello = async (): Promise<Outcome> => {
@@ -58,6 +69,8 @@ export function createAgent({ version, identity, networking, claiming, evidence,
       case 'egress':
         egress.take(request.egress)
         return ok
+      case 'idle':
+        return { ok: true, isIdle: claiming.record() !== null && idle.isOver(request.minutes) } as const
       case 'shutdown':
         return ok
     }
@@ -67,7 +80,8 @@ export function createAgent({ version, identity, networking, claiming, evidence,
     if (request.op === 'hello') return await hello()
     if (changes.size() >= changesMax) return tooMany
     const outcome = await changes.run(() => change(request))
-    if (outcome.ok) log.info('request done', { op: request.op })
+    // Asked every minute.
+    if (outcome.ok && request.op !== 'idle') log.info('request done', { op: request.op })
     return outcome
   }
 

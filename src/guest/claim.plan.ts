@@ -131,7 +131,8 @@ function isHostName(text: string): boolean {
   return HOST_NAME.test(text) && /[a-z]/.test(text)
 }
 
-function isPublicKeyLine(line: string): boolean {
+/** Reports whether the line is one OpenSSH public key of a type that logs in, without options. */
+export function isPublicKeyLine(line: string): boolean {
   const [, type, base64] = line.match(PUBLIC_KEY_LINE) ?? []
   const blob = base64 === undefined ? null : fromBase64(base64)
   return blob !== null && sshKeyType(blob) === type

@@ -7,7 +7,7 @@
 
 import { sha256 } from '../attest/hash.ts'
 import { newStatement, type StatementFields } from '../attest/receipt/new-statement.ts'
-import { reportDataOf } from '../attest/receipt/statement.ts'
+import { reportDataOf, type StatementOf } from '../attest/receipt/statement.ts'
 import { fromBase64Url, toBase64Url, utf8 } from '../base/bytes.ts'
 import type { SimulatedLaunch } from '../contract/vm/agent.ts'
 import type { GuestEvidence } from '../contract/vm/agent-responses.ts'
@@ -32,15 +32,19 @@ export type Evidence = {
   readonly keep: (receipt: string) => { ok: true } | Refusal
 }
 
+/** Fields about what orders of the owner have changed; each is null before. */
+export type OrderedFields = Pick<StatementOf<'claim'>, 'loginKeys'>
+
 type EvidenceDeps = SignerDeps & {
   readonly paths: Pick<GuestPaths, 'receipt'>
   readonly owner: Owner
   readonly imageName: string
+  readonly ordered: () => OrderedFields
   /** Bytes of TPM evidence over a nonce, or null. Never rejects. */
   readonly tpm: (nonce: Uint8Array) => Promise<Uint8Array | null>
 }
 
-export function createEvidence({ paths, owner, imageName, tpm, ...deps }: EvidenceDeps): Evidence {
+export function createEvidence({ paths, owner, imageName, ordered, tpm, ...deps }: EvidenceDeps): Evidence {
   const signer = new StatementSigner(deps)
   let last: GuestEvidence | null = null
 
@@ -52,7 +56,8 @@ export function createEvidence({ paths, owner, imageName, tpm, ...deps }: Eviden
       if (nonce?.length !== 32) return refuse('bad_request', 'evidence.nonce: not 32 bytes in canonical base64url')
       const launched = await signer.launchOf('evidence', request.simulated)
       if (!launched.ok) return launched
-      const { statement, signed } = await signer.sign(fieldsOf({ claim, launch: launched.launch, nonce, imageName }))
+      const fields = fieldsOf({ claim, launch: launched.launch, nonce, imageName, ordered: ordered() })
+      const { statement, signed } = await signer.sign(fields)
       const quoted = await tpm(reportDataOf(statement))
       last = { ...signed, ...(quoted === null ? {} : { tpm: toBase64Url(quoted) }) }
       return { ok: true, evidence: last }
@@ -64,6 +69,7 @@ export function createEvidence({ paths, owner, imageName, tpm, ...deps }: Eviden
         launch: { measurement: zeros, operatorKey: zeros },
         nonce: zeros.subarray(16),
         imageName,
+        ordered: { loginKeys: null },
       }
       const statement = newStatement(fieldsOf(nowhere), { ...deps.keys, nowMs: 0 })
       Object.values(await deps.keys.signStatement(statement)).map(toBase64Url)
@@ -108,9 +114,10 @@ type Facts = {
   readonly launch: Launch
   readonly nonce: Uint8Array
   readonly imageName: string
+  readonly ordered: OrderedFields
 }
 
-function fieldsOf({ claim, launch, nonce, imageName }: Facts): StatementFields {
+function fieldsOf({ claim, launch, nonce, imageName, ordered }: Facts): StatementFields {
   return {
     kind: 'claim',
     nonce,
@@ -122,5 +129,6 @@ function fieldsOf({ claim, launch, nonce, imageName }: Facts): StatementFields {
     sshHostKeyDigest: hexBytes(claim.sshHostKeyDigest),
     publicKeyDigest: hexBytes(claim.publicKeyDigest),
     ...claimFieldsOf(claim.document, text => sha256(utf8(text))),
+    ...ordered,
   }
 }

@@ -24,7 +24,8 @@ const lineFeed = 0x0a
 /** Idle limit of a connection. */
 const idleSeconds = 60
 
-type Asking = { held: Uint8Array; asked: boolean; rest: Uint8Array }
+/** `held`: the first `heldBytes` are what has arrived. */
+type Asking = { held: Uint8Array; heldBytes: number; asked: boolean; rest: Uint8Array }
 
 /** One answer per connection. Does not throw: without the socket its clients cannot connect. */
 export function serveLines({ path, what, requestBytesMax, answer, log }: LineServerOptions): Disposable {
@@ -37,18 +38,23 @@ export function serveLines({ path, what, requestBytesMax, answer, log }: LineSer
         open: socket => {
           connections += 1
           const isRefused = connections > connectionsMax
-          socket.data = { held: new Uint8Array(0), asked: isRefused, rest: new Uint8Array(0) }
+          socket.data = { held: new Uint8Array(0), heldBytes: 0, asked: isRefused, rest: new Uint8Array(0) }
           socket.timeout(idleSeconds)
           if (isRefused) socket.end()
         },
         data: (socket, chunk) => {
           const { data } = socket
           if (data.asked) return
-          data.held = Buffer.concat([data.held, chunk.subarray(0, requestBytesMax)])
-          const lineBytes = data.held.indexOf(lineFeed) + 1
-          if (lineBytes === 0 && data.held.length < requestBytesMax) return
+          // Whole from the first byte on: a client that sends single bytes causes no copies.
+          if (data.heldBytes === 0) data.held = new Uint8Array(requestBytesMax)
+          const fits = chunk.subarray(0, requestBytesMax - data.heldBytes)
+          const lineEnd = fits.indexOf(lineFeed) + 1
+          data.held.set(fits, data.heldBytes)
+          const beforeBytes = data.heldBytes
+          data.heldBytes += fits.length
+          if (lineEnd === 0 && data.heldBytes < requestBytesMax) return
           data.asked = true
-          answer(lineBytes === 0 ? data.held : data.held.subarray(0, lineBytes))
+          answer(data.held.subarray(0, lineEnd === 0 ? data.heldBytes : beforeBytes + lineEnd))
             .then(said => {
               data.rest = Buffer.from(`${JSON.stringify(said)}\n`)
               drain(socket)

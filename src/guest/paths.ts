@@ -27,6 +27,12 @@ export function guestPaths(root: string) {
     terminals: `${root}/dev/pts`,
     /** Answers with the lockout facts as root sees them. */
     lockoutSocket: `${runDir}/lockout.sock`,
+    /** Takes orders of the owner (contract/vm/order.ts). */
+    ordersSocket: `${runDir}/orders.sock`,
+    /** What orders have changed. */
+    ordersDir: `${runDir}/orders`,
+    /** All keys that log in, once an order has changed them. */
+    orderedKeys: `${runDir}/orders/keys`,
     networkRecord: `${runDir}/network.json`,
     sshdRecord: `${runDir}/sshd.json`,
     /** Privilege separation directory of sshd. */
@@ -43,6 +49,7 @@ export function guestPaths(root: string) {
     gatewayKey: `${root}/home/agent/.config/opencode/inference.key`,
     /** Random per boot, kept when the agent restarts: Documentation/admin-guide/sysctl/kernel.rst, `random`. */
     bootId: `${root}/proc/sys/kernel/random/boot_id`,
+    processes: `${root}/proc`,
     interfaces: `${root}/sys/class/net`,
     virtioPorts: `${root}/sys/class/virtio-ports`,
     devices: `${root}/dev`,

@@ -5,6 +5,7 @@ import type { Clock } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
 import { systemRandom } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
+import { orderLineBytesMax } from '../contract/vm/order.ts'
 import type { Owner } from '../linux/files.ts'
 import { nativeKeys } from '../linux/native-keys.ts'
 import { createAgent } from './agent.ts'
@@ -13,8 +14,12 @@ import { createDaemon } from './daemon.ts'
 import { createEgressNotice } from './egress/notice.ts'
 import { createEvidence } from './evidence.ts'
 import { createIdentity } from './identity.ts'
+import { serveLines } from './line-server.ts'
 import { gatherFacts } from './lockout/facts.ts'
 import { serveLockout } from './lockout/socket.ts'
+import { createIdle } from './orders/idle.ts'
+import { createKeysHandler, loginKeys } from './orders/keys.ts'
+import { createOrders } from './orders/orders.ts'
 import { type GuestPaths, guestPaths } from './paths.ts'
 import { imageNameIn, type ProgramSettings, programSettings, startProgram } from './program.ts'
 import { findSvsm } from './report/svsm.ts'
@@ -28,6 +33,8 @@ export type GuestSettings = ProgramSettings & {
   readonly sshdArgv: readonly [string, ...string[]]
   readonly sshPort: number
   readonly gatewayArgv: readonly [string, ...string[]]
+  /** ssh-keygen as another user, without rights. */
+  readonly keygenArgv: readonly [string, ...string[]]
   readonly hostKeyWaitMs: number
   readonly listenTimeoutMs: number
 }
@@ -38,6 +45,7 @@ export const guestSettings: GuestSettings = {
   sshdArgv: ['/usr/lib/strongroom/sshd'],
   sshPort: 22,
   gatewayArgv: ['/usr/lib/strongroom/gateway'],
+  keygenArgv: ['/usr/lib/strongroom/ssh-keygen'],
   hostKeyWaitMs: 15_000,
   listenTimeoutMs: 30_000,
 }
@@ -53,12 +61,14 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
   identity.catch(() => {}) // reported where it is awaited
   const svsm = device.then(found => (found === null ? null : findSvsm(paths.tsmReports, settings.configFiles)))
   const tpm = guestTpm({ paths, svsm, clock, log })
+  const keys = makeReceiptKeys(systemRandom, nativeKeys)
   const evidence = createEvidence({
     paths,
     owner,
     device,
     nowMs: clock.nowMs,
-    keys: makeReceiptKeys(systemRandom, nativeKeys),
+    keys,
+    ordered: () => ({ loginKeys: loginKeys(paths) }),
     imageName: imageNameIn(paths),
     tpm: nonce => tpmBytes(tpm, { nonce, log }),
   })
@@ -71,6 +81,7 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
     ...claimedDaemons({ settings, paths, clock, log }),
   })
 
+  const idle = createIdle({ paths, owner })
   const egress = createEgressNotice({ paths, owner, log })
   const channel = await program.channel
   await claiming.restore()
@@ -80,6 +91,20 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
     log,
     path: paths.lockoutSocket,
     gather: () => gatherFacts({ root: settings.root, sshdProgram: '/usr/sbin/sshd', run: settings.run }),
+  })
+  using _orders = serveLines({
+    path: paths.ordersSocket,
+    what: 'orders socket',
+    requestBytesMax: orderLineBytesMax,
+    answer: createOrders({
+      ...settings,
+      ...{ paths, owner, clock, log },
+      claim: claiming.record,
+      decapsulate: keys.decapsulate,
+      random: systemRandom,
+      handlers: { keys: createKeysHandler({ paths, owner }), ...idle.handlers },
+    }),
+    log,
   })
   using _tpm = serveTpm({ path: paths.tpmSocket, tpm, log })
   // Beside the first requests: under software emulation the first claim and evidence would take three times as long.
@@ -91,7 +116,7 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
     .catch(() => {})
   return await program.serve(channel, {
     needed: Promise.all([identity, device]),
-    handle: createAgent({ version, identity, networking, claiming, evidence, egress, log }),
+    handle: createAgent({ version, identity, networking, claiming, evidence, egress, idle, log }),
   })
 }
 

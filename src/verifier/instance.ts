@@ -34,6 +34,7 @@ import {
 } from './claim.ts'
 import { INSTANCE_PINS, type InstancePins } from './instance-pins.ts'
 import { type ExpectedImage, expectedMeasurement, imageCheck, launchWords, readLaunch } from './launch.ts'
+import { loginKeyChecks } from './login-keys.ts'
 import { pinChecks } from './pins.ts'
 import { COMMON_GROUPS, type Group, groupsOf, nonceCheck, withCrl, withFloors } from './receipt-groups.ts'
 import { type KnownHost, readKnownHost, readSshKey, type SshKey } from './ssh-key.ts'
@@ -68,6 +69,8 @@ export type InstanceQuestion = {
    * check, and does not detect a host that claimed the instance with its own key.
    */
   readonly publicKey: string | readonly string[] | 'any'
+  /** The only SSH keys that may log in, in OpenSSH's format. Absent to accept and name those of signed orders. */
+  readonly loginKeys?: readonly string[]
   /** The expected image, whose manifest gives the measurement. */
   readonly image: ExpectedImage | 'any'
   /** The expected gateway for its prompts. */
@@ -184,7 +187,12 @@ async function judge(
     instanceCheck(document, question.instance),
     parsedCheck('known-hosts', knownHost, ({ line }) => line),
     parsedCheck('public-key', publicKey, ({ fingerprint }) => fingerprint),
-    ownKeyCheck(publicKey, question.publicKey),
+    ...loginKeyChecks({
+      claimed: publicKey,
+      stated: receipt.statement?.loginKeys ?? null,
+      own: question.publicKey,
+      only: question.loginKeys,
+    }),
     parsedCheck('launch-document', read.launch, launchWords),
     ...launchChecks(document.launch, launch, receipt),
     imageCheck(question.image, launch),
@@ -249,6 +257,8 @@ async function judgeReceipt(
       sshHostKeyDigest: digestOf(knownHost.ok ? knownHost.value.key : null),
       publicKeyDigest: digestOf(publicKey.ok ? publicKey.value : null),
       ...expectedClaim(claim),
+      // loginKeyChecks compares them.
+      loginKeys: 'any',
     },
     verifiers: nativeVerifiers,
   })
@@ -264,22 +274,6 @@ function instanceCheck(document: InstanceAttestation, asked: InstanceIdentity): 
   const wrong = (['organization', 'name', 'hostname'] as const).filter(field => document[field] !== asked[field])
   const reasons = wrong.map(field => `${field} is ${JSON.stringify(document[field])}, not ${asked[field]}`)
   return check('instance', wrong.length === 0, reasons.join('; '), asked.hostname)
-}
-
-function ownKeyCheck(found: Parsed<SshKey>, own: InstanceQuestion['publicKey']): Check {
-  const name = 'own-key'
-  if (!found.ok) return notChecked(name, 'the key in the claim cannot be read', true)
-  const { fingerprint, blob } = found.value
-  if (own === 'any') return notChecked(name, `the instance accepts the key ${fingerprint} of any owner`, false)
-  const keys = (typeof own === 'string' ? [own] : own).map(line => parsed(() => readSshKey(line)))
-  const [first, ...more] = keys
-  const isOwn = keys.some(key => key.ok && equalConstantTime(blob, key.value.blob))
-  if (isOwn || first === undefined || more.length > 0) {
-    const failure = `the instance lets in the key ${fingerprint} alone, which is none of the ${keys.length} that are yours`
-    return check(name, isOwn, failure, fingerprint)
-  }
-  const yours = first.ok ? `yours is ${first.value.fingerprint}` : `your key: ${first.reason}`
-  return fail(name, `the instance lets in the key ${fingerprint} alone, ${yours}`)
 }
 
 /** Checks that the report attests exactly this text, and that its fields match the report's. */

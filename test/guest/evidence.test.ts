@@ -46,6 +46,7 @@ const nonceBytes = new Uint8Array(32).fill(7)
 const nonce = toBase64Url(nonceBytes)
 const nowMs = Date.UTC(2026, 10, 22)
 const keys = makeReceiptKeys(systemRandom, nativeKeys)
+let ordered: readonly string[] | null = null
 
 async function deviceOf(settings: TsmSettings): Promise<ReportDevice> {
   const found = await openConfigfs('/reports', createTsmKernel(settings))
@@ -60,6 +61,7 @@ function evidenceOf({ paths, owner }: Sandbox, device: ReportDevice | null) {
     keys,
     device: Promise.resolve(device),
     imageName: 'instance',
+    ordered: () => ({ loginKeys: ordered }),
     nowMs: () => nowMs,
     tpm: async () => null,
   })
@@ -127,6 +129,20 @@ describe('evidence', () => {
     const checks = await verifyHybrid(publicKeys, bytes, signature, options)
     expect(checks.map(check => check.outcome)).toEqual(['pass', 'pass'])
     expect(decodeReport(bytesOf(evidence.report)).reportData).toEqual(reportDataOf(bytes))
+  })
+
+  // Goal: each statement has the keys of the moment.
+  test('with the keys that orders have set', async () => {
+    await using sandbox = await makeSandbox()
+    const own = evidenceOf(sandbox, await deviceOf({}))
+    const keysIn = async () => {
+      const statement = decodeStatement(bytesOf((await made(own)).statement))
+      return statement.kind === 'claim' ? statement.loginKeys : undefined
+    }
+    expect(await keysIn()).toBeNull()
+    ordered = [`SHA256:${'a'.repeat(43)}`, `SHA256:${'b'.repeat(43)}`]
+    expect(await keysIn()).toEqual(ordered)
+    ordered = null
   })
 
   // Goal: without a device there is no report, and measurement and operator key are the simulated ones.

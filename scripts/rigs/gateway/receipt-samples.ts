@@ -57,6 +57,7 @@ export const fieldsOf = {
     egressLimitBytes: 5_368_709_120,
     egressNames: 'any',
     gatewayKeyDigest: new Uint8Array(32).fill(15),
+    loginKeys: [`SHA256:${'A'.repeat(43)}`],
   },
   'build-dispatch': {
     ...common,

@@ -77,6 +77,7 @@ export async function evidenceOf(
       sshHostKeyDigest: sshKeyDigest(claimed.sshHostKey),
       publicKeyDigest: sshKeyDigest(claimed.publicKey),
       ...statedFields(claimed.claim),
+      loginKeys: null,
       ...change.fields,
     },
     publicKeys: sampleKeys().publicKeys,

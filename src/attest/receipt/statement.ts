@@ -23,6 +23,8 @@ type Field =
   /** Null if the map lacks the key, so that older statements keep their bytes. */
   | { readonly type: 'bytes-or-absent'; readonly sizeBytes: number }
   | { readonly type: 'texts'; readonly countMax: number; readonly sizeBytesMax: number }
+  /** Null if the map lacks the key; never an empty list. */
+  | { readonly type: 'texts-or-absent'; readonly countMax: number; readonly sizeBytesMax: number }
   | { readonly type: 'text-or-null'; readonly sizeBytesMax: number }
   /** Milliseconds since 1970. */
   | { readonly type: 'time-ms' }
@@ -93,6 +95,8 @@ export const STATEMENT_FIELDS = {
     egressNames: name,
     /** SHA-256 of the secret of the gateway key that the guest drew; null if it drew none. */
     gatewayKeyDigest: { type: 'bytes-or-absent', sizeBytes: 32 },
+    /** Fingerprints of all SSH keys that log in, once an order of the owner has changed them (contract/vm/order.ts). */
+    loginKeys: { type: 'texts-or-absent', countMax: 16, sizeBytesMax: 50 },
   },
   /** Issued before any source code runs. */
   'build-dispatch': {
@@ -147,11 +151,13 @@ type ValueOf<F> = F extends { type: 'text' }
           ? string | null
           : F extends { type: 'texts' }
             ? readonly string[]
-            : F extends { type: 'time-ms' | 'count' }
-              ? number
-              : F extends { type: 'image' }
-                ? Image
-                : never
+            : F extends { type: 'texts-or-absent' }
+              ? readonly string[] | null
+              : F extends { type: 'time-ms' | 'count' }
+                ? number
+                : F extends { type: 'image' }
+                  ? Image
+                  : never
 
 type Fields<Shape> = { readonly [Name in keyof Shape]: ValueOf<Shape[Name]> }
 
@@ -193,7 +199,7 @@ export function reportDataOf(statementBytes: Uint8Array): Uint8Array {
 }
 
 function isOptional({ type }: Field): boolean {
-  return type === 'bytes-or-absent'
+  return type === 'bytes-or-absent' || type === 'texts-or-absent'
 }
 
 function fieldsOf(kind: unknown): Readonly<Record<string, Field>> {
@@ -250,6 +256,10 @@ function checked(key: string, field: Exclude<Field, { type: 'image' }>, value: u
         checkText(text, field.sizeBytesMax, what)
         return text
       })
+    case 'texts-or-absent':
+      if (value === null) return null
+      wellFormed(Array.isArray(value) && value.length > 0, what)
+      return checked(key, { ...field, type: 'texts' }, value)
     case 'time-ms':
     case 'count':
       wellFormed(typeof value === 'number' && Number.isSafeInteger(value) && value >= 0, what)

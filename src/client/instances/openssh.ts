@@ -4,7 +4,7 @@ import { lookup } from 'node:dns/promises'
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { messageOf } from '../../base/fault.ts'
+import { Fault, messageOf } from '../../base/fault.ts'
 import type { Run } from '../../terminal/command.ts'
 import { AdvisedFault, InputFault } from '../../terminal/exit.ts'
 import type { KnownHost } from '../../verifier/ssh-key.ts'
@@ -48,25 +48,68 @@ export function runScp(run: Run, copy: Copy): Promise<number> {
   return runWith(run, copy.knownHost, file => scpArguments(copy, file))
 }
 
-async function runWith({ io }: Run, knownHost: KnownHost, argvOf: (file: string) => string[]): Promise<number> {
-  const directory = mkdtempSync(join(tmpdir(), 'strongroom-ssh-'))
-  try {
-    const file = join(directory, 'known_hosts')
-    writeFileSync(file, `${knownHost.line}\n`, { mode: 0o600 })
-    const child = start(argvOf(file), io.env)
+export type SshAnswer = { readonly code: number; readonly stdout: string }
+
+/** Runs ssh with this standard input. Throws Fault host.command_failed, also for an output beyond `bytesMax`. */
+export function askSsh({ io }: Run, login: Login, { input, bytesMax, timeoutMs }: SshQuestion): Promise<SshAnswer> {
+  return withKnownHosts(login.knownHost, async file => {
+    const child = start(sshArguments(login, file), io.env, { stdin: Buffer.from(input), stdout: 'pipe' })
+    const timer = setTimeout(() => child.kill('SIGTERM'), timeoutMs)
+    try {
+      const stdout = await textOf(child.stdout, bytesMax)
+      if (stdout === null) throw new Fault('host.command_failed', `ssh: more than ${bytesMax} bytes of output`)
+      return { stdout, code: await child.exited }
+    } finally {
+      clearTimeout(timer)
+      child.kill('SIGTERM')
+    }
+  })
+}
+
+export type SshQuestion = { readonly input: string; readonly bytesMax: number; readonly timeoutMs: number }
+
+/** Null if there is more. */
+async function textOf(stream: ReadableStream<Uint8Array>, bytesMax: number): Promise<string | null> {
+  const chunks: Uint8Array[] = []
+  let sizeBytes = 0
+  for await (const chunk of stream) {
+    sizeBytes += chunk.length
+    if (sizeBytes > bytesMax) return null
+    chunks.push(chunk)
+  }
+  return Buffer.concat(chunks).toString('utf8')
+}
+
+function runWith({ io }: Run, knownHost: KnownHost, argvOf: (file: string) => string[]): Promise<number> {
+  return withKnownHosts(knownHost, async file => {
+    const child = start(argvOf(file), io.env, { stdin: 'inherit', stdout: 'inherit' })
     // The terminal sends SIGINT to the child too, which handles it.
     io.onSignal('SIGINT', () => {})
     io.onSignal('SIGTERM', () => child.kill('SIGTERM'))
     io.onSignal('SIGHUP', () => child.kill('SIGHUP'))
     return await child.exited
+  })
+}
+
+async function withKnownHosts<T>(knownHost: KnownHost, use: (file: string) => Promise<T>): Promise<T> {
+  const directory = mkdtempSync(join(tmpdir(), 'strongroom-ssh-'))
+  try {
+    const file = join(directory, 'known_hosts')
+    writeFileSync(file, `${knownHost.line}\n`, { mode: 0o600 })
+    return await use(file)
   } finally {
     rmSync(directory, { recursive: true, force: true })
   }
 }
 
-function start(argv: readonly string[], env: Run['io']['env']) {
+/** Starts a program of OpenSSH. Fault host.command_failed. */
+export function start<In extends 'inherit' | Buffer, Out extends 'inherit' | 'pipe'>(
+  argv: readonly string[],
+  env: Run['io']['env'],
+  { stdin, stdout }: { readonly stdin: In; readonly stdout: Out },
+): Bun.Subprocess<In, Out, 'inherit'> {
   try {
-    return Bun.spawn([...argv], { stdin: 'inherit', stdout: 'inherit', stderr: 'inherit', env })
+    return Bun.spawn<In, Out, 'inherit'>([...argv], { stdin, stdout, stderr: 'inherit', env })
   } catch (error) {
     const [program = ''] = argv
     throw new AdvisedFault('host.command_failed', `${program}: ${messageOf(error)}`, {

@@ -37,6 +37,11 @@ export function withUser(text: string, wordOf: (text: string) => string): UserAt
   return { user, word: wordOf(text.slice(at + 1)) }
 }
 
+/** Parses the argument of commands that connect to an instance. */
+export function targetArgument(text: string): UserAt {
+  return withUser(text, targetWord)
+}
+
 export type Lookup = {
   readonly names: LocalNames
   /** Origin of service A; null if this command sends no request to it. */

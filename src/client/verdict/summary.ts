@@ -145,6 +145,7 @@ const BASIS: readonly (readonly [label: string, names: readonly string[]])[] = [
   ['fetched', ['fetch']],
   ['artifacts', ['artifact-digests']],
   ['own key', ['own-key']],
+  ['login keys', ['login-keys']],
   ['host key', ['known-hosts']],
   ['TLS key', ['tls-binding']],
   ['response', ['response-receipt']],

@@ -52,14 +52,22 @@ export function instanceWords(words: InstanceWords): Plain {
   }
 }
 
-function loginFacts({ hostKey }: InstanceVerdict, checks: readonly Check[]): Fact[] {
+function loginFacts({ hostKey, receipt }: InstanceVerdict, checks: readonly Check[]): Fact[] {
   const own = checks.find(({ name, outcome }) => name === 'own-key' && outcome === 'pass')
   return [
     ...(hostKey === null
       ? []
       : [['you may', `its SSH host key ${hostKey.fingerprint} was made inside the VM`] as const]),
-    ...(own === undefined ? [] : [['you may', `it lets in your SSH key alone: ${own.reason}`] as const]),
+    ...(own === undefined ? [] : keyFacts(own.reason, receipt?.statement?.loginKeys ?? null)),
   ]
+}
+
+/** `own`: the fingerprint of the caller's key first. */
+function keyFacts(own: string, loginKeys: readonly string[] | null): Fact[] {
+  const more = (loginKeys ?? []).filter(key => !own.startsWith(key))
+  if (more.length === 0) return [['you may', `it lets in your SSH key alone: ${own}`]]
+  const others = listed(more, 'other SSH keys').map(key => `it lets in ${key} too, by a signed order`)
+  return [`it lets in your SSH key: ${own}`, ...others].map(text => ['you may', text] as const)
 }
 
 const UNATTESTED = {

@@ -47,7 +47,14 @@ import { addGatewayPinOptions, type GatewayPinOptions, readExpectedGateway } fro
 import { readImage } from './image-option.ts'
 import { instanceWords } from './instance-facts.ts'
 import { fetchAttestation } from './instance-source.ts'
-import { type OwnKeys, readOwnKeys, withOwnKeyAdvice } from './keys/own-keys.ts'
+import {
+  acceptedKey,
+  type OwnKey,
+  type OwnKeys,
+  readLoginKeys,
+  readOwnKeys,
+  withOwnKeyAdvice,
+} from './keys/own-keys.ts'
 import { nonceOption } from './receipt-options.ts'
 import { refuseConnectionOptions } from './saved-document.ts'
 import { addServiceOptions, readService, type ServiceOptions } from './service-options.ts'
@@ -62,6 +69,7 @@ export type InstanceOptions = PinOptions &
     policy?: string
     image?: string
     publicKey?: string
+    loginKeys?: string
   }
 
 type VerifyOptions = InstanceOptions & {
@@ -106,6 +114,10 @@ export function addInstanceOptions(command: Command, apiDefault = 'https://insta
       '--public-key <file|line>',
       'the only SSH key that the instance may accept; default: one of ~/.ssh/*.pub or of ssh-agent',
     )
+  command.option(
+    '--login-keys <file>',
+    'the only SSH keys that may log in, one a line; default: keys that signed orders added are shown and accepted',
+  )
   const pinned = addEvidenceOptions(addGatewayPinOptions(addPolicyFlags(command)))
   return addLogOptions(addPinOptions(pinned, INSTANCE_PINS))
 }
@@ -118,6 +130,8 @@ export type JudgedInstance = {
   /** Null if no log was used. */
   readonly logged: LogJudgement | null
   readonly asOf: number
+  /** The caller's own key that the instance lets in; null if none is known. */
+  readonly ownKey: OwnKey | null
 }
 
 /** All that an owner expects of an instance, read before the first request. */
@@ -151,6 +165,7 @@ export async function readExpectation(
     policy: await withOperatorKey(policy, defaults),
     crl: await readCrl(given.crl),
     publicKey: ownKeys.lines,
+    ...(given.loginKeys === undefined ? {} : { loginKeys: readLoginKeys(given.loginKeys) }),
     image: await readImage(imagePath),
     gateway: await readExpectedGateway(given, defaults),
   }
@@ -193,8 +208,9 @@ export async function judgeExpected(
   const checks = [...withFlags(withLog(judged, logged, log)), remark]
   const shown = { ok: found.ok && verdict(checks).ok, simulated: found.simulated, checks }
   const { gateway } = expected
+  const ownKey = acceptedKey(found.checks, ownKeys)
   const plain = instanceWords({ found, checks, argv: run.argv, hostname: instance.hostname, sources, gateway })
-  return { found, shown, plain, logged, asOf }
+  return { found, shown, plain, logged, asOf, ownKey }
 }
 
 /** Returns the log entry of its image; null if its receipt is unreadable. The log has no entries of instances. */
@@ -265,6 +281,8 @@ export function instanceDocument(found: InstanceVerdict, shown: ShownVerdict, as
     claim,
     host_key:
       hostKey === null ? null : { fingerprint: hostKey.fingerprint, line: shown.ok ? (knownHost?.line ?? null) : null },
+    /** Null while only the key of the claim logs in. */
+    login_keys: statement?.loginKeys ?? null,
     xwing_public_key: xwingPublicKey === null ? null : toBase64Url(xwingPublicKey),
     receipt: receipt === null ? null : verdictDocument(receipt),
   }

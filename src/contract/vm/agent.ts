@@ -54,6 +54,15 @@ export const AgentRequest = Type.Union([
   Closed({ id, op: Type.Literal('receipt'), receipt: Type.String({ maxLength: 98_304 }) }),
   /** Egress by the host's count. The VM shows it to its owner; nothing else depends on it. */
   Closed({ id, op: Type.Literal('egress'), egress: EgressCount }),
+  /**
+   * Whether the idle time is over: `minutes`, unless the owner has ordered another; null for none. Sent every minute to
+   * a claimed guest.
+   */
+  Closed({
+    id,
+    op: Type.Literal('idle'),
+    minutes: OrNull(Type.Integer({ minimum: 1, maximum: 525_600 })),
+  }),
   Closed({ id, op: Type.Literal('shutdown') }),
 ])
 export type AgentRequest = Static<typeof AgentRequest>

@@ -22,6 +22,8 @@ export const LockoutFacts = Closed({
   /** From shadow(5): `none` never matches, `empty` needs no password. */
   passwords: Type.Array(Closed({ name: Text, password: OneOf(['none', 'set', 'empty']) })),
   authorizedKeys: TextOrNull,
+  /** The keys that orders of the owner have left; null if none has changed them. */
+  orderedKeys: TextOrNull,
   /** Output of `sshd -T` without its `setenv` lines, or why there is none. */
   sshd: Closed({ ok: Type.Boolean(), text: Text }),
   /** Titles of the processes that listen for SSH. */
@@ -62,6 +64,7 @@ export async function gatherFacts({ root, sshdProgram, run }: FactsDeps): Promis
     passwd: read('/etc/passwd') ?? '',
     passwords: lines('/etc/shadow').map(passwordOf),
     authorizedKeys: read('/run/strongroom/authorized_keys'),
+    orderedKeys: read('/run/strongroom/orders/keys'),
     sshd: await run([sshdProgram, '-T'], sshdBounds).then(
       ({ stdout }) => ({ ok: true, text: stdout.replaceAll(/^setenv .*\n?/gim, '') }),
       error => ({ ok: false, text: messageOf(error) }),

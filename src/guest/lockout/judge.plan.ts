@@ -55,15 +55,26 @@ function passwords(facts: LockoutFacts): Check {
   )
 }
 
-function authorizedKeys({ authorizedKeys: text }: LockoutFacts, expected: string | null): Check {
+function authorizedKeys({ authorizedKeys: text, orderedKeys }: LockoutFacts, expected: string | null): Check {
   const name = 'authorized-keys'
   if (text === null) return notChecked(name, 'there is no claim', true)
   const lines = text.split('\n').filter(line => line.trim() !== '' && !line.startsWith('#'))
-  const [line = ''] = lines
+  if (lines.length === 0) return fail(name, 'no key can log in')
+  if (!lines.every(line => /^(ssh|ecdsa|sk)-\S+ [A-Za-z0-9+/]+={0,2}( |$)/.test(line))) {
+    return fail(name, 'options precede the key')
+  }
+  const found = lines.map(keyDigest).join(', ')
+  if (orderedKeys !== null) {
+    const reason = `the keys are ${found}, which orders of the owner did not set`
+    return check(
+      name,
+      text === orderedKeys,
+      reason,
+      `the ${lines.length} that signed orders of the owner have set: ${found}`,
+    )
+  }
   if (lines.length !== 1) return fail(name, `${lines.length} keys can log in, not only the owner's`)
-  if (!/^(ssh|ecdsa|sk)-\S+ [A-Za-z0-9+/]+={0,2}( |$)/.test(line)) return fail(name, 'options precede the key')
   if (expected === null) return notChecked(name, 'there is no verified claim to compare with', true)
-  const found = keyDigest(line)
   return check(name, found === expected, `the key is ${found}, the claim has ${expected}`, "only the claim's key")
 }
 
@@ -152,9 +163,9 @@ function isLoopback(address: string): boolean {
 
 /**
  * After the claim the host can request identity, the same addresses and claim again, evidence, and shutdown, and give
- * its count of the egress.
+ * its count of the egress, or ask whether the idle time is over.
  */
-const expectedOps = ['hello', 'network', 'claim', 'evidence', 'receipt', 'egress', 'shutdown']
+const expectedOps = ['hello', 'network', 'claim', 'evidence', 'receipt', 'egress', 'idle', 'shutdown']
 
 function agentChannel({ agentOps }: LockoutFacts): Check {
   const wrong = agentOps.filter(op => !expectedOps.includes(op))

@@ -46,6 +46,7 @@ const CLAIM_ANY = {
   egressNames: 'any',
   // Compared with the key in use in the gateway's line.
   gatewayKeyDigest: 'any',
+  loginKeys: 'any',
 } as const
 
 export async function judgeHardware({

@@ -51,6 +51,7 @@ const guest = createEvidence({
   keys: makeReceiptKeys(systemRandom, nativeKeys),
   device: Promise.resolve(null),
   imageName: 'instance',
+  ordered: () => ({ loginKeys: null }),
   nowMs: () => simulatedAsOf.getTime(),
   tpm: async () => null,
 })

@@ -9,6 +9,7 @@ const recipe: { kernelArguments: string[] } = await Bun.file(
 ).json()
 
 const key = `ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI${'A'.repeat(43)}`
+const otherKey = `ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI${'B'.repeat(43)}`
 const sshd = [
   'port 22',
   'allowusers agent',
@@ -45,6 +46,7 @@ const good: LockoutFacts = {
     { name: 'agent', password: 'none' },
   ],
   authorizedKeys: `${key}\n`,
+  orderedKeys: null,
   sshd: { ok: true, text: `${sshd.join('\n')}\n` },
   sshdTitles: [title],
   consoleReaders: [],
@@ -54,7 +56,7 @@ const good: LockoutFacts = {
     { protocol: 'tcp', address: '0100007F', port: 631, uid: 0 },
     { protocol: 'tcp6', address: '00000000000000000000000001000000', port: 631, uid: 0 },
   ],
-  agentOps: ['hello', 'network', 'claim', 'evidence', 'receipt', 'egress', 'shutdown'],
+  agentOps: ['hello', 'network', 'claim', 'evidence', 'receipt', 'egress', 'idle', 'shutdown'],
   commandLine: `${recipe.kernelArguments.join(' ')} strongroom.root_hash=ab`,
   modules: ['virtio_net', 'dm_verity'],
   measuredModules: ['dm_verity', 'virtio_net', 'ext4'],
@@ -82,6 +84,13 @@ function sshdWith(setting: string) {
 // Goal: the image as it is passes every look.
 test('a closed VM', () => {
   expect(outcomes({})).toEqual({})
+})
+
+// Goal: keys that orders of the owner have set are let in, whatever the claim has.
+test('several keys', () => {
+  const keys = `${key}\n${otherKey}\n`
+  expect(outcomes({ authorizedKeys: keys, orderedKeys: keys })).toEqual({})
+  expect(outcomes({ authorizedKeys: `${otherKey}\n`, orderedKeys: `${otherKey}\n` })).toEqual({})
 })
 
 describe('planted', () => {
@@ -119,6 +128,13 @@ describe('planted', () => {
       'authorized-keys',
       "2 keys can log in, not only the owner's",
     ],
+    [
+      'a key that no order has set',
+      { authorizedKeys: `${key}\n${otherKey}\n`, orderedKeys: `${key}\n` },
+      'authorized-keys',
+      'which orders of the owner did not set',
+    ],
+    ['no key', { authorizedKeys: '\n' }, 'authorized-keys', 'no key can log in'],
     ['a command', { authorizedKeys: `command="id" ${key}\n` }, 'authorized-keys', 'options precede the key'],
     [
       'password logins',

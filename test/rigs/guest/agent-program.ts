@@ -18,6 +18,7 @@ if (import.meta.main) {
   const { port, device, ...settings }: AgentProcessSettings = JSON.parse(process.argv[2] ?? '')
   await serveAgent('0.0.0-test', {
     ...settings,
+    keygenArgv: ['ssh-keygen'],
     hostKeyWaitMs: 0,
     interfaceWaitMs: 0,
     devicesWaitMs: 0,

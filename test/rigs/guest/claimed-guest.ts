@@ -60,6 +60,7 @@ export function startClaimedGuest(path: string, options: GuestOptions): ClaimedG
         sshHostKeyDigest: digest(1),
         publicKeyDigest: digest(2),
         ...sampleFields(sampleDocument({ ...owner, publicKey: '' })),
+        loginKeys: null,
       }),
     )
     const signatures = await portableSigner(keys.secretKeys, systemRandom)(statement)

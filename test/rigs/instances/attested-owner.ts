@@ -66,6 +66,7 @@ export async function verifyAttested(
       sshHostKeyDigest: { equals: sshKeyDigest(hostKey.join(' ')) },
       publicKeyDigest: { equals: sshKeyDigest(public_key) },
       ...expectedClaim(parsed(() => readClaim(claim))),
+      loginKeys: { equals: null },
     },
     tpm: 'any',
   })

@@ -211,6 +211,7 @@ async function evidenceOf(nonce: Uint8Array, claimed: ClaimedAs): Promise<VmEvid
       sshHostKeyDigest: sshKeyDigest(claimed.sshHostKey),
       publicKeyDigest: sshKeyDigest(claimed.publicKey),
       ...statedFields(claimed.claim),
+      loginKeys: null,
     },
     publicKeys: sampleKeys().publicKeys,
     sign: portableSigner(sampleKeys().secretKeys, countingRandom(50)),

@@ -120,6 +120,7 @@ export async function makeInstanceAttestation(wanted: WantedAttestation = {}): P
     sshHostKeyDigest: keyDigest(hostKey),
     publicKeyDigest: keyDigest(publicKey),
     ...sampleFields(claim),
+    loginKeys: null,
     ...wanted.statement,
   }
   const receipt = await issueReceipt({

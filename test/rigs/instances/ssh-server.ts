@@ -25,7 +25,8 @@ export function hasSshd(): boolean {
   return Bun.which('ssh') !== null && Bun.which(sshd) !== null
 }
 
-export async function startSshServer(directory: string): Promise<SshServer> {
+/** `programs`: a directory whose programs its sessions find before others. */
+export async function startSshServer(directory: string, programs: string | null = null): Promise<SshServer> {
   // Not os.userInfo, which takes the name from the environment.
   const user = Bun.spawnSync(['id', '-un']).stdout.toString().trim()
   const hostKeyFile = join(directory, 'ssh_host_ed25519_key')
@@ -42,6 +43,7 @@ export async function startSshServer(directory: string): Promise<SshServer> {
     ],
     // The directory is in /tmp, which others may write.
     ...['StrictModes no', `AllowUsers ${user}`, 'PrintMotd no', 'LogLevel VERBOSE', 'Subsystem sftp internal-sftp'],
+    ...(programs === null ? [] : [`SetEnv PATH=${programs}:/usr/bin:/bin`]),
   ]
   const configFile = join(directory, 'sshd_config')
   writeFileSync(configFile, `${config.join('\n')}\n`)

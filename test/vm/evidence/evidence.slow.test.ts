@@ -140,6 +140,7 @@ function verdictOf(receipt: Receipt, roots: readonly TrustedRoot[], asOf: number
       egressLimitBytes: 'any',
       egressNames: 'any',
       gatewayKeyDigest: 'any',
+      loginKeys: 'any',
     },
     tpm: 'any',
   })

@@ -62,6 +62,18 @@ function namedKey(named: string): string {
   })
 }
 
+/** Returns the keys in the file, one a line. Fault invalid_request. */
+export function readLoginKeys(path: string): readonly string[] {
+  const text = readTextInput({ path, param: 'login-keys', bytesMax: keysMax * keyBytesMax })
+  const lines = text.split('\n').filter(line => line.trim() !== '' && !line.startsWith('#'))
+  const bad = lines.map(line => parsed(() => readSshKey(line.trim()))).find(key => !key.ok)
+  if (lines.length > 0 && bad === undefined) return lines.map(line => line.trim())
+  throw new InputFault(`--login-keys ${path}: ${bad?.ok === false ? bad.reason : 'it has no key'}`, {
+    param: 'login-keys',
+    remedy: 'give one public key a line, as OpenSSH writes them',
+  })
+}
+
 function publicKeyFiles(directory: string): string[] {
   if (!existsSync(directory)) return []
   const names = readdirSync(directory).filter(name => name.endsWith('.pub'))
@@ -101,6 +113,19 @@ async function agentLines(env: Io['env']): Promise<string[]> {
 function keyLines(text: string): string[] {
   const lines = text.split('\n').map(line => line.trim())
   return lines.filter(line => parsed(() => readSshKey(line)).ok).slice(0, keysMax)
+}
+
+export type OwnKey = {
+  readonly line: string
+  /** A path, `ssh-agent`, or the option. */
+  readonly source: string
+}
+
+/** Returns the own key that passed the library's check; null if none did. */
+export function acceptedKey(checks: readonly Check[], { lines, sources }: OwnKeys): OwnKey | null {
+  const check = checks.find(({ name, outcome }) => name === 'own-key' && outcome === 'pass')
+  const line = lines.find(line => readSshKey(line).fingerprint === check?.reason)
+  return line === undefined ? null : { line, source: sources.get(line) ?? '' }
 }
 
 /** Adds to the library's check of the key: which key matched, or what to do. */

@@ -1,0 +1,101 @@
+// When the idle time of this VM is over, and the owner's orders about it. Effects: reads /proc and sshd's log, two files
+// of root.
+//
+// A VM is in use while a session is open, and after a login or a request to the gateway. Whatever else runs does not
+// count: the owner postpones the end for it.
+
+import * as fs from 'node:fs'
+import { resultOr } from '../../base/result-or.ts'
+import { checkValue } from '../../contract/check.ts'
+import { IdleBody, KeepBody } from '../../contract/vm/order.ts'
+import { ensureDir, type Owner, readTextOrNull, writeFileAtomic } from '../../linux/files.ts'
+import { endpointPort } from '../gateway/address.ts'
+import type { GuestPaths } from '../paths.ts'
+import type { OrderHandler, OrderOutcome } from './orders.ts'
+
+type IdlePaths = Pick<GuestPaths, 'logDir' | 'ordersDir' | 'processes'>
+
+export type Idle = {
+  /**
+   * Reports whether the idle time is over. Call it every minute: shorter requests to the gateway leave a trace for that
+   * long. `minutes`: from the host, where no order says otherwise; null for no end.
+   */
+  readonly isOver: (minutes: number | null) => boolean
+  readonly handlers: { readonly idle: OrderHandler; readonly keep: OrderHandler }
+}
+
+export function createIdle({ paths, owner }: { readonly paths: IdlePaths; readonly owner: Owner }): Idle {
+  const [idleFile, keptFile] = [`${paths.ordersDir}/idle`, `${paths.ordersDir}/kept`]
+  let usedAt = uptime(paths)
+  let login = lastLogin(paths)
+
+  const write = (file: string, text: string) => {
+    ensureDir(paths.ordersDir, { mode: 0o755, owner })
+    writeFileAtomic(file, text, { mode: 0o600, owner })
+  }
+  const outcome = (): OrderOutcome => {
+    const keptSeconds = Math.max(0, Number(readTextOrNull(keptFile) ?? 0) - uptime(paths))
+    return { ok: true, result: { idle: readTextOrNull(idleFile), kept_minutes: Math.ceil(keptSeconds / 60) } }
+  }
+
+  return {
+    isOver: minutes => {
+      const now = uptime(paths)
+      const ordered = readTextOrNull(idleFile)
+      const limit = ordered === null ? minutes : ordered === 'off' ? null : Number(ordered)
+      const newest = lastLogin(paths)
+      // Without a limit nothing is looked at, and the time begins when there is one.
+      if (limit === null || newest !== login || hasSession(paths) || hasRequest(paths)) usedAt = now
+      login = newest
+      if (limit === null) return false
+      return now - usedAt >= limit * 60 && now >= Number(readTextOrNull(keptFile) ?? 0)
+    },
+    handlers: {
+      idle: async body => {
+        const read = checkValue(IdleBody, body)
+        if (!read.ok) return { ok: false, message: read.problem }
+        write(idleFile, String(read.value.minutes ?? 'off'))
+        return outcome()
+      },
+      keep: async body => {
+        const read = checkValue(KeepBody, body)
+        if (!read.ok) return { ok: false, message: read.problem }
+        write(keptFile, String(uptime(paths) + read.value.minutes * 60))
+        return outcome()
+      },
+    },
+  }
+}
+
+/** Seconds since boot, which no clock of the host changes. */
+function uptime({ processes }: Pick<GuestPaths, 'processes'>): number {
+  return Number.parseFloat(readTextOrNull(`${processes}/uptime`) ?? '0')
+}
+
+/** sshd's line about the last login, with its time or port; other lines are not the owner's. */
+function lastLogin({ logDir }: Pick<GuestPaths, 'logDir'>): string | null {
+  return (
+    readTextOrNull(`${logDir}/sshd.log`)
+      ?.match(/^Accepted publickey for .*$/gm)
+      ?.at(-1) ?? null
+  )
+}
+
+/** sshd names the process of a session after its user and terminal, once somebody has logged in. */
+function hasSession({ processes }: Pick<GuestPaths, 'processes'>): boolean {
+  const titles = resultOr(() => fs.readdirSync(processes), [])
+    .filter(name => /^\d+$/.test(name))
+    .map(pid => resultOr(() => fs.readFileSync(`${processes}/${pid}/cmdline`, 'utf8'), ''))
+  return titles.some(title => /^sshd(-session)?: [^ ]+@/.test(title))
+}
+
+const listening = '0A'
+
+/** A connection to the endpoint; a closed one stays in the table for a minute (TIME_WAIT). See proc(5), /proc/net/tcp. */
+function hasRequest({ processes }: Pick<GuestPaths, 'processes'>): boolean {
+  const port = `:${endpointPort.toString(16).toUpperCase().padStart(4, '0')}`
+  const rows = (readTextOrNull(`${processes}/net/tcp`) ?? '').split('\n').map(line => line.trim().split(/\s+/))
+  return rows.some(([, local, remote, state]) => {
+    return state !== listening && (local?.endsWith(port) === true || remote?.endsWith(port) === true)
+  })
+}

@@ -1,0 +1,178 @@
+// Goal: an owner's command signs an order that the VM carries out, over a real OpenSSH and the image's own
+// strongroom-order; nothing between them can make the command say what the VM has not said.
+
+import { afterAll, afterEach, beforeEach, describe, expect, test } from 'bun:test'
+import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir, userInfo } from 'node:os'
+import { join } from 'node:path'
+import { x25519 } from '@noble/curves/ed25519.js'
+import { ml_kem768 } from '@noble/post-quantum/ml-kem.js'
+import { sampleKeys } from '../../../scripts/rigs/gateway/receipt-samples.ts'
+import { sampleDocument } from '../../../scripts/rigs/instances/sample-claim.ts'
+import { skipUnless } from '../../../scripts/rigs/skip.ts'
+import { decapsulateWith } from '../../../src/attest/receipt/kem.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import { orderLineBytesMax } from '../../../src/contract/vm/order.ts'
+import { type ClaimRecord, keyDigest } from '../../../src/guest/claim-record.ts'
+import { serveLines } from '../../../src/guest/line-server.ts'
+import { createIdle } from '../../../src/guest/orders/idle.ts'
+import { createKeysHandler, loginKeys } from '../../../src/guest/orders/keys.ts'
+import { createOrders } from '../../../src/guest/orders/orders.ts'
+import { guestPaths } from '../../../src/guest/paths.ts'
+import { run } from '../../../src/linux/command.ts'
+import { newOwnerKey } from '../../rigs/guest/signed-order.ts'
+import { startInstanceApi } from '../../rigs/instances/instance-api.ts'
+import { sampleInstance } from '../../rigs/instances/instance-attestation.ts'
+import { hasSshd, startSshServer } from '../../rigs/instances/ssh-server.ts'
+import { programArgv } from '../../rigs/program.ts'
+
+const noSshd = skipUnless(hasSshd() && Bun.which('perl') !== null, 'needs ssh and sshd of OpenSSH, and perl')
+const dir = mkdtempSync(join(tmpdir(), 'srt-orders-'))
+const programs = join(dir, 'programs')
+mkdirSync(programs)
+const api = await startInstanceApi(dir)
+const server = noSshd ? null : await startSshServer(dir, programs)
+const second = newOwnerKey(dir, 'second')
+afterAll(async () => {
+  await server?.[Symbol.asyncDispose]()
+  await api[Symbol.asyncDispose]()
+  rmSync(dir, { recursive: true })
+})
+
+const image = new URL('../../../guest-image/recipes/instance/root/usr/bin/strongroom-order', import.meta.url).pathname
+const { hostname } = sampleInstance
+const { uid, gid } = userInfo()
+const { publicKeys, secretKeys } = sampleKeys()
+let paths = guestPaths('')
+let agent: Disposable | null = null
+
+/** Puts a program in the place of strongroom-order in the instance. */
+function inInstance(text: string): void {
+  writeFileSync(join(programs, 'strongroom-order'), text)
+  chmodSync(join(programs, 'strongroom-order'), 0o755)
+}
+
+beforeEach(() => {
+  const root = mkdtempSync(join(dir, 'r-'))
+  mkdirSync(join(root, 'run/strongroom'), { recursive: true })
+  mkdirSync(join(root, 'proc'))
+  writeFileSync(join(root, 'proc/uptime'), '60.00 1.00\n')
+  paths = guestPaths(root)
+  writeFileSync(paths.authorizedKeys, `${server?.publicKey}\n`)
+  const publicKey = server?.publicKey ?? ''
+  const claim: ClaimRecord = {
+    ...{ claimId: 'claim-1', sha256: 'ab'.repeat(32), organization: 'acme', name: sampleInstance.name, hostname },
+    sshHostKeyDigest: keyDigest(server?.hostKey ?? ''),
+    publicKeyDigest: keyDigest(publicKey),
+    document: sampleDocument({ ...sampleInstance, publicKey }),
+  }
+  const owner = { uid, gid }
+  const answer = createOrders({
+    ...{ paths, owner, run, random: systemRandom, log: silentLogger, keygenArgv: ['ssh-keygen'] },
+    claim: () => claim,
+    decapsulate: decapsulateWith(publicKeys, {
+      x25519: key => x25519.getSharedSecret(secretKeys.x25519, key),
+      mlkem768: ciphertext => ml_kem768.decapsulate(ciphertext, secretKeys.mlkem768),
+    }),
+    handlers: { keys: createKeysHandler({ paths, owner }), ...createIdle({ paths, owner }).handlers },
+    clock: { sleep: async () => {} },
+  })
+  agent = serveLines({
+    ...{ path: paths.ordersSocket, what: 'orders', requestBytesMax: orderLineBytesMax, answer, log: silentLogger },
+  })
+  inInstance(readFileSync(image, 'utf8').replace('/run/strongroom/orders.sock', paths.ordersSocket))
+  api.wanted = { hostKey: server?.hostKey ?? '', publicKey: server?.publicKey ?? '' }
+})
+afterEach(() => {
+  agent?.[Symbol.dispose]()
+})
+
+/** `strongroom COMMAND TARGET WORDS`, as a process of its own. */
+async function command(words: readonly string[], { json = true, more = [] as string[], ssh = true } = {}) {
+  const home = mkdtempSync(join(dir, 'home-'))
+  const tmp = join(home, 'tmp')
+  mkdirSync(tmp)
+  const env = { PATH: process.env.PATH ?? '', HOME: home, TMPDIR: tmp }
+  const key = server?.userKeyFile ?? ''
+  const place = ['-F', 'none', '-o', 'HostName=127.0.0.1', '-p', `${server?.port}`, '-i', key]
+  const options = ['--api', api.url, ...api.options, ...(json ? ['--json'] : []), ...more]
+  const argv = [...programArgv, ...words, ...options, ...(ssh ? ['--', ...place, '-o', 'BatchMode=yes'] : [])]
+  const child = Bun.spawn(argv, { env, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' })
+  const [stdout, stderr, code] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
+  expect(readdirSync(tmp)).toEqual([])
+  return { stdout, stderr, code }
+}
+
+const target = `${server?.user}@${hostname}`
+
+describe.skipIf(noSshd)('orders', () => {
+  test('a key is added, listed and removed, never the last one', async () => {
+    const added = await command(['keys', 'add', target, `${second.file}.pub`])
+    expect([added.code, added.code === 0 ? '' : added.stderr + added.stdout]).toEqual([0, ''])
+    const [first] = loginKeys(paths) ?? []
+    expect(JSON.parse(added.stdout)).toEqual({ hostname, keys: [first, second.fingerprint], own_key: first })
+    api.wanted = { ...api.wanted, statement: { loginKeys: loginKeys(paths) } }
+    const listed = await command(['keys', 'ls', target], {
+      json: false,
+      more: ['--public-key', `${second.file}.pub`],
+      ssh: false,
+    })
+    expect(listed.stdout).toBe(`${first}\n${second.fingerprint}  yours, named by --public-key or client.toml\n`)
+    expect((await command(['keys', 'rm', target, second.fingerprint])).code).toBe(0)
+    const last = await command(['keys', 'rm', target, first ?? ''])
+    expect([last.code, last.stdout]).toEqual([5, expect.stringContaining('remove: the last key stays')])
+    expect(loginKeys(paths)).toEqual([first ?? ''])
+  }, 60_000)
+
+  test('the idle time is set and postponed', async () => {
+    const idle = await command(['idle', target, '2h'], { json: false })
+    expect([idle.stdout, idle.code]).toEqual(['idle end: after 120 minutes without use\n', 0])
+    const kept = await command(['keep', target, '1d'], { json: false })
+    expect([kept.stdout, kept.code]).toEqual(['idle end: after 120 minutes without use, not within 1440 minutes\n', 0])
+    expect((await command(['idle', target, '0h'])).code).toBe(2)
+  }, 60_000)
+
+  test('an answer that the VM did not seal is none', async () => {
+    const unanswered = /no answer to the order/
+    const made: [string, RegExp][] = [
+      ['#!/bin/sh\ncat >/dev/null\necho \'{"ok":true,"result":{"keys":[]}}\'\n', unanswered],
+      ['#!/bin/sh\ncat >/dev/null\necho \'{"sealed":"AAAA"}\'\n', unanswered],
+      ['#!/bin/sh\ncat >/dev/null\nexit 3\n', /exit code 3/],
+      ['#!/bin/sh\nexit 127\n', /takes no orders/],
+      ['#!/bin/sh\ncat >/dev/null\necho \'{"refused":"go away"}\'\n', /go away .*does not prove/],
+      ['#!/bin/sh\ncat >/dev/null\nhead -c 9000000 /dev/zero\n', /more than \d+ bytes/],
+    ]
+    for (const [text, words] of made) {
+      inInstance(text)
+      const { code, stdout } = await command(['keys', 'add', target, `${second.file}.pub`])
+      expect([code === 0, stdout]).toEqual([false, expect.stringMatching(words)])
+    }
+    expect(loginKeys(paths)).toBeNull()
+  }, 60_000)
+
+  test('the order and its signature are not readable on the way', async () => {
+    const seen = join(dir, 'seen')
+    inInstance(`#!/bin/sh\ntee ${seen} | ${join(programs, 'real')}\n`)
+    writeFileSync(
+      join(programs, 'real'),
+      readFileSync(image, 'utf8').replace('/run/strongroom/orders.sock', paths.ordersSocket),
+      { mode: 0o755 },
+    )
+    expect((await command(['keys', 'add', target, `${second.file}.pub`])).code).toBe(0)
+    const line = readFileSync(seen, 'utf8')
+    expect(Object.keys(JSON.parse(line))).toEqual(['encapsulated', 'sealed'])
+    // Passed on once more, it changes nothing.
+    expect((await command(['keys', 'rm', target, second.fingerprint])).code).toBe(0)
+    const again = Bun.spawn([join(programs, 'real')], { stdin: Buffer.from(line), stdout: 'pipe' })
+    expect(Object.keys(JSON.parse(await again.stdout.text()))).toEqual(['sealed'])
+    expect(loginKeys(paths)).toHaveLength(1)
+  }, 60_000)
+
+  test('an instance that does not verify gets no order', async () => {
+    api.wanted = { ...api.wanted, statement: { hostname: 'other.acme.agents.example' } }
+    const { code } = await command(['keys', 'add', target, `${second.file}.pub`])
+    expect(code).not.toBe(0)
+    expect(loginKeys(paths)).toBeNull()
+  })
+})

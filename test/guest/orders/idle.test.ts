@@ -1,0 +1,118 @@
+// Goal: a VM says that its idle time is over after that time without a session, a login or a request, never earlier, and
+// the owner's orders come before the host's number.
+
+import { afterAll, beforeEach, expect, test } from 'bun:test'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir, userInfo } from 'node:os'
+import { join } from 'node:path'
+import { createIdle } from '../../../src/guest/orders/idle.ts'
+import { guestPaths } from '../../../src/guest/paths.ts'
+
+const dir = mkdtempSync(join(tmpdir(), 'strongroom-idle-'))
+afterAll(() => rmSync(dir, { recursive: true, force: true }))
+const { uid, gid } = userInfo()
+const header = '  sl  local_address rem_address   st\n'
+const listening = '   0: 0100007F:480A 00000000:0000 0A 0 0 0 900\n'
+
+let paths = guestPaths('')
+let files = ''
+beforeEach(() => {
+  files = mkdtempSync(join(dir, 'root-'))
+  paths = { ...guestPaths(files), processes: join(files, 'proc'), logDir: files, ordersDir: join(files, 'orders') }
+  mkdirSync(join(files, 'proc/net'), { recursive: true })
+  mkdirSync(join(files, 'proc/1'))
+  writeFileSync(join(files, 'proc/1/cmdline'), 'sshd: /usr/sbin/sshd -D -e [listener] 0 of 128-256 startups\0')
+  table('')
+  at(0)
+})
+
+const at = (minutes: number) => writeFileSync(join(files, 'proc/uptime'), `${minutes * 60}.25 1.00\n`)
+const table = (rows: string) => writeFileSync(join(files, 'proc/net/tcp'), `${header}${listening}${rows}`)
+const log = (text: string) => writeFileSync(join(files, 'sshd.log'), text)
+const started = () => createIdle({ paths, owner: { uid, gid } })
+const order = (idle: ReturnType<typeof started>, kind: 'idle' | 'keep', minutes: unknown) =>
+  idle.handlers[kind]({ minutes }, { counter: 1 })
+
+test('unused for its time, and not a minute less', () => {
+  const idle = started()
+  at(29)
+  expect(idle.isOver(30)).toBe(false)
+  at(30)
+  expect(idle.isOver(null)).toBe(false)
+  // The time begins when there is one.
+  at(59)
+  expect(idle.isOver(30)).toBe(false)
+  at(60)
+  expect(idle.isOver(30)).toBe(true)
+  expect(idle.isOver(31)).toBe(false)
+})
+
+const uses: [string, () => void, () => void][] = [
+  ['a terminal', () => session('sshd-session: agent@pts/0'), () => session('')],
+  ['a session without a terminal', () => session('sshd-session: agent@notty'), () => session('')],
+  ['an older sshd', () => session('sshd: agent@pts/0'), () => session('')],
+  ['an open request', () => table('   1: 0100007F:480A 0100007F:9999 01 0 0 0 900\n'), () => table('')],
+  ['a request that has just ended', () => table('   1: 0100007F:9999 0100007F:480A 06 0 0 0 0\n'), () => table('')],
+  [
+    'a login between two looks',
+    () => log('Accepted publickey for agent from 192.0.2.1 port 7 ssh2: ED25519 SHA256:x\n'),
+    () => {},
+  ],
+]
+
+function session(title: string): void {
+  mkdirSync(join(files, 'proc/77'), { recursive: true })
+  writeFileSync(join(files, 'proc/77/cmdline'), `${title}\0`)
+}
+
+test.each(uses)('%s is use', (_, begin, end) => {
+  const idle = started()
+  at(30)
+  begin()
+  expect(idle.isOver(30)).toBe(false)
+  end()
+  at(59)
+  expect(idle.isOver(30)).toBe(false)
+  at(60)
+  expect(idle.isOver(30)).toBe(true)
+})
+
+const noUse: [string, () => void][] = [
+  ['somebody who has not logged in', () => session('sshd-session: agent [net]')],
+  ['a scan', () => session('sshd-session: [accepted]')],
+  ['an attempt that names a login', () => log('Invalid user Accepted publickey for agent from 192.0.2.9 port 3\n')],
+  ['another connection', () => table('   1: 0100007F:0016 0200007F:9999 01 0 0 0 0\n')],
+  ['a program', () => session('node build.js')],
+]
+
+test.each(noUse)('%s is no use', (_, begin) => {
+  const idle = started()
+  begin()
+  at(30)
+  expect(idle.isOver(30)).toBe(true)
+})
+
+test('orders come before the number of the host, and outlive the agent', async () => {
+  expect(await order(started(), 'idle', 10)).toEqual({ ok: true, result: { idle: '10', kept_minutes: 0 } })
+  let idle = started()
+  at(10)
+  expect([idle.isOver(null), idle.isOver(1_000)]).toEqual([true, true])
+  expect(await order(idle, 'keep', 20)).toEqual({ ok: true, result: { idle: '10', kept_minutes: 20 } })
+  expect(idle.isOver(1)).toBe(false)
+  idle = started()
+  at(29)
+  expect(idle.isOver(1)).toBe(false)
+  at(31)
+  expect(idle.isOver(1)).toBe(true)
+  expect(await order(idle, 'idle', null)).toEqual({ ok: true, result: { idle: 'off', kept_minutes: 0 } })
+  expect(started().isOver(1)).toBe(false)
+})
+
+test('other times are refused by name', async () => {
+  for (const minutes of [0, -1, 1.5, 525_601, '5', undefined]) {
+    expect((await order(started(), 'idle', minutes)).ok).toBe(false)
+    expect((await order(started(), 'keep', minutes)).ok).toBe(false)
+  }
+  const refused = await order(started(), 'keep', null)
+  expect(refused.ok ? '' : refused.message).toContain('/minutes')
+})
