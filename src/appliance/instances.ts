@@ -25,6 +25,7 @@ import type { AttestationTrustOf } from '../instances/evidence.verify.ts'
 import { createAuthenticate } from '../instances/http/auth.ts'
 import { openapiDocument } from '../instances/http/openapi.ts'
 import { createHttp } from '../instances/http/server.ts'
+import { runIdleEnds } from '../instances/idle-ends.ts'
 import type { InstanceStart } from '../instances/pool.plan.ts'
 import type { WarmPool } from '../instances/pool.ts'
 import { InstanceReconciler } from '../instances/reconciler.ts'
@@ -215,13 +216,20 @@ export function composeInstances(parts: InstancesParts): Instances {
     ...followed,
     inferenceCostMicroUsd: (organizationId, period) => parts.metering.inferenceCostMicroUsd(organizationId, period),
   })
-  return { service, pool, background: backgroundWork(parts, { reconciler, pool, vmSpec }) }
+  return { service, pool, background: backgroundWork(parts, { reconciler, pool, vmSpec, service }) }
+}
+
+type BackgroundParts = {
+  readonly reconciler: InstanceReconciler
+  readonly pool: WarmPool
+  readonly vmSpec: VmSpec
+  readonly service: Pick<InstancesService, 'endIdle'>
 }
 
 /** Everything that runs without a request. */
 function backgroundWork(
   { config, store, engine, clock, clockGuard: guard, log }: InstancesParts,
-  { reconciler, pool, vmSpec }: { reconciler: InstanceReconciler; pool: WarmPool; vmSpec: VmSpec },
+  { reconciler, pool, vmSpec, service }: BackgroundParts,
 ): Background {
   const stopping = new AbortController()
   const retention = {
@@ -239,6 +247,15 @@ function backgroundWork(
     sample: () => engine.network.sample(),
     handEgress: (...count: Parameters<VmEngine['handEgress']>) => engine.reconciler.handEgress(...count),
   }
+  const idle = {
+    directory: store.directory,
+    hostId: store.hostId,
+    clock,
+    log: log.unit('idle'),
+    minutesOf: (slug: string) => idleMinutesOf(config.instances, slug),
+    isIdle: (...question: Parameters<VmEngine['isIdle']>) => engine.reconciler.isIdle(...question),
+    endIdle: service.endIdle,
+  }
   let watching: Promise<unknown> = Promise.resolve()
   let loops: Promise<unknown> = Promise.resolve()
   return {
@@ -254,6 +271,7 @@ function backgroundWork(
       engine.reconciler.start()
       loops = Promise.all([
         runRetention(retention, stopping.signal),
+        runIdleEnds(idle, stopping.signal),
         engine.readAhead(vmSpec),
         guard.run(stopping.signal),
         runPurge({ ledger: store.ledger, clock, guard, log: log.unit('vm') }, stopping.signal),
@@ -264,4 +282,10 @@ function backgroundWork(
       await Promise.all([pool.stop(), reconciler.stop(), engine.reconciler.stop(), watching, loops])
     },
   }
+}
+
+/** Null for no end. */
+function idleMinutesOf({ idle_minutes, idle }: Config['instances'], slug: string): number | null {
+  const own = idle.find(({ organization }) => organization === slug)
+  return (own?.minutes ?? idle_minutes) || null
 }

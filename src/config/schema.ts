@@ -291,6 +291,25 @@ const InstancesConfig = Section({
     [30, 1, 100_000],
     'Fresh attestations of instances per minute of each key: `?nonce=` at `/v1/instances/{name}/attestation`. Beyond it: status 429.',
   ),
+  idle_minutes: Count(
+    [0, 0, 525_600],
+    'An instance ends after this time without an SSH session, a login or a request to its gateway, by the count of its VM. The owner may order another time for one (`strongroom idle`). 0 for no end.',
+  ),
+  idle: Type.Array(
+    Entry({
+      organization: Type.String({ pattern: '^[a-z0-9-]{1,32}$', description: 'Slug of the organization.' }),
+      minutes: Type.Integer({
+        minimum: 0,
+        maximum: 525_600,
+        description: 'As `idle_minutes`, which does not count for this organization. 0 for no end.',
+      }),
+    }),
+    {
+      default: [],
+      maxItems: 1_024,
+      description: 'Organizations whose instances have another idle time. The first entry of an organization counts.',
+    },
+  ),
   inference_models: Type.Array(Type.String({ minLength: 1, maxLength: 256 }), {
     default: ['strongroom-tiny'],
     minItems: 1,

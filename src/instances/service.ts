@@ -107,6 +107,8 @@ export type InstancesService = {
   readonly retrieve: (caller: Principal, name: string) => Promise<RecordView<InstanceRecord>>
   /** Deletes an instance. Accepted in every state and idempotent. Fault not_found. */
   readonly remove: (caller: Principal, name: string) => Promise<RecordView<InstanceRecord>>
+  /** Ends an instance of this host whose idle time is over. No effect if it has ended. */
+  readonly endIdle: (instance: Instance) => Promise<void>
   readonly usage: (caller: Principal) => Promise<UsageSummary>
 }
 
@@ -172,12 +174,22 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
         const instance = ownInstance(tx, caller, name)
         if (instance.status === 'terminated') return { moved: false, instance }
         const moved = instance.status !== 'terminating'
-        if (moved) beginEnd(tx, instance)
+        if (moved) beginEnd(tx, instance, 'deleted_via_api')
         if (tx.hosts.find(instance.hostId)?.isLost !== false) endWithoutHost(tx, instance.id)
         return { moved, instance: present(instanceById(tx, instance.id), 'a moved instance is still there') }
       })
       if (outcome.moved) afterCommit(outcome.instance, deps.onDeleted)
       return shown(outcome.instance)
+    },
+
+    endIdle: async ({ id }) => {
+      const ended = await directory.change(tx => {
+        const instance = instanceById(tx, id)
+        if (instance?.status !== 'ready') return null
+        beginEnd(tx, instance, 'idle')
+        return present(instanceById(tx, id), 'a moved instance is still there')
+      })
+      if (ended !== null) afterCommit(ended, deps.onDeleted)
     },
 
     usage: caller =>
@@ -193,8 +205,10 @@ function shown(instance: Instance): RecordView<InstanceRecord> {
   return { data: toRecord(instance), platforms: [instance.platform] }
 }
 
-function beginEnd(tx: DirectoryTx, { id, status: from }: Instance): void {
-  const ending = { desired: 'absent', terminatedReason: 'deleted_via_api' } as const
+type EndReason = NonNullable<InstanceRecord['terminated_reason']>
+
+function beginEnd(tx: DirectoryTx, { id, status: from }: Instance, terminatedReason: EndReason): void {
+  const ending = { desired: 'absent', terminatedReason } as const
   const moved = moveInstance(tx, { id, from, to: 'terminating', nowMs: tx.nowMs, ...ending })
   assert(moved, 'an immediate transaction sees no other writer')
 }

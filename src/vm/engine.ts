@@ -107,6 +107,11 @@ export type VmEngine = {
   readonly handReceipt: (vmId: string, receipt: Receipt, timeoutMs: number) => Promise<void>
   /** Sends a claimed VM the count of its egress, which it shows to its owner. Faults: channel.*. */
   readonly handEgress: (vmId: string, egress: EgressCount, timeoutMs: number) => Promise<void>
+  /**
+   * Returns whether a claimed VM says that its idle time is over: `minutes`, unless its owner has ordered another. Faults:
+   * channel.*.
+   */
+  readonly isIdle: (vmId: string, minutes: number | null, timeoutMs: number) => Promise<boolean>
   /** Makes the firewall pass a VM's traffic permanently; `VmView.opened` becomes true once it does. Idempotent. */
   readonly open: (vmId: string) => void
   /** Calls `listener` with the id of every VM whose state has changed. */

@@ -208,6 +208,22 @@ test('goal: an instance is ended once, in every state, and by its organization a
   expect(called.slice(1)).toEqual([`deleted ${name}`])
 })
 
+test('goal: an instance whose idle time is over ends once, for that reason, and only while it is ready', async () => {
+  const { create, service, db, called, rowOf, acme } = open()
+  const name = await create()
+  const row = rowOf(name)
+  if (row === null) throw new Error('it was created')
+  await service.endIdle(row)
+  expect(rowOf(name)?.status).toBe('provisioning')
+  moveInstance(db, { id: row.id, from: 'provisioning', to: 'ready', nowMs: 1, readyAtMs: 1 })
+  await service.endIdle(row)
+  await service.endIdle(row)
+  const { data } = await service.retrieve(acme, name)
+  expect([data.status, data.terminated_reason, rowOf(name)?.desired]).toEqual(['terminating', 'idle', 'absent'])
+  expect((await service.remove(acme, name)).data.terminated_reason).toBe('idle')
+  expect(called.slice(1)).toEqual([`deleted ${name}`])
+})
+
 test('goal: an instance of another host is a row without a VM, and what a lost host has ends here', async () => {
   const place = () => ({ kind: 'placed', hostId: 'other' }) as const
   const { create, service, acme, rowOf } = open({}, { hosts: { place }, takeVm: () => ({ vmId: null, start: 'cold' }) })

@@ -114,8 +114,8 @@ export const InstanceRecord = Closed({
   ...created,
   failure_code: OneOfOrNull(FAILURE_CODES, { description: 'Why the instance failed; null unless it did.' }),
   failure_message: Nullable(Type.String(), 'Why the instance failed, for people; null unless it did.'),
-  terminated_reason: OrNull(Type.Literal('deleted_via_api'), {
-    description: 'Set once a delete has been accepted.',
+  terminated_reason: OneOfOrNull(['deleted_via_api', 'idle'], {
+    description: 'Set once a delete has been accepted, or the idle time is over.',
   }),
   ...createdAt,
   ready_at: Nullable(Timestamp('When it became ready.'), 'When it became ready; null before.'),

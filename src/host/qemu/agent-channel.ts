@@ -185,6 +185,11 @@ class AgentChannel {
     await this.request({ op: 'egress', egress }, timeoutMs)
   }
 
+  /** Asks whether the idle time is over; see `AgentRequest`. */
+  idle(minutes: number | null, timeoutMs: number): Promise<boolean> {
+    return ask(this, { op: 'idle', minutes }, 'isIdle', timeoutMs)
+  }
+
   async shutdown(timeoutMs: number): Promise<void> {
     await this.request({ op: 'shutdown' }, timeoutMs)
   }

@@ -188,6 +188,10 @@ export class VmReconciler implements VmEngine {
     await attached(vmId, this.#entries.get(vmId)?.link ?? null).channel.egress(egress, timeoutMs)
   }
 
+  async isIdle(vmId: string, minutes: number | null, timeoutMs: number): Promise<boolean> {
+    return await attached(vmId, this.#entries.get(vmId)?.link ?? null).channel.idle(minutes, timeoutMs)
+  }
+
   open(vmId: string): void {
     if (openVm(this.#deps.ledger.db, { id: vmId, nowMs: this.#deps.clock.nowMs() })) this.wake(vmId)
   }

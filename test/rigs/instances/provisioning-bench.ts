@@ -117,6 +117,7 @@ export function provisioningBench(behaviour: Partial<Guest> = {}) {
       await guest.handReceipt()
     },
     handEgress: async () => {},
+    isIdle: async () => false,
     open: () => {
       steps.push('open')
       opened = guest.opens

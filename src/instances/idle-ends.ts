@@ -1,0 +1,59 @@
+// Ends instances that say that their idle time is over. The VM counts, inside; this host asks, and ends it in the
+// ordinary way. Effects: the VMs, the store's directory, sleeping.
+
+import type { Clock } from '../base/clock.ts'
+import { messageOf } from '../base/fault.ts'
+import type { Logger } from '../base/log.ts'
+import { sweepLater } from '../base/work/sweep.ts'
+import type { Store } from '../store/db.ts'
+import { listLiving } from '../store/directory/instance.query.ts'
+import type { Instance } from '../store/directory/instance.table.ts'
+import { organizationById } from '../store/directory/organization.query.ts'
+import type { VmEngine } from '../vm/engine.ts'
+
+export type IdleDeps = {
+  readonly directory: Pick<Store['directory'], 'db'>
+  readonly hostId: string
+  readonly clock: Clock
+  readonly log: Logger
+  /** The idle time of an organization's instances by its slug, in minutes; null for none. */
+  readonly minutesOf: (slug: string) => number | null
+  readonly isIdle: VmEngine['isIdle']
+  readonly endIdle: (instance: Instance) => Promise<void>
+}
+
+/** A request to the gateway leaves a trace in the VM for this long. */
+const intervalMs = 60_000
+/** Time for a busy guest to answer. */
+const askTimeoutMs = 30_000
+
+/** Asks every minute until the signal is aborted. Never rejects. */
+export async function runIdleEnds(deps: IdleDeps, signal: AbortSignal): Promise<void> {
+  await sweepLater({ clock: deps.clock, intervalMs, signal }, async () => {
+    try {
+      await endIdleOnes(deps)
+    } catch (error) {
+      deps.log.warn('idle instances were not looked for', { error })
+    }
+  })
+}
+
+/** Asks each VM of a ready instance once, and ends those that are idle. */
+export async function endIdleOnes(deps: IdleDeps): Promise<void> {
+  const { directory, hostId } = deps
+  const ready = listLiving(directory.db, hostId).filter(instance => instance.status === 'ready')
+  await Promise.all(ready.map(instance => endIfIdle(deps, instance)))
+}
+
+async function endIfIdle({ directory, minutesOf, isIdle, endIdle, log }: IdleDeps, instance: Instance): Promise<void> {
+  if (instance.vmId === null) return
+  const slug = organizationById(directory.db, instance.organizationId)?.slug
+  try {
+    if (!(await isIdle(instance.vmId, slug === undefined ? null : minutesOf(slug), askTimeoutMs))) return
+    log.info('an instance ends, because its idle time is over', { instance: instance.id })
+    await endIdle(instance)
+  } catch (error) {
+    // A VM of an earlier release refuses the question.
+    log.debug('a VM did not say whether it is idle', { instance: instance.id, reason: messageOf(error) })
+  }
+}
