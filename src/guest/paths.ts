@@ -27,9 +27,9 @@ export function guestPaths(root: string) {
     terminals: `${root}/dev/pts`,
     /** Answers with the lockout facts as root sees them. */
     lockoutSocket: `${runDir}/lockout.sock`,
-    /** Takes orders of the owner (contract/vm/order.ts). */
+    /** Takes orders of the owner (contract/vm/orders/order.ts). */
     ordersSocket: `${runDir}/orders.sock`,
-    /** What orders have changed. */
+    /** The state that orders have changed. */
     ordersDir: `${runDir}/orders`,
     /** All keys that log in, once an order has changed them. */
     orderedKeys: `${runDir}/orders/keys`,

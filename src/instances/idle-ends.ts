@@ -1,5 +1,5 @@
-// Ends instances that say that their idle time is over. The VM counts, inside; this host asks, and ends it in the
-// ordinary way. Effects: the VMs, the store's directory, sleeping.
+// Ends instances whose idle time is over. The VM counts, inside; this host polls it, and ends it in the ordinary way.
+// Effects: the VMs, the store's directory, sleeping.
 
 import type { Clock } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
@@ -27,7 +27,7 @@ const intervalMs = 60_000
 /** Time for a busy guest to answer. */
 const askTimeoutMs = 30_000
 
-/** Asks every minute until the signal is aborted. Never rejects. */
+/** Polls every minute until the signal is aborted. Never rejects. */
 export async function runIdleEnds(deps: IdleDeps, signal: AbortSignal): Promise<void> {
   await sweepLater({ clock: deps.clock, intervalMs, signal }, async () => {
     try {
@@ -38,7 +38,7 @@ export async function runIdleEnds(deps: IdleDeps, signal: AbortSignal): Promise<
   })
 }
 
-/** Asks each VM of a ready instance once, and ends those that are idle. */
+/** Polls each VM of a ready instance once, and ends those that are idle. */
 export async function endIdleOnes(deps: IdleDeps): Promise<void> {
   const { directory, hostId } = deps
   const ready = listLiving(directory.db, hostId).filter(instance => instance.status === 'ready')

@@ -108,8 +108,8 @@ export type VmEngine = {
   /** Sends a claimed VM the count of its egress, which it shows to its owner. Faults: channel.*. */
   readonly handEgress: (vmId: string, egress: EgressCount, timeoutMs: number) => Promise<void>
   /**
-   * Returns whether a claimed VM says that its idle time is over: `minutes`, unless its owner has ordered another. Faults:
-   * channel.*.
+   * Returns whether the idle time of a claimed VM is over by its own count: `minutes`, unless its owner has ordered
+   * another. Faults: channel.*.
    */
   readonly isIdle: (vmId: string, minutes: number | null, timeoutMs: number) => Promise<boolean>
   /** Makes the firewall pass a VM's traffic permanently; `VmView.opened` becomes true once it does. Idempotent. */

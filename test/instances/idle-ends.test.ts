@@ -8,7 +8,7 @@ import { silentLogger } from '../../src/base/log.ts'
 import { endIdleOnes } from '../../src/instances/idle-ends.ts'
 import { moveInstance } from '../../src/store/directory/instance.query.ts'
 
-test('only those that say so', async () => {
+test('goal: only those that say so', async () => {
   await using appliance = await startAppliance()
   const { store } = appliance
   const [idle, busy, silent] = [await appliance.create(), await appliance.create(), await appliance.create()]

@@ -19,7 +19,7 @@ function outcomes({ stated = null, own = line(1), only, claim = line(1) }: Given
   return loginKeyChecks({ claimed, stated, own, only }).map(({ name, outcome }) => `${name} ${outcome}`)
 }
 
-test('the key of the claim alone', () => {
+test('goal: the key of the claim alone', () => {
   expect(outcomes({})).toEqual(['own-key pass', 'login-keys pass'])
   expect(outcomes({ own: line(2) })).toEqual(['own-key fail', 'login-keys pass'])
   expect(outcomes({ own: [line(2), line(1)] })).toEqual(['own-key pass', 'login-keys pass'])
@@ -29,7 +29,7 @@ test('the key of the claim alone', () => {
   expect(outcomes({ only: [line(2)] })).toEqual(['own-key pass', 'login-keys fail'])
 })
 
-test('keys of orders', () => {
+test('goal: keys of orders', () => {
   const stated = [print(1), print(2)]
   expect(outcomes({ stated, own: line(2) })).toEqual(['own-key pass', 'login-keys pass'])
   expect(outcomes({ stated, own: line(3) })).toEqual(['own-key fail', 'login-keys pass'])
@@ -39,11 +39,11 @@ test('keys of orders', () => {
   expect(outcomes({ stated: [print(2)] })).toEqual(['own-key fail', 'login-keys pass'])
 })
 
-test('an unreadable key of the claim', () => {
+test('goal: an unreadable key of the claim', () => {
   expect(outcomes({ claim: 'x' })).toEqual(['own-key not-checked', 'login-keys not-checked'])
 })
 
-test('the reasons name the keys', () => {
+test('goal: the reasons name the keys', () => {
   const claimed = parsed(() => readSshKey(line(1)))
   const [own, all] = loginKeyChecks({ claimed, stated: [print(1), print(2)], own: line(3), only: [line(1)] })
   expect(own?.reason).toBe(`the instance lets in 2 keys, yours is ${print(3)}`)

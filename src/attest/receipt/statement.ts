@@ -95,7 +95,7 @@ export const STATEMENT_FIELDS = {
     egressNames: name,
     /** SHA-256 of the secret of the gateway key that the guest drew; null if it drew none. */
     gatewayKeyDigest: { type: 'bytes-or-absent', sizeBytes: 32 },
-    /** Fingerprints of all SSH keys that log in, once an order of the owner has changed them (contract/vm/order.ts). */
+    /** Fingerprints of all SSH keys that log in, once an order of the owner has changed them (contract/vm/orders/). */
     loginKeys: { type: 'texts-or-absent', countMax: 16, sizeBytesMax: 50 },
   },
   /** Issued before any source code runs. */

@@ -42,8 +42,8 @@ export type InstanceRequest = {
 }
 
 /**
- * Verifies the instance and says so on stderr. Null on FAIL, which it prints, with its exit code. Faults: those of
- * `judgeInstance`.
+ * Verifies the instance, and prints the verdict on stderr. Null on FAIL, with the exit code of the verdict. Faults:
+ * those of `judgeInstance`.
  */
 export async function verifiedInstance(
   run: Run,

@@ -1,4 +1,4 @@
-// strongroom idle and keep: when an instance ends that nobody uses, by signed orders. Effects: the network, files,
+// strongroom idle and keep: when an unused instance ends, by signed orders. Effects: the network, files,
 // processes.
 
 import { InvalidArgumentError } from 'commander'

@@ -1,4 +1,4 @@
-// Sends an order of the owner to an instance that has just been verified (contract/vm/order.ts). Effects: processes.
+// Sends an order of the owner to an instance that has just been verified (contract/vm/orders/). Effects: processes.
 //
 // Programs in the instance pass it on. They can drop or delay it, but not read it, change it, or answer it: the answer
 // is sealed under the order's own key.
@@ -19,7 +19,7 @@ import {
   orderLineBytesMax,
   orderVersion,
   type SealedOrder,
-} from '../../contract/vm/order.ts'
+} from '../../contract/vm/orders/order.ts'
 import { nativeAesGcm } from '../../linux/native-aes-gcm.ts'
 import { nativeEncapsulation } from '../../linux/native-encapsulation.ts'
 import type { Run } from '../../terminal/command.ts'

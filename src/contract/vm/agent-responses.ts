@@ -63,7 +63,7 @@ export const AgentResponse = Type.Union([
   Closed({ id, ok: Type.Literal(true), hello: Hello }),
   Closed({ id, ok: Type.Literal(true), claimed: Claimed }),
   Closed({ id, ok: Type.Literal(true), evidence: GuestEvidence }),
-  /** Of `idle`. */
+  /** The answer to `idle`. */
   Closed({ id, ok: Type.Literal(true), isIdle: Type.Boolean() }),
   Closed({ id, ok: Type.Literal(true) }),
   Closed({ id, ok: Type.Literal(false), code: AgentErrorCode, message: Type.String({ maxLength: 1024 }) }),

@@ -1,13 +1,13 @@
-// When the idle time of this VM is over, and the owner's orders about it. Effects: reads /proc and sshd's log, two files
-// of root.
+// When the idle time of this VM is over, and the owner's orders about it. Effects: reads /proc and sshd's log, writes
+// two files of root.
 //
-// A VM is in use while a session is open, and after a login or a request to the gateway. Whatever else runs does not
-// count: the owner postpones the end for it.
+// A VM is in use while a session is open, and after a login or a request to the gateway. Other programs do not
+// count: the owner postpones the end for them.
 
 import * as fs from 'node:fs'
 import { resultOr } from '../../base/result-or.ts'
 import { checkValue } from '../../contract/check.ts'
-import { IdleBody, KeepBody } from '../../contract/vm/order.ts'
+import { IdleBody, KeepBody } from '../../contract/vm/orders/order.ts'
 import { ensureDir, type Owner, readTextOrNull, writeFileAtomic } from '../../linux/files.ts'
 import { endpointPort } from '../gateway/address.ts'
 import type { GuestPaths } from '../paths.ts'
@@ -18,7 +18,7 @@ type IdlePaths = Pick<GuestPaths, 'logDir' | 'ordersDir' | 'processes'>
 export type Idle = {
   /**
    * Reports whether the idle time is over. Call it every minute: shorter requests to the gateway leave a trace for that
-   * long. `minutes`: from the host, where no order says otherwise; null for no end.
+   * long. `minutes`: from the host, unless an order has another; null for no end.
    */
   readonly isOver: (minutes: number | null) => boolean
   readonly handlers: { readonly idle: OrderHandler; readonly keep: OrderHandler }
@@ -81,7 +81,7 @@ function lastLogin({ logDir }: Pick<GuestPaths, 'logDir'>): string | null {
   )
 }
 
-/** sshd names the process of a session after its user and terminal, once somebody has logged in. */
+/** sshd names the process of a session after its user and terminal, once its user has logged in. */
 function hasSession({ processes }: Pick<GuestPaths, 'processes'>): boolean {
   const titles = resultOr(() => fs.readdirSync(processes), [])
     .filter(name => /^\d+$/.test(name))
@@ -91,7 +91,7 @@ function hasSession({ processes }: Pick<GuestPaths, 'processes'>): boolean {
 
 const listening = '0A'
 
-/** A connection to the endpoint; a closed one stays in the table for a minute (TIME_WAIT). See proc(5), /proc/net/tcp. */
+/** Reports a connection to the endpoint. A closed one stays in /proc/net/tcp (proc(5)) for a minute (TIME_WAIT). */
 function hasRequest({ processes }: Pick<GuestPaths, 'processes'>): boolean {
   const port = `:${endpointPort.toString(16).toUpperCase().padStart(4, '0')}`
   const rows = (readTextOrNull(`${processes}/net/tcp`) ?? '').split('\n').map(line => line.trim().split(/\s+/))

@@ -2,7 +2,7 @@
 
 import { fromHex, toBase64 } from '../../base/bytes.ts'
 import { checkValue } from '../../contract/check.ts'
-import { KeysBody, loginKeysMax } from '../../contract/vm/order.ts'
+import { KeysBody, loginKeysMax } from '../../contract/vm/orders/order.ts'
 import { ensureDir, type Owner, readTextOrNull, writeFileAtomic } from '../../linux/files.ts'
 import { isPublicKeyLine } from '../claim.plan.ts'
 import { keyDigest } from '../claim-record.ts'
@@ -50,10 +50,10 @@ function withKey(lines: readonly string[], added: string): readonly string[] | s
 function withoutKey(lines: readonly string[], fingerprint: string): readonly string[] | string {
   const left = lines.filter(line => fingerprintOf(line) !== fingerprint)
   if (left.length === lines.length) return `remove: no key that logs in has the fingerprint ${fingerprint}`
-  return left.length > 0 ? left : 'remove: the last key stays, or nobody could log in: add another first'
+  return left.length > 0 ? left : 'remove: the last key stays, because no other could log in: add one first'
 }
 
-/** As `ssh-keygen -l` prints it. */
+/** Returns the form of `ssh-keygen -l`. */
 function fingerprintOf(line: string): string {
   return `SHA256:${toBase64(fromHex(keyDigest(line)) ?? new Uint8Array(0)).replace(/=+$/, '')}`
 }

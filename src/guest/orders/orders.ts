@@ -1,8 +1,8 @@
-// Carries out orders of the owner (contract/vm/order.ts), whichever program of the VM passes them on. Effects: files of
+// Carries out orders of the owner (contract/vm/orders/), whichever program of the VM passes them on. Effects: files of
 // root, ssh-keygen, and those of the handlers.
 //
 // Programs of the VM may send anything, as often as they like, and repeat what they have passed on. They cannot read an
-// order, change it, or answer in the place of this VM.
+// order, change it, or answer instead of this VM.
 
 import { sha256 } from '../../attest/hash.ts'
 import type { Decapsulate } from '../../attest/receipt/kem.ts'
@@ -23,7 +23,7 @@ import {
   SealedOrder,
   SignedOrder,
   signedText,
-} from '../../contract/vm/order.ts'
+} from '../../contract/vm/orders/order.ts'
 import type { run } from '../../linux/command.ts'
 import { ensureDir, type Owner, readTextOrNull, writeFileAtomic } from '../../linux/files.ts'
 import { nativeAesGcm } from '../../linux/native-aes-gcm.ts'

@@ -185,7 +185,7 @@ class AgentChannel {
     await this.request({ op: 'egress', egress }, timeoutMs)
   }
 
-  /** Asks whether the idle time is over; see `AgentRequest`. */
+  /** Returns whether the idle time is over; see `AgentRequest`. */
   idle(minutes: number | null, timeoutMs: number): Promise<boolean> {
     return ask(this, { op: 'idle', minutes }, 'isIdle', timeoutMs)
   }

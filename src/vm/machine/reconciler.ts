@@ -3,7 +3,6 @@
 // Each VM has one worker, which changes wake. It checks the whole state each time (level-triggered), so a lost event
 // costs time, never correctness. VMs wait for each other only for capacity and for their turn to boot.
 
-import type { Receipt } from '../../attest/receipt/receipt.ts'
 import { present } from '../../base/assert.ts'
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
@@ -19,7 +18,7 @@ import { closeVm, dismissVm, insertVm, listVms, moveVm, openVm, vmById } from '.
 import type { Vm, VmState } from '../../store/ledger/vm.table.ts'
 import type { Capacity } from '../admission.plan.ts'
 import { type AddressSlot, type Pools, placeFor, type VmAddresses } from '../capacity.query.ts'
-import type { HostLoss, VmEngine, VmEvidence, VmSpec, VmView } from '../engine.ts'
+import type { HostLoss, VmEngine, VmSpec, VmView } from '../engine.ts'
 import { VmBuilds } from '../evidence/build.driver.ts'
 import { EvidenceTaker } from '../evidence/evidence.driver.ts'
 import { GatewayVmRequests } from '../evidence/gateway-vm.driver.ts'
@@ -176,13 +175,9 @@ export class VmReconciler implements VmEngine {
     }
   }
 
-  evidence(vmId: string, nonce: Uint8Array, timeoutMs: number): Promise<VmEvidence> {
-    return this.#evidence.take(vmId, nonce, timeoutMs)
-  }
+  readonly evidence: VmEngine['evidence'] = (...question) => this.#evidence.take(...question)
 
-  handReceipt(vmId: string, receipt: Receipt, timeoutMs: number): Promise<void> {
-    return this.#evidence.hand(vmId, receipt, timeoutMs)
-  }
+  readonly handReceipt: VmEngine['handReceipt'] = (...handed) => this.#evidence.hand(...handed)
 
   async handEgress(vmId: string, egress: EgressCount, timeoutMs: number): Promise<void> {
     await attached(vmId, this.#entries.get(vmId)?.link ?? null).channel.egress(egress, timeoutMs)

@@ -13,7 +13,7 @@ import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { decapsulateWith } from '../../../src/attest/receipt/kem.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
-import { orderLineBytesMax } from '../../../src/contract/vm/order.ts'
+import { orderLineBytesMax } from '../../../src/contract/vm/orders/order.ts'
 import { type ClaimRecord, keyDigest } from '../../../src/guest/claim-record.ts'
 import { serveLines } from '../../../src/guest/line-server.ts'
 import { createIdle } from '../../../src/guest/orders/idle.ts'
@@ -107,7 +107,7 @@ async function command(words: readonly string[], { json = true, more = [] as str
 const target = `${server?.user}@${hostname}`
 
 describe.skipIf(noSshd)('orders', () => {
-  test('a key is added, listed and removed, never the last one', async () => {
+  test('goal: a key is added, listed and removed, never the last one', async () => {
     const added = await command(['keys', 'add', target, `${second.file}.pub`])
     expect([added.code, added.code === 0 ? '' : added.stderr + added.stdout]).toEqual([0, ''])
     const [first] = loginKeys(paths) ?? []
@@ -125,7 +125,7 @@ describe.skipIf(noSshd)('orders', () => {
     expect(loginKeys(paths)).toEqual([first ?? ''])
   }, 60_000)
 
-  test('the idle time is set and postponed', async () => {
+  test('goal: the idle time is set and postponed', async () => {
     const idle = await command(['idle', target, '2h'], { json: false })
     expect([idle.stdout, idle.code]).toEqual(['idle end: after 120 minutes without use\n', 0])
     const kept = await command(['keep', target, '1d'], { json: false })
@@ -133,7 +133,7 @@ describe.skipIf(noSshd)('orders', () => {
     expect((await command(['idle', target, '0h'])).code).toBe(2)
   }, 60_000)
 
-  test('an answer that the VM did not seal is none', async () => {
+  test('goal: an answer that the VM did not seal is none', async () => {
     const unanswered = /no answer to the order/
     const made: [string, RegExp][] = [
       ['#!/bin/sh\ncat >/dev/null\necho \'{"ok":true,"result":{"keys":[]}}\'\n', unanswered],
@@ -151,7 +151,7 @@ describe.skipIf(noSshd)('orders', () => {
     expect(loginKeys(paths)).toBeNull()
   }, 60_000)
 
-  test('the order and its signature are not readable on the way', async () => {
+  test('goal: the order and its signature are not readable on the way', async () => {
     const seen = join(dir, 'seen')
     inInstance(`#!/bin/sh\ntee ${seen} | ${join(programs, 'real')}\n`)
     writeFileSync(
@@ -169,7 +169,7 @@ describe.skipIf(noSshd)('orders', () => {
     expect(loginKeys(paths)).toHaveLength(1)
   }, 60_000)
 
-  test('an instance that does not verify gets no order', async () => {
+  test('goal: an instance that does not verify gets no order', async () => {
     api.wanted = { ...api.wanted, statement: { hostname: 'other.acme.agents.example' } }
     const { code } = await command(['keys', 'add', target, `${second.file}.pub`])
     expect(code).not.toBe(0)

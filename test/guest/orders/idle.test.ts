@@ -1,5 +1,5 @@
-// Goal: a VM says that its idle time is over after that time without a session, a login or a request, never earlier, and
-// the owner's orders come before the host's number.
+// Goal: a VM answers that its idle time is over after that time without a session, a login or a request, not earlier;
+// orders of the owner come before the number of the host.
 
 import { afterAll, beforeEach, expect, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -33,7 +33,7 @@ const started = () => createIdle({ paths, owner: { uid, gid } })
 const order = (idle: ReturnType<typeof started>, kind: 'idle' | 'keep', minutes: unknown) =>
   idle.handlers[kind]({ minutes }, { counter: 1 })
 
-test('unused for its time, and not a minute less', () => {
+test('goal: unused for its time, and not a minute less', () => {
   const idle = started()
   at(29)
   expect(idle.isOver(30)).toBe(false)
@@ -65,7 +65,7 @@ function session(title: string): void {
   writeFileSync(join(files, 'proc/77/cmdline'), `${title}\0`)
 }
 
-test.each(uses)('%s is use', (_, begin, end) => {
+test.each(uses)('goal: %s is use', (_, begin, end) => {
   const idle = started()
   at(30)
   begin()
@@ -85,14 +85,14 @@ const noUse: [string, () => void][] = [
   ['a program', () => session('node build.js')],
 ]
 
-test.each(noUse)('%s is no use', (_, begin) => {
+test.each(noUse)('goal: %s is no use', (_, begin) => {
   const idle = started()
   begin()
   at(30)
   expect(idle.isOver(30)).toBe(true)
 })
 
-test('orders come before the number of the host, and outlive the agent', async () => {
+test('goal: orders come before the number of the host, and outlive the agent', async () => {
   expect(await order(started(), 'idle', 10)).toEqual({ ok: true, result: { idle: '10', kept_minutes: 0 } })
   let idle = started()
   at(10)
@@ -108,7 +108,7 @@ test('orders come before the number of the host, and outlive the agent', async (
   expect(started().isOver(1)).toBe(false)
 })
 
-test('other times are refused by name', async () => {
+test('goal: other times are refused by name', async () => {
   for (const minutes of [0, -1, 1.5, 525_601, '5', undefined]) {
     expect((await order(started(), 'idle', minutes)).ok).toBe(false)
     expect((await order(started(), 'keep', minutes)).ok).toBe(false)

@@ -23,7 +23,7 @@ beforeEach(() => {
 const order = (body: unknown) => createKeysHandler({ paths, owner: { uid, gid } })(body, { counter: 1 })
 const onDisk = () => readFileSync(paths.authorizedKeys, 'utf8')
 
-test('a key is added, stated, and removed', async () => {
+test('goal: a key is added, stated, and removed', async () => {
   expect(loginKeys(paths)).toBeNull()
   const both = { ok: true, result: { keys: [first.fingerprint, second.fingerprint] } } as const
   expect(await order({ add: second.publicKey })).toEqual(both)
@@ -41,7 +41,7 @@ test('a key is added, stated, and removed', async () => {
   expect(readdirSync(paths.ordersDir)).toEqual(['keys'])
 })
 
-test('what is no key, no key of these, or the last one is refused by name', async () => {
+test('goal: what is no key, no key of these, or the last one is refused by name', async () => {
   const bad: [unknown, string][] = [
     [{ add: `command="id" ${second.publicKey}` }, 'add: '],
     [{ add: `${second.publicKey}\n${first.publicKey}` }, 'add: '],
@@ -62,7 +62,7 @@ test('what is no key, no key of these, or the last one is refused by name', asyn
   expect(loginKeys(paths)).toBeNull()
 })
 
-test('at most 16 keys log in', async () => {
+test('goal: at most 16 keys log in', async () => {
   for (let at = 1; at < 16; at += 1) {
     const key = Buffer.concat([Buffer.from('0000000b7373682d6564323535313900000020', 'hex'), Buffer.alloc(32, at)])
     expect((await order({ add: `ssh-ed25519 ${key.toString('base64')}` })).ok).toBe(true)

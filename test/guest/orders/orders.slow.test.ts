@@ -10,7 +10,7 @@ import { makeReceiptKeys } from '../../../src/attest/receipt/receipt-keys.ts'
 import { toBase64Url, utf8 } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
-import type { OrderReply } from '../../../src/contract/vm/order.ts'
+import type { OrderReply } from '../../../src/contract/vm/orders/order.ts'
 import type { ClaimRecord } from '../../../src/guest/claim-record.ts'
 import { createOrders, type OrderHandlers } from '../../../src/guest/orders/orders.ts'
 import { guestPaths } from '../../../src/guest/paths.ts'
@@ -98,7 +98,7 @@ async function ordered(
 const saidBy = async (take: (line: Uint8Array) => Promise<OrderReply>, { line, open }: SealedLine) =>
   open(await take(line))
 
-test('an order is carried out once, and its answer is for its owner alone', async () => {
+test('goal: an order is carried out once, and its answer is for its owner alone', async () => {
   const take = orders()
   const first = await ordered()
   const reply = await take(first.line)
@@ -118,7 +118,7 @@ test('an order is carried out once, and its answer is for its owner alone', asyn
   expect(await saidBy(orders(), other)).toEqual({ ok: true, result: { done: 2 } })
 })
 
-test('what is wrong is refused by name, without an effect, and after a pause', async () => {
+test('goal: what is wrong is refused by name, without an effect, and after a pause', async () => {
   const bad: [object, Signing, string][] = [
     [{ version: 2 }, {}, '/version'],
     [{ extra: 1 }, {}, '/extra'],
@@ -148,7 +148,7 @@ test('what is wrong is refused by name, without an effect, and after a pause', a
   expect(await saidBy(take, await ordered({ counter: 1 }))).toEqual({ ok: true, result: { done: 1 } })
 })
 
-test('a signature counts by its key: other types do, a certificate of another authority does not', async () => {
+test('goal: a signature counts by its key: other types do, a certificate of another authority does not', async () => {
   const keys = [
     newOwnerKey(dir, 'rsa', ['-t', 'rsa', '-b', '2048']),
     newOwnerKey(dir, 'ecdsa', ['-t', 'ecdsa', '-b', '384']),
@@ -168,7 +168,7 @@ test('a signature counts by its key: other types do, a certificate of another au
   expect(certified.message).toContain('signature: ')
 })
 
-test('what is not sealed to this VM is refused unheard', async () => {
+test('goal: what is not sealed to this VM is refused unheard', async () => {
   const elsewhere = makeReceiptKeys(systemRandom, nativeKeys)
   const order = JSON.stringify(good)
   const content = JSON.stringify({
@@ -197,7 +197,7 @@ test('what is not sealed to this VM is refused unheard', async () => {
   expect(await saidBy(take, own)).toEqual({ ok: true, result: { done: 1 } })
 })
 
-test('many at once wait in a short line, and one after the other is carried out', async () => {
+test('goal: many at once wait in a short line, and one after the other is carried out', async () => {
   let running = 0
   let most = 0
   const slow: OrderHandlers = {
@@ -217,7 +217,7 @@ test('many at once wait in a short line, and one after the other is carried out'
   expect(replies.slice(0, 8).every(reply => 'sealed' in reply)).toBe(true)
 })
 
-test('a handler that refuses or fails says so, and has had its one turn', async () => {
+test('goal: a handler that refuses or fails says so, and has had its one turn', async () => {
   const failing: OrderHandlers = {
     keep: async () => ({ ok: false, message: 'minutes: too many' }),
     idle: async () => {
@@ -233,7 +233,7 @@ test('a handler that refuses or fails says so, and has had its one turn', async 
   expect(readFileSync(join(paths.ordersDir, 'counter'), 'utf8')).toBe('1001')
 })
 
-test('without a claim, or without ssh-keygen, no order counts', async () => {
+test('goal: without a claim, or without ssh-keygen, no order counts', async () => {
   const unclaimed = (await saidBy(orders({ claimed: null }), await ordered())) as { message: string }
   expect(unclaimed.message).toContain('no claim yet')
   const none = (await saidBy(orders({ keygenArgv: ['/nonexistent'] }), await ordered())) as { message: string }

@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { encapsulateWith } from '../../../src/attest/receipt/encapsulate.ts'
 import type { AgreementKeys } from '../../../src/attest/receipt/kem.ts'
 import { fromBase64Url, toBase64Url, utf8 } from '../../../src/base/bytes.ts'
-import type { OrderReply } from '../../../src/contract/vm/order.ts'
+import type { OrderReply } from '../../../src/contract/vm/orders/order.ts'
 import { nativeAesGcm } from '../../../src/linux/native-aes-gcm.ts'
 import { nativeEncapsulation } from '../../../src/linux/native-encapsulation.ts'
 

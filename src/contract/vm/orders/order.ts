@@ -4,9 +4,9 @@
 // key that logs in does. An order is sealed to the key agreement pair of a verified statement, so no program that
 // passes it on can read it.
 
-import { OneOf } from '../check.ts'
-import { Base64Url, Closed, Sha256 } from '../forms.ts'
-import { type Static, Type } from '../type.ts'
+import { OneOf } from '../../check.ts'
+import { Base64Url, Closed, Sha256 } from '../../forms.ts'
+import { type Static, Type } from '../../type.ts'
 
 /** The namespace of the signature (ssh-keygen(1), -Y sign). */
 export const orderNamespace = 'strongroom-order'
@@ -35,7 +35,7 @@ export const Order = Closed({
 export type Order = Static<typeof Order>
 
 /**
- * What is signed: the SHA-256 of the order's bytes, in hexadecimal. ssh-keygen, here and there, reads no order: one may
+ * Returns the signed text: the SHA-256 of the order's bytes, in hexadecimal. ssh-keygen never reads an order, which may
  * contain a secret.
  */
 export function signedText(orderSha256: string): string {
@@ -97,9 +97,9 @@ export const KeysBody = Type.Union([
 ])
 
 const idleMinutesMax = 525_600
-/** Of the idle time; null for none. */
+/** The idle time; null for none. */
 export const IdleMinutes = Type.Union([Type.Integer({ minimum: 1, maximum: idleMinutesMax }), Type.Null()])
-/** Body of `idle`: the VM ends after this time without use. Null: it does not, whatever its host was configured with. */
+/** Body of `idle`: the VM ends after this time without use. Null for no end, also where the host has a time for it. */
 export const IdleBody = Closed({ minutes: IdleMinutes })
 /** Body of `keep`: no idle time ends the VM before this time is over. */
 export const KeepBody = Closed({ minutes: Type.Integer({ minimum: 1, maximum: 43_200 }) })
