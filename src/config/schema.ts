@@ -297,7 +297,12 @@ const InstancesConfig = Section({
   ),
   idle: Type.Array(
     Entry({
-      organization: Type.String({ pattern: '^[a-z0-9-]{1,32}$', description: 'Slug of the organization.' }),
+      organization: Type.String({
+        pattern: '^[a-z0-9-]{1,32}$',
+        maxLength: 32,
+        allowed: 'a slug: 1 to 32 lowercase letters, digits and hyphens',
+        description: 'Slug of the organization.',
+      }),
       minutes: Type.Integer({
         minimum: 0,
         maximum: 525_600,

@@ -16,35 +16,28 @@ export type LoginKeysQuestion = {
 }
 
 /** Checks that an own key logs in, and that no other key does than expected. */
-export function loginKeyChecks(question: LoginKeysQuestion): Check[] {
-  return [ownKeyCheck(question), onlyKeysCheck(question)]
+export function loginKeyChecks({ claimed, stated, own, only }: LoginKeysQuestion): Check[] {
+  if (!claimed.ok) {
+    return ['own-key', 'login-keys'].map(name => notChecked(name, 'the key in the claim cannot be read', true))
+  }
+  const accepted = stated ?? [claimed.value.fingerprint]
+  const words = stated === null ? 'only the key of the claim' : `set by signed orders: ${stated.join(', ')}`
+  const expected = only?.map(line => readSshKey(line).fingerprint)
+  const strange = accepted.filter(fingerprint => expected?.includes(fingerprint) === false).join(', ')
+  const reason = `it lets in ${strange} too, which you do not expect`
+  return [ownKeyCheck(accepted, own), check('login-keys', strange === '', reason, words)]
 }
 
-function ownKeyCheck({ claimed, stated, own }: LoginKeysQuestion): Check {
+function ownKeyCheck(accepted: readonly string[], own: LoginKeysQuestion['own']): Check {
   const name = 'own-key'
-  if (!claimed.ok) return notChecked(name, 'the key in the claim cannot be read', true)
-  const accepted = stated ?? [claimed.value.fingerprint]
-  const [only = ''] = accepted
-  const words = accepted.length === 1 ? `the key ${only} alone` : `${accepted.length} keys`
-  if (own === 'any') return notChecked(name, `the instance accepts ${words}, of any owner`, false)
+  const words = `the instance lets in ${accepted.length === 1 ? `the key ${accepted[0]} alone` : `${accepted.length} keys`}`
+  if (own === 'any') return notChecked(name, `${words}, of any owner`, false)
   const keys = (typeof own === 'string' ? [own] : own).map(line => parsed(() => readSshKey(line)))
   const found = keys.find(key => key.ok && accepted.includes(key.value.fingerprint))
   if (found?.ok) return pass(name, found.value.fingerprint)
-  const [first, ...more] = keys
-  if (first === undefined || more.length > 0) {
-    return fail(name, `the instance lets in ${words}, which is none of the ${keys.length} that are yours`)
+  const [first] = keys
+  if (first === undefined || keys.length > 1) {
+    return fail(name, `${words}, which is none of the ${keys.length} that are yours`)
   }
-  const yours = first.ok ? `yours is ${first.value.fingerprint}` : `your key: ${first.reason}`
-  return fail(name, `the instance lets in ${words}, ${yours}`)
-}
-
-function onlyKeysCheck({ claimed, stated, only }: LoginKeysQuestion): Check {
-  const name = 'login-keys'
-  if (!claimed.ok) return notChecked(name, 'the key in the claim cannot be read', true)
-  const accepted = stated ?? [claimed.value.fingerprint]
-  const words = stated === null ? 'only the key of the claim' : `set by signed orders: ${accepted.join(', ')}`
-  if (only === undefined) return pass(name, words)
-  const expected = only.map(line => readSshKey(line).fingerprint)
-  const strange = accepted.filter(fingerprint => !expected.includes(fingerprint))
-  return check(name, strange.length === 0, `it lets in ${strange.join(', ')} too, which you do not expect`, words)
+  return fail(name, `${words}, ${first.ok ? `yours is ${first.value.fingerprint}` : `your key: ${first.reason}`}`)
 }

@@ -272,7 +272,11 @@ describe('the document', () => {
     ['nonce that is not canonical', { nonce: `${good.nonce.slice(0, -1)}_` }, ['attestation-nonce', 'receipt/nonce']],
     ['known_hosts', { known_hosts: `${host} ${ed25519Line(9)}` }, ['receipt/host-key']],
     ['public_key', { public_key: ed25519Line(9) }, ['own-key', 'claim-document', 'receipt/public-key']],
-    ['public_key that is none', { public_key: 'x' }, ['public-key', 'own-key', 'claim-document', 'receipt/public-key']],
+    [
+      'public_key that is none',
+      { public_key: 'x' },
+      ['public-key', 'own-key', 'login-keys', 'claim-document', 'receipt/public-key'],
+    ],
   ])('%s', async (_, fields, names) => {
     await expectBad({ ...good, ...fields }, names)
   })

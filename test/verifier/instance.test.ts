@@ -35,6 +35,7 @@ test('goal: its lines, in order', async () => {
     'known-hosts',
     'public-key',
     'own-key',
+    'login-keys',
     'launch-document',
     'launch-host-data',
     'launch-measurement',

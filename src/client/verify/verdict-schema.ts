@@ -198,6 +198,9 @@ export const VERDICT_DOCUMENTS = {
     launch: orNull(LaunchDocument),
     claim: orNull(ClaimDocument),
     host_key: orNull(Type.Object({ fingerprint: Type.String(), line: orNull(Type.String()) })),
+    login_keys: orNull(
+      Type.Array(Type.String(), { description: 'all that log in, by signed orders; null: only the key of the claim' }),
+    ),
     xwing_public_key: orNull(Type.String({ description: 'base64url' })),
     receipt: orNull(Verdict),
     ...logField,

@@ -8,6 +8,7 @@ import { join } from 'node:path'
 import { skipUnless } from '../../../../scripts/rigs/skip.ts'
 import { until } from '../../../../scripts/rigs/until.ts'
 import { identitiesOf } from '../../../../src/client/verify/keys/own-keys.ts'
+import { readSshKey } from '../../../../src/verifier/ssh-key.ts'
 import { startInstanceApi } from '../../../rigs/instances/instance-api.ts'
 import { ed25519Line, sampleInstance, samplePublicKey } from '../../../rigs/instances/instance-attestation.ts'
 import { expectUsageError, runHere } from '../../../rigs/program.ts'
@@ -106,6 +107,33 @@ test.skipIf(skipUnless(Bun.which('ssh-agent') !== null, 'needs ssh-agent of Open
     expect((await judge({ SSH_AUTH_SOCK: socket })).slice(0, 3)).toEqual([6, 'policy', 'FAIL'])
   },
 )
+
+// Goal: keys that signed orders have set are named, accepted by default, and refused where all are pinned.
+test('an added key is shown, and fails only where it is not expected', async () => {
+  const [first, added] = [readSshKey(samplePublicKey).fingerprint, readSshKey(ed25519Line(3)).fingerprint]
+  Object.assign(api, { wanted: { statement: { loginKeys: [first, added] } } })
+  const argv = (...more: string[]) =>
+    unowned('--api', api.url, ...api.options, '--public-key', samplePublicKey, ...more)
+  const shown = await runHere(argv())
+  expect(shown.code).toBe(0)
+  expect(shown.stdout).toContain(`it lets in your SSH key: ${first}`)
+  expect(shown.stdout).toContain(`it lets in ${added} too, by a signed order`)
+  const listed = JSON.parse((await runHere([...argv(), '--json'])).stdout)
+  expect(listed.login_keys).toEqual([first, added])
+  const both = file('both.txt', `# the team\n${samplePublicKey}\n\n${ed25519Line(3)}\n`)
+  expect((await runHere(argv('--login-keys', both))).code).toBe(0)
+  const one = await runHere([...argv('--login-keys', file('one.txt', `${samplePublicKey}\n`)), '--json'])
+  const failed = JSON.parse(one.stdout).checks.find((check: { name: string }) => check.name === 'login-keys')
+  expect([one.code, failed.result]).toEqual([6, 'FAIL'])
+  expect(failed.reason).toContain(added)
+  // The added key is an owner's too; the removed one is none any more.
+  Object.assign(api, { wanted: { statement: { loginKeys: [added] } } })
+  expect((await judge({}, '--public-key', ed25519Line(3)))[0]).toBe(0)
+  expect((await judge({}, '--public-key', samplePublicKey))[0]).toBe(6)
+  for (const text of ['', 'no key\n']) {
+    await expectUsageError(argv('--login-keys', file('bad.txt', text)), '--login-keys')
+  }
+})
 
 // Goal: only files that ssh would take as identities count, and no argument of the remote command.
 test.each<readonly [string[], string[]]>([
