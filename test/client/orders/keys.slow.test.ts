@@ -24,6 +24,7 @@ import { run } from '../../../src/linux/command.ts'
 import { newOwnerKey } from '../../rigs/guest/signed-order.ts'
 import { startInstanceApi } from '../../rigs/instances/instance-api.ts'
 import { sampleInstance } from '../../rigs/instances/instance-attestation.ts'
+import { startSshAgent } from '../../rigs/instances/ssh-agent.ts'
 import { hasSshd, startSshServer } from '../../rigs/instances/ssh-server.ts'
 import { programArgv } from '../../rigs/program.ts'
 
@@ -89,13 +90,18 @@ afterEach(() => {
 })
 
 /** `strongroom COMMAND TARGET WORDS`, as a process of its own. */
-async function command(words: readonly string[], { json = true, more = [] as string[], ssh = true } = {}) {
+async function command(words: readonly string[], { json = true, more = [] as string[], ssh = true, agent = '' } = {}) {
   const home = mkdtempSync(join(dir, 'home-'))
   const tmp = join(home, 'tmp')
   mkdirSync(tmp)
-  const env = { PATH: process.env.PATH ?? '', HOME: home, TMPDIR: tmp }
-  const key = server?.userKeyFile ?? ''
-  const place = ['-F', 'none', '-o', 'HostName=127.0.0.1', '-p', `${server?.port}`, '-i', key]
+  const env = {
+    PATH: process.env.PATH ?? '',
+    HOME: home,
+    TMPDIR: tmp,
+    ...(agent === '' ? {} : { SSH_AUTH_SOCK: agent }),
+  }
+  const identity = agent === '' ? ['-i', server?.userKeyFile ?? ''] : []
+  const place = ['-F', 'none', '-o', 'HostName=127.0.0.1', '-p', `${server?.port}`, ...identity]
   const options = ['--api', api.url, ...api.options, ...(json ? ['--json'] : []), ...more]
   const argv = [...programArgv, ...words, ...options, ...(ssh ? ['--', ...place, '-o', 'BatchMode=yes'] : [])]
   const child = Bun.spawn(argv, { env, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' })
@@ -131,6 +137,14 @@ describe.skipIf(noSshd)('orders', () => {
     const kept = await command(['keep', target, '1d'], { json: false })
     expect([kept.stdout, kept.code]).toEqual(['idle end: after 120 minutes without use, not within 1440 minutes\n', 0])
     expect((await command(['idle', target, '0h'])).code).toBe(2)
+  }, 60_000)
+
+  test('goal: a key that only ssh-agent has signs', async () => {
+    const directory = mkdtempSync(join(dir, 'agent-'))
+    using _agent = await startSshAgent(directory, server?.userKeyFile ?? '')
+    const added = await command(['keys', 'add', target, `${second.file}.pub`], { agent: join(directory, 'agent.sock') })
+    expect([added.code, added.code === 0 ? '' : added.stdout]).toEqual([0, ''])
+    expect(loginKeys(paths)).toContain(second.fingerprint)
   }, 60_000)
 
   test('goal: an answer that the VM did not seal is none', async () => {
