@@ -119,7 +119,7 @@ async function obey(content: Uint8Array, deps: OrdersDeps): Promise<OrderAnswer>
   if (counter <= last) {
     return { ...refuse(`counter: ${counter} is not above ${last}, of the last accepted order`), counter: last }
   }
-  const handler = handlers[kind]
+  const handler = Object.hasOwn(handlers, kind) ? handlers[kind as OrderKind] : undefined
   if (handler === undefined)
     return refuse(`kind: the image of this instance takes no ${kind}: create one of a newer image`)
   if (!(await isSigned(bytes, signed.value.signature, deps))) return refuse(notSigned)

@@ -122,7 +122,9 @@ test('goal: what is wrong is refused by name, without an effect, and after a pau
   const bad: [object, Signing, string][] = [
     [{ version: 2 }, {}, '/version'],
     [{ extra: 1 }, {}, '/extra'],
-    [{ kind: 'shell' }, {}, '/kind'],
+    [{ kind: 'shell' }, {}, 'kind: the image of this instance takes no shell'],
+    [{ kind: 'constructor' }, {}, 'takes no constructor'],
+    [{ kind: 'Shell' }, {}, '/kind'],
     [{ counter: 1.5 }, {}, '/counter'],
     [{ counter: 2 ** 53 }, {}, '/counter'],
     [{ instance: 'abcd1234.other.example.test' }, {}, 'instance: '],
