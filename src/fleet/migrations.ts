@@ -22,6 +22,7 @@ import { buildNix } from './migrations/0013-build-nix.ts'
 import { buildOptions } from './migrations/0014-build-options.ts'
 import { buildWaivers } from './migrations/0015-build-waivers.ts'
 import { buildClaims } from './migrations/0016-build-claims.ts'
+import { egressPolicy } from './migrations/0017-egress-policy.ts'
 import type { FleetMigration } from './migrations/migration.ts'
 import type { Postgres, Sql } from './postgres.ts'
 
@@ -43,6 +44,7 @@ export const FLEET_MIGRATIONS: readonly FleetMigration[] = [
   buildOptions,
   buildWaivers,
   buildClaims,
+  egressPolicy,
 ]
 
 /** Returns the newest schema that this executable supports. */

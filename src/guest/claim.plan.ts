@@ -1,6 +1,7 @@
 // A claim as files and names of the guest. Pure.
 
 import { fromBase64 } from '../base/bytes.ts'
+import { egressPolicyProblem } from '../contract/http/egress-policy.ts'
 import type { Claim } from '../contract/vm/claim.ts'
 import { endpointBaseUrl } from './gateway/address.ts'
 import { type GatewaySettings, gatewayProblem } from './gateway/expectation.codec.ts'
@@ -13,6 +14,11 @@ export type PlannedFile = {
   readonly content: string
   readonly mode: number
   readonly owner: 'system' | 'login'
+}
+
+/** The parts of a claim that /etc/hosts names. */
+export type ClaimNames = Pick<Claim, 'hostname' | 'name'> & {
+  readonly inference: Pick<Claim['inference'], 'address' | 'baseUrl'>
 }
 
 export type PlannedDirectory = { readonly path: string; readonly mode: number }
@@ -28,6 +34,7 @@ export type ClaimPlan = {
 type ClaimPaths = Pick<
   GuestPaths,
   | 'authorizedKeys'
+  | 'brokerState'
   | 'gatewayKey'
   | 'gatewaySettings'
   | 'hosts'
@@ -44,6 +51,8 @@ export function claimProblem(claim: Claim, platform: GatewaySettings['platform']
   const { address, baseUrl, gateway, drawsKey, model } = claim.inference
   if (!VISIBLE_ASCII.test(claim.organization)) return 'claim.organization: not a valid name'
   if (!HOST_NAME.test(claim.hostname)) return 'claim.hostname: not a valid host name'
+  const unreachable = claim.egress.policy === undefined ? null : egressPolicyProblem(claim.egress.policy)
+  if (unreachable !== null) return `claim.${unreachable}`
   if (!isPublicKeyLine(claim.publicKey)) return 'claim.publicKey: not one OpenSSH public key'
   if (baseUrl === '' && address !== null) return 'claim.inference.address: without a baseUrl'
   if (baseUrl === '' && gateway.kind !== 'none') return 'claim.inference.gateway: without a baseUrl'
@@ -100,9 +109,10 @@ export function planClaim(claim: Claim, { paths, platform, key }: Planning): Cla
 /** Files that a claim may have created, for the undo after an agent died in the middle. */
 export function claimLeftovers(paths: ClaimPaths): string[] {
   const opencodeDir = `${paths.loginHome}/.config/opencode`
-  const { authorizedKeys, gatewayKey, gatewaySettings, ownGateway, sshdEnvironment } = paths
+  const { authorizedKeys, brokerState, gatewayKey, gatewaySettings, ownGateway, sshdEnvironment } = paths
   return [
     authorizedKeys,
+    brokerState,
     gatewayKey,
     gatewaySettings,
     ownGateway,
@@ -149,7 +159,7 @@ function isHttpUrl(text: string): boolean {
 }
 
 /** hosts(5). As in Debian, the own name resolves without the network. */
-function hosts({ hostname, name, inference: { address, baseUrl } }: Claim): string {
+export function hosts({ hostname, name, inference: { address, baseUrl } }: ClaimNames): string {
   const names = hostname === name ? name : `${hostname} ${name}`
   const gateway = address === null ? '' : `${address} ${new URL(baseUrl).hostname}\n`
   return `127.0.0.1 localhost\n127.0.1.1 ${names}\n::1 localhost\n${gateway}`

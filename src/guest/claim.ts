@@ -6,6 +6,7 @@ import { messageOf, wrapFault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { matches } from '../contract/check.ts'
+import { type EgressPolicy, openPolicy } from '../contract/http/egress-policy.ts'
 import type { SealedClaim } from '../contract/vm/agent.ts'
 import { Claim, type DrawnKey } from '../contract/vm/claim.ts'
 import { ensureDir, type Owner, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
@@ -24,6 +25,7 @@ import { drawGatewayKey } from './gateway/key.ts'
 import type { Identity } from './identity.ts'
 import { recordedNetwork } from './network.ts'
 import type { GuestPaths } from './paths.ts'
+import type { Reach } from './reach/reach.ts'
 import { jsonOf, type Refusal, refuse } from './wire.codec.ts'
 
 export type Claiming = {
@@ -45,6 +47,7 @@ export type ClaimDeps = {
   readonly sshd: Daemon
   /** The endpoint of the inference gateway. */
   readonly gateway: Daemon
+  readonly reach: Reach
   readonly random: RandomBytes
   /** Source of this VM's reports. */
   readonly platform: () => Promise<GatewaySettings['platform']>
@@ -52,7 +55,7 @@ export type ClaimDeps = {
 }
 
 export function createClaiming(deps: ClaimDeps): Claiming {
-  const { paths, sshd, gateway, log } = deps
+  const { paths, sshd, gateway, reach, log } = deps
   let record = readRecord(paths)
 
   return {
@@ -73,7 +76,7 @@ export function createClaiming(deps: ClaimDeps): Claiming {
         return same ? { ok: true, claimId } : refuse('claimed', 'claim: a different claim is in force')
       }
       const plan = planClaim(claim, { paths, platform, key })
-      const failure = await applyAll(steps(deps, plan, wanted), log)
+      const failure = await applyAll(steps(deps, plan, { claim, record: wanted }), log)
       if (failure !== null) return refuse('failed', failure)
       record = wanted
       return { ok: true, claimId }
@@ -82,6 +85,7 @@ export function createClaiming(deps: ClaimDeps): Claiming {
       if (record !== null) {
         await sshd.start()
         if (fs.existsSync(paths.gatewaySettings)) await gateway.start()
+        await reach.restore()
         return
       }
       await gateway.stop()
@@ -102,13 +106,18 @@ type Step = {
   readonly undo: () => void | Promise<void>
 }
 
-function steps({ paths, system, login, sshd, gateway }: ClaimDeps, plan: ClaimPlan, record: ClaimRecord): Step[] {
+type Claimed = { readonly claim: Claim; readonly record: ClaimRecord }
+
+function steps(deps: ClaimDeps, plan: ClaimPlan, { claim, record }: Claimed): Step[] {
+  const { paths, system, login, sshd, gateway, reach } = deps
   const owners = { system, login }
   const hasGateway = plan.files.some(({ path }) => path === paths.gatewaySettings)
   return [
     ...plan.directories.map(directory => directoryStep(directory, login)),
     ...plan.files.map(file => fileStep(file, owners[file.owner])),
     hostnameStep(paths.kernelHostname, plan.hostname),
+    // Before sshd: no program of the owner's runs without it.
+    ...(claim.egress.policy === undefined ? [] : [reachStep(reach, claim, claim.egress.policy)]),
     { name: 'sshd', apply: () => sshd.start(), undo: () => sshd.stop() },
     // After sshd and not awaited: it is ready a moment after the first login.
     ...(hasGateway ? [{ name: 'gateway', apply: () => gateway.start(), undo: () => gateway.stop() }] : []),
@@ -145,6 +154,17 @@ function fileStep({ path, content, mode }: PlannedFile, owner: Owner): Step {
       if (before === null) fs.rmSync(path, { force: true })
       else writeFileAtomic(path, before, { mode, owner })
     },
+  }
+}
+
+function reachStep(reach: Reach, claim: Claim, policy: EgressPolicy): Step {
+  return {
+    name: 'reach',
+    apply: async () => {
+      const changed = await reach.change({ policy }, claim, 0)
+      if (!changed.ok) throw new Error(changed.message)
+    },
+    undo: async () => void (await reach.change({ policy: openPolicy }, claim, 0)),
   }
 }
 

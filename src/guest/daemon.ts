@@ -20,6 +20,8 @@ export type Daemon = {
   readonly start: () => Promise<void>
   /** Ends the listening process, also an earlier agent's. Sessions of sshd are separate processes and live on. */
   readonly stop: () => Promise<void>
+  /** Returns false if it does not run. */
+  readonly signal: (name: NodeJS.Signals) => boolean
 }
 
 export type DaemonDeps = {
@@ -126,6 +128,10 @@ export function createDaemon(deps: DaemonDeps): Daemon {
       })
     },
     stop,
+    signal: name => {
+      const running = recorded(record)
+      return running !== null && signalProcess(running, name)
+    },
   }
 }
 

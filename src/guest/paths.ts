@@ -16,6 +16,14 @@ export function guestPaths(root: string) {
     ownGatewayDir: `${runDir}/own-gateway`,
     ownGateway: `${runDir}/own-gateway/gateway.json`,
     gatewayRecord: `${runDir}/gateway-process.json`,
+    /** What the broker serves; only root writes it, and only the broker's group reads it. */
+    brokerState: `${runDir}/broker.json`,
+    /** SHA-256 of the state that the broker serves. */
+    brokerInForce: `${runDir}/broker/in-force`,
+    brokerRecord: `${runDir}/broker-process.json`,
+    /** Files of /etc that change, for private roots, which have a copy of it. */
+    sharedEtc: `${runDir}/etc`,
+    etc: `${root}/etc`,
     /** Included by sshd's configuration. */
     sshdEnvironment: `${runDir}/sshd_environment.conf`,
     claimRecord: `${runDir}/claim.json`,

@@ -22,6 +22,7 @@ import { createKeysHandler, loginKeys } from './orders/keys.ts'
 import { createOrders } from './orders/orders.ts'
 import { type GuestPaths, guestPaths } from './paths.ts'
 import { imageNameIn, type ProgramSettings, programSettings, startProgram } from './program.ts'
+import { createReach, type ReachDeps } from './reach/reach.ts'
 import { findSvsm } from './report/svsm.ts'
 import { openTpmDevice } from './tpm/device.ts'
 import { measuredIn } from './tpm/measured.ts'
@@ -35,6 +36,10 @@ export type GuestSettings = ProgramSettings & {
   readonly gatewayArgv: readonly [string, ...string[]]
   /** ssh-keygen as another user, without rights. */
   readonly keygenArgv: readonly [string, ...string[]]
+  readonly brokerArgv: readonly [string, ...string[]]
+  /** Group of the broker's user. */
+  readonly brokerGid: number
+  readonly reachProgram: string
   readonly hostKeyWaitMs: number
   readonly listenTimeoutMs: number
 }
@@ -46,6 +51,9 @@ export const guestSettings: GuestSettings = {
   sshPort: 22,
   gatewayArgv: ['/usr/lib/strongroom/gateway'],
   keygenArgv: ['/usr/lib/strongroom/ssh-keygen'],
+  brokerArgv: ['/usr/lib/strongroom/broker'],
+  brokerGid: 901,
+  reachProgram: '/usr/lib/strongroom/reach',
   hostKeyWaitMs: 15_000,
   listenTimeoutMs: 30_000,
 }
@@ -62,13 +70,15 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
   const svsm = device.then(found => (found === null ? null : findSvsm(paths.tsmReports, settings.configFiles)))
   const tpm = guestTpm({ paths, svsm, clock, log })
   const keys = makeReceiptKeys(systemRandom, nativeKeys)
+  const { broker, ...daemons } = claimedDaemons({ settings, paths, clock, log })
+  const reach = createReach({ ...settings, paths, broker, clock })
   const evidence = createEvidence({
     paths,
     owner,
     device,
     nowMs: clock.nowMs,
     keys,
-    ordered: () => ({ loginKeys: loginKeys(paths) }),
+    ordered: () => ({ loginKeys: loginKeys(paths), egressPolicy: reach.policyText() }),
     imageName: imageNameIn(paths),
     tpm: nonce => tpmBytes(tpm, { nonce, log }),
   })
@@ -78,7 +88,8 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
     log,
     random: systemRandom,
     platform: evidence.platform,
-    ...claimedDaemons({ settings, paths, clock, log }),
+    reach,
+    ...daemons,
   })
 
   const idle = createIdle({ paths, owner })
@@ -123,8 +134,9 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
 type DaemonParts = { settings: GuestSettings; paths: GuestPaths; clock: Clock; log: Logger }
 
 /** Programs that start after the claim. */
-function claimedDaemons({ settings, paths, clock, log }: DaemonParts): Pick<ClaimDeps, 'sshd' | 'gateway'> {
-  const { sshdArgv, sshPort, gatewayArgv, listenTimeoutMs, system: owner } = settings
+function claimedDaemons(parts: DaemonParts): Pick<ClaimDeps, 'sshd' | 'gateway'> & Pick<ReachDeps, 'broker'> {
+  const { settings, paths, clock, log } = parts
+  const { sshdArgv, sshPort, gatewayArgv, brokerArgv, listenTimeoutMs, system: owner } = settings
   const common = { owner, logDir: paths.logDir, clock, log }
   return {
     sshd: createDaemon({
@@ -141,6 +153,14 @@ function claimedDaemons({ settings, paths, clock, log }: DaemonParts): Pick<Clai
       record: paths.gatewayRecord,
       runDir: null,
       argv: gatewayArgv,
+      listen: 'later',
+    }),
+    broker: createDaemon({
+      ...common,
+      name: 'broker',
+      record: paths.brokerRecord,
+      runDir: null,
+      argv: brokerArgv,
       listen: 'later',
     }),
   }

@@ -7,6 +7,7 @@ import { fromBase64, toBase64, utf8 } from '../base/bytes.ts'
 import { Fault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import { checkedJson } from '../contract/check.ts'
+import { EgressPolicy } from '../contract/http/egress-policy.ts'
 import { claimDocumentCharsMax } from '../contract/http/instance-attestation.ts'
 import type { SealedClaim } from '../contract/vm/agent.ts'
 import type { Claim, DrawnKey } from '../contract/vm/claim.ts'
@@ -36,8 +37,13 @@ export function claimOf({ instance, organization, inference, egress }: ClaimInpu
     hostname: instance.hostname,
     publicKey: instance.publicKey,
     inference: { ...inference, model: instance.inferenceModel },
-    egress,
+    egress: { ...egress, ...policyOf(instance) },
   }
+}
+
+function policyOf({ egressPolicy }: Instance): Pick<Claim['egress'], 'policy'> {
+  if (egressPolicy === null) return {}
+  return { policy: checkedJson(EgressPolicy, utf8(egressPolicy), { what: 'egress policy', code: 'internal' }) }
 }
 
 /** Returns the text that a VM states after this claim with this network. `key`: the one that its guest generated. */

@@ -3,6 +3,7 @@
 import { Value } from '@sinclair/typebox/value'
 import { utf8 } from '../base/bytes.ts'
 import { Fault } from '../base/fault.ts'
+import { type EgressPolicy, egressPolicyProblem, egressPolicyText } from '../contract/http/egress-policy.ts'
 import { CreateInstance, idempotencyKeyCharsMax } from '../contract/http/instance.ts'
 import { parsePublicKey } from './public-key.codec.ts'
 
@@ -11,6 +12,8 @@ export type CreateRequest = {
   readonly publicKey: string
   /** The requested model; null for the default. The service checks whether the model exists. */
   readonly inferenceModel: string | null
+  /** What its programs may reach; null for no restriction inside the VM. */
+  readonly egress: EgressPolicy | null
 }
 
 /** Parses a request. Fault invalid_request, with `param` if exactly one field is invalid. */
@@ -19,7 +22,10 @@ export function parseCreate(body: unknown): CreateRequest {
     throw new Fault('invalid_request', 'The body must be a JSON object.')
   }
   if (!Value.Check(CreateInstance, body)) throw shapeFault(body)
-  return { publicKey: parsePublicKey(body.public_key), inferenceModel: body.inference_model ?? null }
+  const { egress = null } = body
+  const problem = egress === null ? null : egressPolicyProblem(egress)
+  if (problem !== null) throw new Fault('invalid_request', `${problem}.`, { param: 'egress' })
+  return { publicKey: parsePublicKey(body.public_key), inferenceModel: body.inference_model ?? null, egress }
 }
 
 /**
@@ -28,7 +34,8 @@ export function parseCreate(body: unknown): CreateRequest {
  * retry matches after the operator changed the default.
  */
 export function canonicalCreate(request: CreateRequest): Uint8Array {
-  return utf8(JSON.stringify([request.publicKey, request.inferenceModel]))
+  const { publicKey, inferenceModel, egress } = request
+  return utf8(JSON.stringify([publicKey, inferenceModel, ...(egress === null ? [] : [egressPolicyText(egress)])]))
 }
 
 /**
@@ -75,11 +82,15 @@ function shapeFault(body: object): Fault {
 }
 
 /** Describes the problem of one value. Quotes only the schema, never the value. */
-function complaint(value: unknown, schema: { const?: unknown; maxLength?: number }): string {
+function complaint(value: unknown, schema: { const?: unknown; maxLength?: number; type?: string }): string {
+  if (schema.type === 'object') return egressForm
   if (typeof value !== 'string') return 'must be a string'
   if (typeof schema.const === 'string') return `must be ${JSON.stringify(schema.const)}`
   return `is longer than ${schema.maxLength} characters`
 }
+
+const egressForm =
+  'must be an object of default ("refuse" or "allow") and allow, a list of at most 64 objects of host and port'
 
 function shown(name: string): string {
   return /^[a-z_]{1,64}$/.test(name) ? name : JSON.stringify(name.slice(0, fieldCharsMax))

@@ -73,6 +73,8 @@ export async function judgeEvidence(evidence: VmEvidence, question: EvidenceQues
         }),
         // Orders of the owner, which no host sees, change them.
         loginKeys: 'any',
+        // Orders of the owner change it, and the host has no say in it.
+        egressPolicy: 'any',
       },
       tpm: 'any',
       verifiers: nativeVerifiers,

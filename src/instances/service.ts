@@ -8,6 +8,7 @@ import { Fault } from '../base/fault.ts'
 import { newUuid, type RandomBytes, randomName } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { dayMs } from '../base/time.ts'
+import { egressPolicyText } from '../contract/http/egress-policy.ts'
 import {
   InstanceCreated,
   type InstanceRecord,
@@ -308,6 +309,7 @@ function addInstance(tx: DirectoryTx, deps: InstancesDeps, caller: Principal, re
       inferenceModel,
       vmId,
       platform,
+      egressPolicy: request.egress === null ? null : egressPolicyText(request.egress),
       nowMs: tx.nowMs,
     })
     if (instance !== null) return { instance, start }

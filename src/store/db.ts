@@ -31,6 +31,7 @@ import { shortBudgets } from './migrations/0037-short-budgets.ts'
 import { buildNix } from './migrations/0038-build-nix.ts'
 import { buildOptions } from './migrations/0039-build-options.ts'
 import { buildWaivers } from './migrations/0040-build-waivers.ts'
+import { egressPolicy } from './migrations/0041-egress-policy.ts'
 import { initial } from './migrations/initial.ts'
 import { keepPrepared } from './prepared.ts'
 import { quickCheck } from './quick-check.ts'
@@ -168,6 +169,7 @@ export const MIGRATIONS: Migrations = {
     buildNix,
     buildOptions,
     buildWaivers,
+    egressPolicy,
   ],
 }
 

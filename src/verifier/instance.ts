@@ -17,6 +17,7 @@ import type { SnpReport } from '../attest/report/report.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../attest/verdict.ts'
 import { concat, equalConstantTime, fromBase64Url, toHex, utf8 } from '../base/bytes.ts'
 import { checkValue } from '../contract/check.ts'
+import type { EgressPolicy } from '../contract/http/egress-policy.ts'
 import { InstanceAttestation } from '../contract/http/instance-attestation.ts'
 import { SuccessEnvelope } from '../contract/http/problem.ts'
 import type { ClaimDocument } from '../contract/vm/claim-document.ts'
@@ -36,6 +37,7 @@ import { INSTANCE_PINS, type InstancePins } from './instance-pins.ts'
 import { type ExpectedImage, expectedMeasurement, imageCheck, launchWords, readLaunch } from './launch.ts'
 import { loginKeyChecks } from './login-keys.ts'
 import { pinChecks } from './pins.ts'
+import { reachChecks } from './reach.ts'
 import { COMMON_GROUPS, type Group, groupsOf, nonceCheck, withCrl, withFloors } from './receipt-groups.ts'
 import { type KnownHost, readKnownHost, readSshKey, type SshKey } from './ssh-key.ts'
 
@@ -75,6 +77,8 @@ export type InstanceQuestion = {
   readonly image: ExpectedImage | 'any'
   /** The expected gateway for its prompts. */
   readonly gateway: ExpectedGateway
+  /** What its programs may reach. Default: 'any', which accepts any policy and none. */
+  readonly egressPolicy?: EgressPolicy | 'any'
 }
 
 export type InstanceVerdict = Verdict & {
@@ -199,6 +203,7 @@ async function judge(
     claimDocumentCheck(claim, { ...document, publicKey: document.public_key }),
     gatewayKeyCheck(claim, question.gateway),
     promptsCheck(claim, { expected: question.gateway, simulated: document.receipt.platform === 'simulated' }),
+    ...reachChecks(receipt.statement, question.egressPolicy ?? 'any'),
     ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
     ...groupsOf(receipt.checks, { prefix: 'receipt/', groups: GROUPS, elsewhere: [] }),
   ]
@@ -259,6 +264,8 @@ async function judgeReceipt(
       ...expectedClaim(claim),
       // loginKeyChecks compares them.
       loginKeys: 'any',
+      // Orders of the owner change it: `reachChecks` compares it.
+      egressPolicy: 'any',
     },
     verifiers: nativeVerifiers,
   })

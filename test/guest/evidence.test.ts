@@ -63,6 +63,7 @@ function evidenceOf({ paths, owner }: Sandbox, device: ReportDevice | null) {
     imageName: 'instance',
     ordered: () => ({ loginKeys: ordered }),
     nowMs: () => nowMs,
+    egressPolicy: () => null,
     tpm: async () => null,
   })
 }

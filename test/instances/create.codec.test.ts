@@ -18,13 +18,13 @@ const refused = (body: unknown) => {
 }
 
 test('goal: the key is normalized, and a model that is not named stays open', () => {
-  expect(parseCreate({ public_key: ` ${key}\n` })).toEqual({ publicKey: key, inferenceModel: null })
-  expect(parseCreate({ public_key: key, inference_model: 'tiny' })).toEqual({ publicKey: key, inferenceModel: 'tiny' })
+  expect(parseCreate({ public_key: ` ${key}\n` })).toEqual({ publicKey: key, inferenceModel: null, egress: null })
+  expect(parseCreate({ public_key: key, inference_model: 'tiny' }).inferenceModel).toBe('tiny')
 })
 
 test('goal: two bodies of one meaning have the same bytes, others have not', () => {
   const bytesOf = (model: string | null, publicKey = key) =>
-    new TextDecoder().decode(canonicalCreate({ publicKey, inferenceModel: model }))
+    new TextDecoder().decode(canonicalCreate({ publicKey, inferenceModel: model, egress: null }))
   expect(bytesOf(null)).toBe(`["${key}",null]`)
   expect(bytesOf('tiny')).toBe(`["${key}","tiny"]`)
 })

@@ -33,7 +33,7 @@ const settings: InstancesSettings = {
   egressPriceMicroUsdPerGib: 1,
 } as never
 const dayMs = 24 * 60 * 60 * 1000
-const asked = { publicKey: 'ssh-ed25519 AAAA', inferenceModel: null }
+const asked = { publicKey: 'ssh-ed25519 AAAA', inferenceModel: null, egress: null }
 
 type Changes = Partial<InstancesDeps> & { readonly hosts?: Partial<DirectoryTx['hosts']> }
 

@@ -35,6 +35,8 @@ export const APART = {
   'src/guest': ['src/base', 'src/contract', 'src/attest', 'src/linux', 'src/verifier'],
   'src/builder': ['src/guest', 'src/base', 'src/contract', 'src/attest', 'src/linux'],
   'src/guest-main.ts': ['src/guest', 'src/base'],
+  'src/broker': ['src/base', 'src/contract', 'src/attest', 'src/linux'],
+  'src/broker-main.ts': ['src/broker', 'src/base'],
   'src/console/web': ['src/base', 'src/contract'],
   'src/verifier': ['src/base', 'src/contract', 'src/attest', 'src/linux'],
   'src/terminal': ['src/base', 'src/contract', 'src/attest', 'src/linux'],

@@ -78,6 +78,7 @@ export async function evidenceOf(
       publicKeyDigest: sshKeyDigest(claimed.publicKey),
       ...statedFields(claimed.claim),
       loginKeys: null,
+      egressPolicy: null,
       ...change.fields,
     },
     publicKeys: sampleKeys().publicKeys,

@@ -14,6 +14,8 @@ import { type Claiming, createClaiming } from '../../../src/guest/claim.ts'
 import { createDaemon, type Daemon, type DaemonDeps } from '../../../src/guest/daemon.ts'
 import { createIdentity, type Identity } from '../../../src/guest/identity.ts'
 import { type GuestPaths, guestPaths } from '../../../src/guest/paths.ts'
+import { createReach, type Reach } from '../../../src/guest/reach/reach.ts'
+import { run } from '../../../src/linux/command.ts'
 import { lastingPort } from '../free-port.ts'
 
 export type Sandbox = AsyncDisposable & {
@@ -105,6 +107,21 @@ function makeGateway(sandbox: Sandbox, overrides: Partial<DaemonDeps> = {}): Dae
   return makeDaemon(sandbox, { name: 'gateway', record, runDir: null, argv, listen: 'later', ...overrides })
 }
 
+/** Writes the files of a policy, and neither filters packets nor starts a broker. */
+function makeReach(sandbox: Sandbox): Reach {
+  const { paths, owner: system } = sandbox
+  const argv = ['/bin/sleep', '1000'] as const
+  const broker = makeDaemon(sandbox, {
+    name: 'broker',
+    record: paths.brokerRecord,
+    runDir: null,
+    argv,
+    listen: 'later',
+  })
+  const deps = { brokerGid: system.gid, reachProgram: '/bin/true', broker, clock: systemClock, run }
+  return createReach({ paths, system, ...deps })
+}
+
 /** The parts of one agent. A second call over the same sandbox stands for a restarted agent. */
 export async function makeParts(sandbox: Sandbox, overrides: Overrides = {}): Promise<Parts> {
   const { paths, owner } = sandbox
@@ -113,6 +130,7 @@ export async function makeParts(sandbox: Sandbox, overrides: Overrides = {}): Pr
   const platform = async () => overrides.platform ?? ('none' as const)
   const claiming = createClaiming({
     ...{ paths, system: owner, login: owner, sshd, gateway, platform, log: silentLogger },
+    reach: makeReach(sandbox),
     random: systemRandom,
   })
   return { sshd, gateway, identity, claiming }

@@ -26,6 +26,8 @@ type Field =
   /** Null if the map lacks the key; never an empty list. */
   | { readonly type: 'texts-or-absent'; readonly countMax: number; readonly sizeBytesMax: number }
   | { readonly type: 'text-or-null'; readonly sizeBytesMax: number }
+  /** Null if the map lacks the key. */
+  | { readonly type: 'text-or-absent'; readonly sizeBytesMax: number }
   /** Milliseconds since 1970. */
   | { readonly type: 'time-ms' }
   | { readonly type: 'count' }
@@ -97,6 +99,8 @@ export const STATEMENT_FIELDS = {
     gatewayKeyDigest: { type: 'bytes-or-absent', sizeBytes: 32 },
     /** Fingerprints of all SSH keys that log in, once an order of the owner has changed them (contract/vm/orders/). */
     loginKeys: { type: 'texts-or-absent', countMax: 16, sizeBytesMax: 50 },
+    /** Canonical text of the policy that the VM enforces on its programs' egress; null if it enforces none. */
+    egressPolicy: { type: 'text-or-absent', sizeBytesMax: 20_480 },
   },
   /** Issued before any source code runs. */
   'build-dispatch': {
@@ -147,7 +151,7 @@ type ValueOf<F> = F extends { type: 'text' }
       ? Uint8Array
       : F extends { type: 'bytes-or-null' | 'bytes-or-absent' }
         ? Uint8Array | null
-        : F extends { type: 'text-or-null' }
+        : F extends { type: 'text-or-null' | 'text-or-absent' }
           ? string | null
           : F extends { type: 'texts' }
             ? readonly string[]
@@ -199,7 +203,7 @@ export function reportDataOf(statementBytes: Uint8Array): Uint8Array {
 }
 
 function isOptional({ type }: Field): boolean {
-  return type === 'bytes-or-absent' || type === 'texts-or-absent'
+  return type === 'bytes-or-absent' || type === 'texts-or-absent' || type === 'text-or-absent'
 }
 
 function fieldsOf(kind: unknown): Readonly<Record<string, Field>> {
@@ -248,6 +252,7 @@ function checked(key: string, field: Exclude<Field, { type: 'image' }>, value: u
       checkText(value, field.sizeBytesMax, what)
       return value
     case 'text-or-null':
+    case 'text-or-absent':
       return value === null ? null : checked(key, { type: 'text', sizeBytesMax: field.sizeBytesMax }, value)
     case 'texts':
       wellFormed(Array.isArray(value) && value.length <= field.countMax, what)

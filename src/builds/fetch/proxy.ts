@@ -9,7 +9,7 @@ import { connect, createServer, type Server, type Socket } from 'node:net'
 import { networkInterfaces } from 'node:os'
 import type { Logger } from '../../base/log.ts'
 import type { FetchHost } from '../../config/fetch-hosts.ts'
-import { isPublicAddress } from './address.plan.ts'
+import { isPublicAddress } from '../../linux/net/public-address.plan.ts'
 
 export type FetchGateOpening = {
   readonly buildId: string

@@ -3,7 +3,7 @@
 
 import type { DnsAnswer, DnsRecord } from '../../base/dns/answer.codec.ts'
 import { messageOf } from '../../base/fault.ts'
-import { askDns, type DnsQuestion } from '../../host/network/dns-ask.ts'
+import { askDns, type DnsQuestion } from '../../linux/net/dns-ask.ts'
 import { type DelegationFacts, privateName } from './delegation.plan.ts'
 
 export type DelegationOptions = {

@@ -4,6 +4,7 @@
 import { OneOf, OneOfOrNull } from '../check.ts'
 import { Closed, OrNull } from '../forms.ts'
 import { type Static, Type } from '../type.ts'
+import { EgressPolicy } from './egress-policy.ts'
 
 /** The packaged agent, and how instances reach a model. */
 export const supportedAgent = 'opencode'
@@ -81,6 +82,12 @@ export const CreateInstance = Closed({
     Type.String({
       maxLength: 256,
       description: 'A model of the default gateway. If left out, the operator chooses.',
+    }),
+  ),
+  egress: Type.Optional(
+    Closed(EgressPolicy.properties, {
+      description:
+        'What programs of the instance may reach, enforced inside its measured VM. If left out, the VM restricts nothing.',
     }),
   ),
 })

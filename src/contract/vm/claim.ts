@@ -3,6 +3,7 @@
 
 import { OneOf } from '../check.ts'
 import { Closed, Sha256 } from '../forms.ts'
+import { EgressPolicy } from '../http/egress-policy.ts'
 import { type Static, Type } from '../type.ts'
 import { InferenceGateway } from './inference-gateway.ts'
 import { Ipv4, Ipv6 } from './network.ts'
@@ -36,12 +37,14 @@ export const Claim = Closed({
     /** Context size of the model, prompt and completion together; absent when the host does not know it. */
     contextTokens: Type.Optional(Type.Integer({ minimum: 1, maximum: 16_777_216 })),
   }),
-  /** The host's statement of what its firewall, outside of the VM, lets out. The VM repeats it, unchecked. */
+  /** What may leave the VM. Except for `policy` it is the host's statement about its firewall, which the VM repeats. */
   egress: Closed({
     /** For the life of the VM. */
     limitBytes: Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }),
     /** `listed`: only names of a list, and what they resolve to; `any`: the public Internet. */
     names: OneOf(['any', 'listed']),
+    /** What the VM itself lets its programs reach; the guest enforces it. Absent: everything. */
+    policy: Type.Optional(EgressPolicy),
   }),
 })
 export type Claim = Static<typeof Claim>

@@ -87,6 +87,7 @@ export const REPLICA_TABLES: readonly ReplicaTable[] = [
       { name: 'desired', type: 'text', merge: 'desired' },
       { name: 'status', type: 'text', merge: 'status' },
       ...texts('fixed', 'agent', 'public_key', 'inference_mode', 'inference_model'),
+      ...texts('fixed', 'egress_policy'),
       // Without vm_id: the VM is internal to the host.
       ...texts('first', 'failure_code', 'failure_message', 'terminated_reason'),
       ...integers('owner', 'egress_bytes'),

@@ -44,6 +44,7 @@ const CLAIM_ANY = {
   resolvers: 'any',
   egressLimitBytes: 'any',
   egressNames: 'any',
+  egressPolicy: 'any',
   // Compared with the key in use in the gateway's line.
   gatewayKeyDigest: 'any',
   loginKeys: 'any',

@@ -4,6 +4,7 @@
 // Only a query's name and IPv4 or IPv6 are forwarded: no other type, no option, no letter case.
 
 import type { Clock } from '../../base/clock.ts'
+import { type AddressType, addressesOf } from '../../base/dns/addresses.plan.ts'
 import type { DnsAnswer } from '../../base/dns/answer.codec.ts'
 import { CLASS_IN, headerBytes, TYPE } from '../../base/dns/wire.codec.ts'
 import { messageOf } from '../../base/fault.ts'
@@ -11,7 +12,6 @@ import type { Logger } from '../../base/log.ts'
 import type { NameList } from '../../config/allow-names.ts'
 import { v4Bytes, v6Bytes } from '../dns/address.plan.ts'
 import { type DnsRecord, type DnsReply, type Query, RCODE, readQuery, writeResponse } from '../dns/message.codec.ts'
-import { type AddressType, addressesOf } from './answer.plan.ts'
 
 export type GuestResolverDeps = {
   readonly list: Pick<NameList, 'allows'>

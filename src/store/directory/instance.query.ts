@@ -26,15 +26,15 @@ type NewInstance = Pick<
   | 'inferenceModel'
   | 'vmId'
 > &
-  Partial<Pick<Instance, 'platform'>> & { readonly nowMs: number }
+  Partial<Pick<Instance, 'platform' | 'egressPolicy'>> & { readonly nowMs: number }
 
 /**
  * Adds an instance in `provisioning` with the first line of its change log. Call inside a transaction.
  * Null if the name is taken (in the organization, or as a host name); nothing was written, draw another.
  */
 export function insertInstance(db: DirectoryDb, instance: NewInstance): Instance | null {
-  const { nowMs, platform = null, ...fields } = instance
-  const [row] = insertNew(db).all({ ...fields, platform, nowMs })
+  const { nowMs, platform = null, egressPolicy = null, ...fields } = instance
+  const [row] = insertNew(db).all({ ...fields, platform, egressPolicy, nowMs })
   if (row === undefined) return null
   appendChange(db, { instanceId: row.id, status: row.status, atMs: nowMs })
   return row
@@ -55,6 +55,7 @@ const insertNew = builtOnce((db: DirectoryDb) =>
       inferenceModel: sql.placeholder('inferenceModel'),
       vmId: sql.placeholder('vmId'),
       platform: sql.placeholder('platform'),
+      egressPolicy: sql.placeholder('egressPolicy'),
       desired: 'present',
       status: 'provisioning',
       createdAtMs: sql.placeholder('nowMs'),

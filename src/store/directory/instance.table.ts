@@ -41,6 +41,8 @@ export const instances = sqliteTable(
     platform: text('platform', { enum: ['snp', 'kvm', 'tcg'] }),
     /** Counts the hosts that it was given to; `hostId` changes only with it. */
     attempt: integer('attempt').notNull().default(1),
+    /** Canonical text of the egress policy of the create request; null without one. */
+    egressPolicy: text('egress_policy'),
   },
   table => [
     uniqueIndex('instances_organization_name').on(table.organizationId, table.name),

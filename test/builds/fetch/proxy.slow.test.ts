@@ -5,8 +5,8 @@ import { afterEach, describe, expect, test } from 'bun:test'
 import { connect, createServer, type Server, type Socket } from 'node:net'
 import { until } from '../../../scripts/rigs/until.ts'
 import { createLogger } from '../../../src/base/log.ts'
-import { isPublicAddress } from '../../../src/builds/fetch/address.plan.ts'
 import { FetchProxy, type FetchProxyDeps } from '../../../src/builds/fetch/proxy.ts'
+import { isPublicAddress } from '../../../src/linux/net/public-address.plan.ts'
 
 const undo: (() => void)[] = []
 afterEach(() => {

@@ -53,6 +53,7 @@ const guest = createEvidence({
   imageName: 'instance',
   ordered: () => ({ loginKeys: null }),
   nowMs: () => simulatedAsOf.getTime(),
+  egressPolicy: () => null,
   tpm: async () => null,
 })
 

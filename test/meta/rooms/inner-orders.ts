@@ -129,6 +129,11 @@ export const INNER_ORDERS = {
       'version.ts',
     ],
   ],
+  'src/broker': [
+    ['serve.ts'],
+    ['connection.ts', 'log.ts', 'names.ts', 'resolver.ts', 'secrets', 'upstream.ts'],
+    ['first-bytes.plan.ts', 'question.codec.ts', 'types.ts'],
+  ],
   'src/builder': [
     ['main.ts'],
     ['serve.ts'],
@@ -198,6 +203,7 @@ export const INNER_ORDERS = {
     ['serve.ts'],
     ['agent.ts'],
     ['claim.ts', 'orders'],
+    ['reach'],
     ['claim.plan.ts', 'evidence.ts', 'program.ts'],
     ['report', 'session.plan.ts', 'verify'],
     ['channel.ts', 'daemon.ts', 'gateway', 'identity.ts', 'lockout', 'network.ts', 'requests.ts', 'tpm'],

@@ -25,6 +25,9 @@ if (import.meta.main) {
     configFiles: createTsmKernel({ provider: device ? 'sev_guest' : null }),
     showStage: stage => process.stdout.write(`${stage}\n`),
     listenTimeoutMs: 60_000,
+    brokerArgv: ['/bin/false'],
+    brokerGid: settings.system.gid,
+    reachProgram: '/bin/true',
     openPort: async () => openGuestEnd(port),
     run,
     // The real one would signal PID 1 of the machine that tests.

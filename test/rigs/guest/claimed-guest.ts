@@ -61,6 +61,7 @@ export function startClaimedGuest(path: string, options: GuestOptions): ClaimedG
         publicKeyDigest: digest(2),
         ...sampleFields(sampleDocument({ ...owner, publicKey: '' })),
         loginKeys: null,
+        egressPolicy: null,
       }),
     )
     const signatures = await portableSigner(keys.secretKeys, systemRandom)(statement)

@@ -67,6 +67,7 @@ export async function verifyAttested(
       publicKeyDigest: { equals: sshKeyDigest(public_key) },
       ...expectedClaim(parsed(() => readClaim(claim))),
       loginKeys: { equals: null },
+      egressPolicy: 'any',
     },
     tpm: 'any',
   })

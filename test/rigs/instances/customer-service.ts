@@ -212,6 +212,7 @@ async function evidenceOf(nonce: Uint8Array, claimed: ClaimedAs): Promise<VmEvid
       publicKeyDigest: sshKeyDigest(claimed.publicKey),
       ...statedFields(claimed.claim),
       loginKeys: null,
+      egressPolicy: null,
     },
     publicKeys: sampleKeys().publicKeys,
     sign: portableSigner(sampleKeys().secretKeys, countingRandom(50)),

@@ -97,7 +97,7 @@ export function poolBench({ wanted = 3, ...options }: PoolBenchOptions = {}) {
       pool,
       service,
       create: async (idempotencyKey: string | null = null) =>
-        (await service.create(caller, { publicKey, inferenceModel: null }, idempotencyKey)).data.name,
+        (await service.create(caller, { publicKey, inferenceModel: null, egress: null }, idempotencyKey)).data.name,
       remove: (name: string) => service.remove(caller, name),
       /** As good as kill -9 between two turns: nothing of it goes on, and nothing is cleared away. */
       end: async () => {

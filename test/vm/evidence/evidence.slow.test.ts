@@ -139,6 +139,7 @@ function verdictOf(receipt: Receipt, roots: readonly TrustedRoot[], asOf: number
       resolvers: 'any',
       egressLimitBytes: 'any',
       egressNames: 'any',
+      egressPolicy: 'any',
       gatewayKeyDigest: 'any',
       loginKeys: 'any',
     },

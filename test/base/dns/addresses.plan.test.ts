@@ -1,6 +1,6 @@
 import { expect, test } from 'bun:test'
+import { addressesOf } from '../../../src/base/dns/addresses.plan.ts'
 import type { DnsRecord } from '../../../src/base/dns/answer.codec.ts'
-import { addressesOf } from '../../../src/instances/guest-dns/answer.plan.ts'
 
 const a = (name: string, data: string, ttl = 60): DnsRecord => ({ type: 'A', name, data, ttl })
 const alias = (name: string, data: string, ttl = 60): DnsRecord => ({ type: 'CNAME', name, data, ttl })

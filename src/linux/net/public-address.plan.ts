@@ -1,4 +1,4 @@
-// Which addresses builds may fetch from: public ones, unless the operator's list names one. Pure.
+// Which addresses of a name are public: builds and instances connect to no others. Pure.
 
 import { BlockList, isIPv4, isIPv6 } from 'node:net'
 

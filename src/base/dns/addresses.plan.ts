@@ -1,6 +1,6 @@
 // Extracts a name's addresses from a resolver's answer (RFC 1034 3.6.2, RFC 1035 3.2.1). Pure.
 
-import type { DnsRecord } from '../../base/dns/answer.codec.ts'
+import type { DnsRecord } from './answer.codec.ts'
 
 export type AddressType = 'A' | 'AAAA'
 

@@ -4,7 +4,7 @@
 import { expect, test } from 'bun:test'
 import { type Answer, decode, encode } from 'dns-packet'
 import { failure } from '../../../scripts/rigs/until.ts'
-import { askDns, parseResolvers, systemResolvers } from '../../../src/host/network/dns-ask.ts'
+import { askDns, parseResolvers, systemResolvers } from '../../../src/linux/net/dns-ask.ts'
 
 test('goal: the first three addresses, and no names', () => {
   const text =

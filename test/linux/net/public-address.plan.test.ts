@@ -2,7 +2,7 @@
 // its neighbours are not.
 
 import { expect, test } from 'bun:test'
-import { isPublicAddress } from '../../../src/builds/fetch/address.plan.ts'
+import { isPublicAddress } from '../../../src/linux/net/public-address.plan.ts'
 
 // Ranges of RFC 6890 and its registry: address before (or none), first, last, address after (or none).
 const RANGES = [

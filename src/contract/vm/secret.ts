@@ -1,0 +1,133 @@
+// Secrets that programs of an instance use and cannot read: bodies of the orders `secret_put` and `secret_remove`, and
+// their rules. Pure.
+//
+// The broker of the VM inserts a secret into requests to its host. Everything but the value is public.
+
+import { Closed } from '../forms.ts'
+import { type Static, Type } from '../type.ts'
+
+/** Secrets of one VM. Share: of the order documents of its owner. */
+export const secretsMax = 32
+
+const namePattern = '^[A-Z_][A-Z0-9_]{0,63}$'
+/** RFC 1123 2.1, in lower case and with a dot: neither an address nor a single label. */
+const hostPattern = '^(?=.{1,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?$'
+/** Field names and methods (RFC 9110 5.6.2). */
+const tokenPattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}$"
+
+/** What a verifier sees of a secret. */
+const facts = {
+  /** The variable of new sessions that holds the placeholder. */
+  name: Type.String({ pattern: namePattern }),
+  host: Type.String({ pattern: hostPattern }),
+  port: Type.Integer({ minimum: 1, maximum: 65_535 }),
+  /** The field of requests that holds the secret. */
+  header: Type.String({ pattern: tokenPattern }),
+  /** Only requests with this method; absent for all. */
+  method: Type.Optional(Type.String({ pattern: tokenPattern })),
+  /** Only requests below this path; absent for all. */
+  path: Type.Optional(Type.String({ pattern: '^/[\\x21\\x24-\\x3e\\x40-\\x7e]{0,1023}$' })),
+}
+
+export const SecretFacts = Closed(facts)
+export type SecretFacts = Static<typeof SecretFacts>
+
+export const Secret = Closed({
+  ...facts,
+  /** Of the field: text with one `{}`, which stands for the value, or one `{basic:USER}` (RFC 7617). */
+  format: Type.String({ pattern: '^[\\x20-\\x7e]{2,256}$' }),
+  /** Long enough to be told from other text in responses. */
+  value: Type.String({ pattern: '^[\\x21-\\x7e]([\\x20-\\x7e]{6,4094})[\\x21-\\x7e]$' }),
+})
+export type Secret = Static<typeof Secret>
+
+/** Body of `secret_remove`. */
+export const SecretName = Closed({ name: facts.name })
+
+/** The secret without its value and format, in the order of fields of a statement. */
+export function factsOf({ name, host, port, header, method, path }: SecretFacts): SecretFacts {
+  return {
+    name,
+    host,
+    port,
+    header,
+    ...(method === undefined ? {} : { method }),
+    ...(path === undefined ? {} : { path }),
+  }
+}
+
+/** The text of the variable. Worthless: programs that need a value find one. */
+export function placeholderOf(name: string): string {
+  return `strongroom-placeholder-${name}`
+}
+
+/** The field's value, or null if the format has not exactly one place for the secret. */
+export function formatSecret(format: string, value: string): string | null {
+  const [before, user, after, ...more] = format.split(/\{(|basic:[^{}:]{1,64})\}/)
+  if (before === undefined || user === undefined || after === undefined || more.length > 0) return null
+  if (/[{}]/.test(before + after)) return null
+  return `${before}${user === '' ? value : btoa(`${user.slice('basic:'.length)}:${value}`)}${after}`
+}
+
+/** Fields that frame messages, that choose the host, or that one connection uses. */
+const framingFields = new Set([
+  ...[
+    'accept-encoding',
+    'connection',
+    'content-encoding',
+    'content-length',
+    'content-type',
+    'expect',
+    'host',
+    'if-range',
+  ],
+  ...[
+    'keep-alive',
+    'proxy-authorization',
+    'proxy-connection',
+    'range',
+    'te',
+    'trailer',
+    'transfer-encoding',
+    'upgrade',
+  ],
+])
+
+/** Variables that shells and loaders obey, and those that the broker's certificates need. */
+const reservedName =
+  /^(PATH|HOME|SHELL|USER|LOGNAME|TERM|IFS|ENV|PS[0-4]|BASH.*|PROMPT_COMMAND|LANG|LC_.*|LD_.*|TZ|SHLVL|(OLD)?PWD|_|SSL_CERT_.*|NODE_(OPTIONS|PATH|EXTRA_CA_CERTS)|GIT_(SSL|SSH|EXEC|CONFIG|DIR).*|PIP_CERT|(REQUESTS|CURL)_CA_BUNDLE|CARGO_HTTP_CAINFO|NPM_CONFIG_CAFILE|PYTHON(PATH|HOME|STARTUP)|(OPENAI|ANTHROPIC)_BASE_URL)$/
+
+/** Checks beyond the schema, beside the other secrets: the first wrong field and what to do, never a value; or null. */
+export function secretProblem(secret: Secret, others: readonly SecretFacts[]): string | null {
+  const { name, host, port, header, method, path, format, value } = secret
+  if (reservedName.test(name)) return `name: sessions need ${name} for something else; take another name`
+  if (framingFields.has(header.toLowerCase()))
+    return `header: ${header} frames requests; name the field of the API's keys`
+  if (method !== undefined && /^(CONNECT|TRACE)$/.test(method)) return `method: ${method} is never sent; leave it out`
+  if (path !== undefined && !isPlainPath(path)) return 'path: it has . or .. or an encoded slash; write it plainly'
+  const field = formatSecret(format, value)
+  if (field === null) return 'format: it must have {} or {basic:USER} exactly once, and no other brace'
+  if (field !== field.trim()) return 'format: it begins or ends with a blank; remove that'
+  const same = others.find(
+    other =>
+      other.name !== name &&
+      other.host === host &&
+      other.port === port &&
+      other.header.toLowerCase() === header.toLowerCase() &&
+      other.method === method &&
+      other.path === path,
+  )
+  if (same !== undefined) return `header: ${same.name} fills it in the same requests; remove ${same.name} first`
+  const count = others.filter(other => other.name !== name).length
+  if (count >= secretsMax) return `name: this instance has ${count} secrets, the most; remove one first`
+  return null
+}
+
+/**
+ * Whether servers read the path as it is written: no empty or relative segments, encoded or not, and no encoded or
+ * backward slash.
+ */
+export function isPlainPath(path: string): boolean {
+  const decoded = path.replace(/%2e/gi, '.')
+  return !/\/\/|\\|%2f|%5c|%25|%00|;/i.test(decoded) && !/(^|\/)\.{1,2}(\/|$)/.test(decoded)
+}

@@ -1,0 +1,134 @@
+// What programs of this VM may reach, as its owner says: root's packet filter, the broker, and where names resolve.
+// Effects: the packet filter, the broker, files of /etc and /run.
+//
+// One file is the state: the broker's own, which only root writes. Without it nothing is restricted.
+
+import { createHash } from 'node:crypto'
+import type { Clock } from '../../base/clock.ts'
+import { matches } from '../../contract/check.ts'
+import {
+  EgressPolicy,
+  egressPolicyProblem,
+  egressPolicyText,
+  openPolicy,
+  reachOf,
+  resolverAddress,
+  slotsFor,
+} from '../../contract/http/egress-policy.ts'
+import { BrokerState } from '../../contract/vm/broker-state.ts'
+import type { Secret } from '../../contract/vm/secret.ts'
+import type { run } from '../../linux/command.ts'
+import { ensureDir, type Owner, readTextOrNull, writeFileAtomic } from '../../linux/files.ts'
+import { type ClaimNames, hosts } from '../claim.plan.ts'
+import type { Daemon } from '../daemon.ts'
+import { resolvConf } from '../network.plan.ts'
+import { recordedNetwork } from '../network.ts'
+import type { GuestPaths } from '../paths.ts'
+import { jsonOf, ok, type Refusal, refuse } from '../wire.codec.ts'
+
+export type Reach = {
+  /** The state in force; null without one. */
+  readonly state: () => BrokerState | null
+  /** Canonical text of the policy; null if nothing is restricted. */
+  readonly policyText: () => string | null
+  /**
+   * Changes the policy, the secrets or both, and waits so long until the broker serves it. If it fails, what the new
+   * state does not allow is refused.
+   */
+  readonly change: (change: ReachChange, claim: ClaimNames, waitMs: number) => Promise<{ readonly ok: true } | Refusal>
+  /** Call it once, first: starts the broker of an earlier agent's state. */
+  readonly restore: () => Promise<void>
+}
+
+export type ReachChange = { readonly policy?: unknown; readonly secrets?: readonly Secret[] }
+
+export type ReachDeps = {
+  readonly paths: GuestPaths
+  readonly system: Owner
+  /** Group of the broker. */
+  readonly brokerGid: number
+  /** The program that sets the packet filter. */
+  readonly reachProgram: string
+  readonly broker: Daemon
+  readonly clock: Pick<Clock, 'monotonicMs' | 'sleep'>
+  readonly run: typeof run
+}
+
+const pollMs = 50
+const filterBounds = { timeoutMs: 30_000, outputBytesMax: 65_536 } as const
+
+export function createReach({ paths, system, brokerGid, reachProgram, broker, clock, run }: ReachDeps): Reach {
+  const state = () => {
+    const read = jsonOf(readTextOrNull(paths.brokerState) ?? 'null')
+    return matches(BrokerState, read) ? read : null
+  }
+
+  /** For the machine, and for private roots, which have a copy of /etc. */
+  const writeNames = (name: 'hosts' | 'resolv.conf', content: string) => {
+    ensureDir(paths.sharedEtc, { mode: 0o755, owner: system })
+    for (const path of [paths.etc, paths.sharedEtc]) {
+      writeFileAtomic(`${path}/${name}`, content, { mode: 0o644, owner: system })
+    }
+  }
+
+  return {
+    state,
+    policyText: () => {
+      const policy = state()?.policy
+      return policy === undefined || policy.default === 'allow' ? null : egressPolicyText(policy)
+    },
+    change: async (change, claim, waitMs) => {
+      const before = state()
+      const policy = change.policy ?? before?.policy ?? openPolicy
+      if (!matches(EgressPolicy, policy)) {
+        return refuse(
+          'bad_request',
+          'egress: not a policy of { "default": "refuse" | "allow", "allow": [{ "host", "port" }] }',
+        )
+      }
+      const problem = egressPolicyProblem(policy)
+      if (problem !== null) return refuse('bad_request', problem)
+      const secrets = [...(change.secrets ?? before?.secrets ?? [])]
+      const reach = reachOf(policy, secrets)
+      const network = recordedNetwork(paths)
+      const { address, baseUrl } = claim.inference
+      const next: BrokerState = {
+        version: 1,
+        policy,
+        slots: slotsFor(reach.ports, before?.slots ?? []),
+        resolvers: network?.resolvers ?? [],
+        v4: network?.address !== undefined,
+        v6: network?.v6 !== undefined,
+        gateway: baseUrl === '' || address !== null ? null : new URL(baseUrl).hostname,
+        secrets,
+      }
+      // The filter comes first: until the broker follows, destinations are refused that may be reached, and no others.
+      await run([reachProgram, policy.default, ...next.slots.map(String)], filterBounds)
+      const text = JSON.stringify(next)
+      writeFileAtomic(paths.brokerState, text, { mode: 0o640, owner: { ...system, gid: brokerGid } })
+      const isOpen = policy.default === 'allow'
+      writeNames('hosts', `${hosts(claim)}${isOpen ? hostLines(reach.addresses) : ''}`)
+      writeNames('resolv.conf', isOpen && network !== null ? resolvConf(network) : `nameserver ${resolverAddress}\n`)
+      if (isOpen && secrets.length === 0) {
+        await broker.stop()
+        return ok
+      }
+      if (!broker.signal('SIGHUP')) await broker.start()
+      const isServed = () => readTextOrNull(paths.brokerInForce) === createHash('sha256').update(text).digest('hex')
+      const untilMs = clock.monotonicMs() + waitMs
+      while (!isServed() && clock.monotonicMs() < untilMs) await clock.sleep(pollMs)
+      return waitMs === 0 || isServed()
+        ? ok
+        : refuse('failed', 'the broker does not serve it yet; send the order again')
+    },
+    restore: async () => {
+      const before = state()
+      if (before !== null && (before.policy.default === 'refuse' || before.secrets.length > 0)) await broker.start()
+    },
+  }
+}
+
+/** hosts(5): with an open policy names resolve as ever, but for those of secrets. */
+function hostLines(addresses: ReadonlyMap<string, string>): string {
+  return [...addresses].map(([name, address]) => `${address} ${name}\n`).join('')
+}
