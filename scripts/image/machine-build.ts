@@ -4,8 +4,9 @@
 import { existsSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { goLibraryDir } from '../../src/builder/go/library.ts'
+import { brokerBundle } from '../build/broker-bundle.ts'
 import { fetchPackage, installAgent, readAgentLock } from './agent-lock.ts'
-import { sha256File } from './digest.ts'
+import { sha256File, sha256Text } from './digest.ts'
 import { downloadPath, fetchPackages } from './downloads.ts'
 import { type CacheDirs, scratchDir, touch } from './image-cache.ts'
 import { baseInputs, gatherInputs, inputsDigest, type ToolVersions, toolVersions } from './inputs.ts'
@@ -36,11 +37,13 @@ export async function buildMachine(options: MachineBuildOptions): Promise<string
   const recipe = await readMachineRecipe(paths)
   const lock = await readPackagesLock(paths.packagesLock)
   const tools = await toolVersions()
-  const { inputs, origin } = await gatherInputs(paths, executable, tools)
+  const { inputs: gathered, origin } = await gatherInputs(paths, executable, tools)
+  const broker = recipe.program === 'agent' ? await brokerBundle(paths.repo) : null
+  const inputs = broker === null ? gathered : { ...gathered, broker: sha256Text(broker) }
   return cachedImage({ name: recipe.name, imagesDir, inputs }, async build => {
     const baseSha256 = inputsDigest(await baseInputs(paths, recipe, tools))
     const base = await baseTree({ recipe, lock, dirs: build.dirs, baseSha256, report })
-    return assemble({ options, recipe, lock, tools, origin, base, build })
+    return assemble({ options, recipe, lock, tools, origin, base, broker, build })
   })
 }
 
@@ -72,11 +75,12 @@ type AssembleOptions = {
   readonly tools: ToolVersions
   readonly origin: Origin
   readonly base: string
+  readonly broker: string | null
   readonly build: ImageBuild
 }
 
 async function assemble(assembly: AssembleOptions): Promise<BuiltImage> {
-  const { options, recipe, lock, base, build } = assembly
+  const { options, recipe, lock, base, broker, build } = assembly
   const { paths, executable, report } = options
   const { downloads } = build.dirs
 
@@ -91,14 +95,15 @@ async function assemble(assembly: AssembleOptions): Promise<BuiltImage> {
   const late = async (names: readonly string[]) =>
     (await moduleClosure(kernel, names)).filter(module => !earlyPaths.has(module.path))
   const [scratch, boot] = [await late(listed.scratch), await late(listed.boot)]
-  const { schemaVersion: _, ...groups } = listed
+  const reach = broker === null ? [] : await late(listed.reach)
+  const { schemaVersion: _, reach: __, ...groups } = listed
   const all = await moduleClosure(kernel, Object.values(groups).flat())
   const tree = join(build.workDir, 'tree')
   const overlayDirs = [paths.commonDir, paths.recipeDir, paths.variantDir]
     .filter(dir => dir !== null)
     .map(dir => join(dir, 'root'))
     .filter(existsSync)
-  await layTree({ recipe, tree, base, overlayDirs, executable, kernel, modules: { scratch, boot, all } })
+  await layTree({ recipe, tree, base, overlayDirs, executable, broker, kernel, modules: { scratch, boot, reach, all } })
   if (agentLock !== null && agentTarball !== null) {
     await installAgent(agentTarball, agentLock, join(tree, 'usr/bin', agentLock.name), build.workDir)
   }

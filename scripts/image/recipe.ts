@@ -64,11 +64,14 @@ export const MachineRecipe = Type.Object(
         closed,
       ),
     ),
-    /** Runs one program that must be nobody else's, and never logs in. */
-    service: Type.Optional(
-      Type.Object(
-        { name: Type.String({ pattern: '^[a-z]+$' }), uid: Type.Integer({ minimum: 100, maximum: 999 }) },
-        closed,
+    /** Each runs one program that must be nobody else's, and never logs in. */
+    services: Type.Optional(
+      Type.Array(
+        Type.Object(
+          { name: Type.String({ pattern: '^[a-z]+$' }), uid: Type.Integer({ minimum: 100, maximum: 999 }) },
+          closed,
+        ),
+        { maxItems: 8 },
       ),
     ),
   },
@@ -120,6 +123,8 @@ export const ModuleList = Type.Object(
     boot: Type.Array(Type.String(), { maxItems: 64 }),
     /** In a machine's root; loaded on demand. */
     demand: Type.Array(Type.String(), { maxItems: 256 }),
+    /** In an instance's root; loaded by root's process once there is a policy, and never on demand. */
+    reach: Type.Array(Type.String(), { maxItems: 64 }),
   },
   closed,
 )

@@ -1,12 +1,14 @@
-// The source inputs of the executables that images measure: what their entry points import, type-only imports left
+// The source inputs of the programs that images measure: what their entry points import, type-only imports left
 // out. Effects: Bun's bundler.
 
 import { readFileSync } from 'node:fs'
 import { join, relative, resolve } from 'node:path'
+import { brokerEntry } from '../build/broker-bundle.ts'
 
 /** Each with its committed list. */
 export const MEASURED = {
   'strongroom-guest': { entry: 'src/guest-main.ts', file: 'guest-image/agent-inputs.json' },
+  'strongroom-broker': { entry: brokerEntry, file: 'guest-image/broker-inputs.json' },
   'strongroom-builder': { entry: 'src/builder/main.ts', file: 'guest-image/builder-inputs.json' },
   'strongroom-enclave': { entry: 'src/enclave/main.ts', file: 'guest-image/enclave-inputs.json' },
 } as const satisfies Record<string, { readonly entry: string; readonly file: string }>

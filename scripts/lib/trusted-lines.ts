@@ -3,6 +3,7 @@
 
 import { readFileSync } from 'node:fs'
 import { join, relative, resolve } from 'node:path'
+import { brokerEntry } from '../build/broker-bundle.ts'
 import { builderRecipe, enclaveRecipe, guestRecipe } from '../build/recipes.ts'
 
 /** Lines of own modules and of modules from npm. */
@@ -25,26 +26,32 @@ export const TRUSTED_PROGRAMS = {
     entry: enclaveRecipe.entry,
     threads: enclaveRecipe.threads ?? [],
     target: 'bun',
-    budget: { own: 30_350, npm: 13_775 },
+    budget: { own: 30_360, npm: 13_775 },
     aim: { own: 28_000, npm: 13_775 },
   },
   'strongroom-guest': {
     entry: guestRecipe.entry,
     target: 'bun',
-    budget: { own: 14_060, npm: 1_375 },
-    aim: { own: 14_060, npm: 1_375 },
+    budget: { own: 14_480, npm: 1_375 },
+    aim: { own: 14_480, npm: 1_375 },
+  },
+  'strongroom-broker': {
+    entry: brokerEntry,
+    target: 'bun',
+    budget: { own: 2_000, npm: 0 },
+    aim: { own: 2_000, npm: 0 },
   },
   'strongroom-builder': {
     entry: builderRecipe.entry,
     target: 'bun',
-    budget: { own: 12_960, npm: 2_070 },
-    aim: { own: 12_960, npm: 2_070 },
+    budget: { own: 12_970, npm: 2_070 },
+    aim: { own: 12_970, npm: 2_070 },
   },
   'strongroom-verify.js': {
     entry: 'src/verifier/index.ts',
     target: 'browser',
-    budget: { own: 6_770, npm: 4_370 },
-    aim: { own: 6_770, npm: 4_370 },
+    budget: { own: 6_890, npm: 4_370 },
+    aim: { own: 6_890, npm: 4_370 },
   },
   'strongroom-tpm.js': {
     entry: 'src/verifier/tpm.ts',

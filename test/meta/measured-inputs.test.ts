@@ -1,12 +1,13 @@
 import { expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { brokerEntry } from '../../scripts/build/broker-bundle.ts'
 import { builderRecipe, enclaveRecipe, guestRecipe } from '../../scripts/build/recipes.ts'
 import { findInputs, MEASURED } from '../../scripts/lib/measured-inputs.ts'
 import { root } from './tree.ts'
 
 const update = 'bun scripts/measured-inputs.ts --write'
-const recipes = [guestRecipe, builderRecipe, enclaveRecipe]
+const recipes = [guestRecipe, { name: 'strongroom-broker', entry: brokerEntry }, builderRecipe, enclaveRecipe]
 
 // Goal: nothing comes into a measured executable, and nothing leaves it, without a line in review.
 test.each(Object.entries(MEASURED))('%s is made of what is listed', async (_, { entry, file }) => {
@@ -40,6 +41,13 @@ test('the list holds the guest and nothing of the host', () => {
     'src/linux',
     'src/verifier',
   ])
+})
+
+// Goal: what programs of an instance reach is decided without the agent, a verifier or the host.
+test('the list of the broker holds no other program', () => {
+  const { files, packages } = JSON.parse(readFileSync(join(root, MEASURED['strongroom-broker'].file), 'utf8'))
+  const rooms = ['src/base', 'src/broker', 'src/broker-main.ts', 'src/contract', 'src/linux']
+  expect([roomsOf(files).filter(room => room !== 'src/attest'), packages]).toEqual([rooms, {}])
 })
 
 // Goal: no line of a verifier or of an instance's endpoint is trusted in a build.

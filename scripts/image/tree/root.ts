@@ -20,8 +20,13 @@ export type RootTreeOptions = {
   /** Our compiled executable. */
   readonly executable: string
   readonly kernel: Kernel
-  /** Modules for the initrd and for init, in loading order, and all. */
-  readonly modules: Readonly<Record<'scratch' | 'boot' | 'all', readonly KernelModule[]>>
+  /** Text of the broker; null in a machine without one. */
+  readonly broker: string | null
+  /**
+   * Modules for the initrd, for init and for the packet filter, in loading order, and all but the last, which modprobe
+   * does not find.
+   */
+  readonly modules: Readonly<Record<'scratch' | 'boot' | 'reach' | 'all', readonly KernelModule[]>>
 }
 
 /** Unpacks and completes the tree, without the packaged agent. No file in it is setuid or setgid. */
@@ -39,7 +44,8 @@ export async function layTree(options: RootTreeOptions): Promise<void> {
   await layImageName(recipe, tree)
   await layText(`${executable} ${role}`, join(tree, 'usr/lib/strongroom/program'))
   if (recipe.user !== undefined) await addUser(recipe, recipe.user, tree)
-  if (recipe.service !== undefined) await addService(recipe, recipe.service, tree)
+  for (const service of recipe.services ?? []) await addService(recipe, service, tree)
+  if (options.broker !== null) await layText(options.broker, join(tree, 'usr/lib/strongroom/broker.js'))
   await addModules(options)
   for (const name of busyboxNames) await symlink('../bin/busybox', join(tree, 'usr/sbin', name))
   await dropSetuid(tree)
@@ -121,7 +127,7 @@ async function addUser(
 
 async function addService(
   recipe: MachineRecipe,
-  { name, uid }: NonNullable<MachineRecipe['service']>,
+  { name, uid }: NonNullable<MachineRecipe['services']>[number],
   tree: string,
 ): Promise<void> {
   await addAccount(recipe, { name, uid, rest: '/nonexistent:/usr/sbin/nologin', password: '!*' }, tree)
@@ -154,4 +160,8 @@ async function addModules(options: RootTreeOptions): Promise<void> {
     }
     await writeFile(join(dir, 'order'), loadingOrder(modules[stage]))
   }
+  const dir = join(tree, 'usr/lib/modules/reach')
+  if (modules.reach.length > 0) await mkdir(dir)
+  for (const module of modules.reach) await writeFile(join(dir, basename(module.path)), module.bytes)
+  if (modules.reach.length > 0) await writeFile(join(dir, 'order'), loadingOrder(modules.reach))
 }

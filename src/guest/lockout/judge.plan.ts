@@ -30,6 +30,8 @@ export function judgeLockout({ facts, publicKeyDigest }: LockoutQuestion): Check
 
 const loginName = 'agent'
 const loginUid = 1000
+/** What comes from outside to its ports, the filter drops (guest-image: usr/lib/strongroom/reach). */
+const brokerUid = 901
 const noShell = /\/(nologin|false|sync)$/
 
 function accounts({ passwd }: LockoutFacts): Check {
@@ -139,7 +141,8 @@ const sshPort = 22
 function sockets(facts: LockoutFacts): Check {
   const outside = facts.sockets.filter(socket => !isLoopback(socket.address))
   const wrong = outside.filter(
-    socket => socket.uid !== loginUid && !(isTcp(socket.protocol) && socket.port === sshPort),
+    socket =>
+      socket.uid !== loginUid && socket.uid !== brokerUid && !(isTcp(socket.protocol) && socket.port === sshPort),
   )
   const own = outside.filter(socket => socket.uid === loginUid)
   const also = own.length === 0 ? '' : `; of the owner's programs: ${own.map(portText).join(', ')}`
