@@ -35,6 +35,7 @@ const COMMANDS: Loaders<Run> = {
   ls: async () => (await import('../client/instances/ls.ts')).addLs,
   ssh: async () => (await import('../client/ssh.ts')).addSsh,
   cp: async () => (await import('../client/instances/cp.ts')).addCp,
+  egress: async () => (await import('../client/orders/egress.ts')).addEgress,
   keys: async () => (await import('../client/orders/keys.ts')).addKeys,
   idle: async () => (await import('../client/orders/idle.ts')).addIdle,
   keep: async () => (await import('../client/orders/idle.ts')).addKeep,

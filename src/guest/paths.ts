@@ -18,6 +18,8 @@ export function guestPaths(root: string) {
     gatewayRecord: `${runDir}/gateway-process.json`,
     /** What the broker serves; only root writes it, and only the broker's group reads it. */
     brokerState: `${runDir}/broker.json`,
+    /** Answers with the destinations that programs reached for. */
+    brokerLog: `${runDir}/broker/log.sock`,
     /** SHA-256 of the state that the broker serves. */
     brokerInForce: `${runDir}/broker/in-force`,
     brokerRecord: `${runDir}/broker-process.json`,

@@ -20,6 +20,7 @@ import { serveLockout } from './lockout/socket.ts'
 import { createIdle } from './orders/idle.ts'
 import { createKeysHandler, loginKeys } from './orders/keys.ts'
 import { createOrders } from './orders/orders.ts'
+import { reachOrders } from './orders/reach.ts'
 import { type GuestPaths, guestPaths } from './paths.ts'
 import { imageNameIn, type ProgramSettings, programSettings, startProgram } from './program.ts'
 import { createReach, type ReachDeps } from './reach/reach.ts'
@@ -113,7 +114,11 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
       claim: claiming.record,
       decapsulate: keys.decapsulate,
       random: systemRandom,
-      handlers: { keys: createKeysHandler({ paths, owner }), ...idle.handlers },
+      handlers: {
+        keys: createKeysHandler({ paths, owner }),
+        ...idle.handlers,
+        ...reachOrders({ reach, paths, claim: claiming.record }),
+      },
     }),
     log,
   })

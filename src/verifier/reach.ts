@@ -52,5 +52,5 @@ export function reachChecks(statement: StatementOf<'claim'> | null, expected: Eg
 export function reachWords(policy: EgressPolicy | null): string {
   if (policy === null || policy.default === 'allow') return 'any destination'
   const destinations = policy.allow.map(({ host, port }) => (port === 443 ? host : `${host}:${port}`))
-  return destinations.length === 0 ? 'nothing' : `only ${destinations.join(', ')}`
+  return destinations.length === 0 ? 'nothing' : `only ${destinations.toSorted().join(', ')}`
 }

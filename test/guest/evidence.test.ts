@@ -61,9 +61,8 @@ function evidenceOf({ paths, owner }: Sandbox, device: ReportDevice | null) {
     keys,
     device: Promise.resolve(device),
     imageName: 'instance',
-    ordered: () => ({ loginKeys: ordered }),
+    ordered: () => ({ loginKeys: ordered, egressPolicy: null }),
     nowMs: () => nowMs,
-    egressPolicy: () => null,
     tpm: async () => null,
   })
 }

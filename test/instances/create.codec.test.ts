@@ -29,6 +29,39 @@ test('goal: two bodies of one meaning have the same bytes, others have not', () 
   expect(bytesOf('tiny')).toBe(`["${key}","tiny"]`)
 })
 
+const rules = [
+  { host: 'packages.example', port: 8443 },
+  { host: 'github.com', port: 443 },
+]
+
+test('goal: a policy of egress is compared by its meaning, and its absence leaves the bytes of today', () => {
+  const bytesOf = (body: object) => new TextDecoder().decode(canonicalCreate(parseCreate({ public_key: key, ...body })))
+  expect(bytesOf({})).toBe(`["${key}",null]`)
+  const one = bytesOf({ egress: { default: 'refuse', allow: rules } })
+  expect(one).toBe(bytesOf({ egress: { allow: rules.toReversed(), default: 'refuse' } }))
+  expect(one).not.toBe(bytesOf({ egress: { default: 'refuse', allow: rules.slice(1) } }))
+  expect(one).not.toBe(bytesOf({}))
+})
+
+test('goal: a malformed policy of egress is refused as one field', () => {
+  const form =
+    'egress must be an object of default ("refuse" or "allow") and allow, a list of at most 64 objects of host and port'
+  for (const egress of [
+    null,
+    'github.com',
+    { default: 'refuse' },
+    { default: 'deny', allow: [] },
+    { default: 'refuse', allow: [7] },
+  ]) {
+    expect(refused({ public_key: key, egress })).toEqual([form, 'egress'])
+  }
+  const [message, param] = refused({
+    public_key: key,
+    egress: { default: 'refuse', allow: [{ host: '10.0.0.1', port: 80 }] },
+  })
+  expect([message, param]).toEqual([expect.stringContaining('10.0.0.1 is not a DNS name'), 'egress'])
+})
+
 test('goal: only an object is a request', () => {
   for (const body of [null, [], 'x', 7, [{ public_key: key }]]) {
     expect(refused(body)).toEqual(['The body must be a JSON object.', null])

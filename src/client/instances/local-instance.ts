@@ -4,6 +4,7 @@
 import { parsed } from '../../attest/malformed.ts'
 import type { Clock } from '../../base/clock.ts'
 import { newUuid } from '../../base/ids.ts'
+import { type EgressPolicy, egressPolicyText } from '../../contract/http/egress-policy.ts'
 import { AdvisedFault, InputFault } from '../../terminal/exit.ts'
 import { readSshKey } from '../../verifier/ssh-key.ts'
 import { forgetKnownHost } from '../known-hosts.ts'
@@ -29,6 +30,8 @@ export type InstanceRequest = {
   readonly publicKey: string
   /** Null if the operator chooses. */
   readonly model: string | null
+  /** What its programs may reach; null for no restriction inside the VM. */
+  readonly egress?: EgressPolicy | null
 }
 
 export type OpenedInstance = {
@@ -129,10 +132,15 @@ async function create(
     if (!(await names.replace(name, local, fresh))) return null
     local = fresh
   }
-  if (!isSameKey(local.publicKey, publicKey) || local.model !== model) throw otherRequest(name)
+  if (!isSameKey(local.publicKey, publicKey) || local.model !== model || local.egress !== textOf(request))
+    throw otherRequest(name)
   let record: SeenInstance
   try {
-    const body = { public_key: local.publicKey, ...(local.model === null ? {} : { inference_model: local.model }) }
+    const body = {
+      public_key: local.publicKey,
+      ...(local.model === null ? {} : { inference_model: local.model }),
+      ...(request.egress == null ? {} : { egress: request.egress }),
+    }
     record = await service.create(body, local.idempotencyKey)
   } catch (error) {
     // An earlier request under this key may have created one.
@@ -155,9 +163,16 @@ async function create(
 const createsNothing: readonly number[] = [400, 401, 403, 409, 413, 415, 429]
 
 /** The key goes without its comment, which may name a person and a machine. */
-function begun({ api, publicKey, model }: InstanceRequest, nowMs: number): LocalInstance {
+function begun(request: InstanceRequest, nowMs: number): LocalInstance {
+  const { api, publicKey, model } = request
   const bare = publicKey.trim().split(/\s+/).slice(0, 2).join(' ')
-  return { api, idempotencyKey: newUuid(), publicKey: bare, model, requestedAtMs: nowMs, hostname: null, address: null }
+  const egress = textOf(request)
+  const asked = { publicKey: bare, model, ...(egress === undefined ? {} : { egress }) }
+  return { api, idempotencyKey: newUuid(), ...asked, requestedAtMs: nowMs, hostname: null, address: null }
+}
+
+function textOf({ egress }: InstanceRequest): string | undefined {
+  return egress == null ? undefined : egressPolicyText(egress)
 }
 
 function isSameKey(a: string, b: string): boolean {
@@ -185,10 +200,13 @@ function nameless(name: string, record: SeenInstance): AdvisedFault {
 }
 
 function otherRequest(name: string): InputFault {
-  return new InputFault(`an earlier \`strongroom up ${name}\` was interrupted, and named another SSH key or model`, {
-    param: 'name',
-    remedy: `repeat it with that key and model, or forget it by \`strongroom rm ${name}\``,
-  })
+  return new InputFault(
+    `an earlier \`strongroom up ${name}\` was interrupted, and named another SSH key, model or reach`,
+    {
+      param: 'name',
+      remedy: `repeat it with that key, model and reach, or forget it by \`strongroom rm ${name}\``,
+    },
+  )
 }
 
 function contradiction({ service }: Pick<LocalDeps, 'service'>, problem: string): AdvisedFault {

@@ -14,6 +14,7 @@ import { parseJson } from '../../base/json.ts'
 import { resultOr } from '../../base/result-or.ts'
 import { checkValue } from '../../contract/check.ts'
 import { Closed, OrNull } from '../../contract/forms.ts'
+import { egressPolicyBytesMax } from '../../contract/http/egress-policy.ts'
 import { type Static, Type } from '../../contract/type.ts'
 import { ensureDir, writeFileAtomic } from '../../linux/files.ts'
 import { type FileLock, lockFile } from '../../linux/lock.ts'
@@ -33,6 +34,8 @@ export const LocalInstance = Closed({
   publicKey: Type.String({ minLength: 1, maxLength: 8_192 }),
   /** Null if the operator chooses. */
   model: OrNull(Type.String({ minLength: 1, maxLength: 256 })),
+  /** Canonical text of the egress policy of the request; absent without one. */
+  egress: Type.Optional(Type.String({ minLength: 1, maxLength: egressPolicyBytesMax })),
   requestedAtMs: Type.Integer({ minimum: 0 }),
   /** Null until service A has answered. */
   hostname: OrNull(Type.String({ maxLength: 253 })),

@@ -5,6 +5,7 @@ import { type FaultCode, messageOf } from '../../base/fault.ts'
 import { parseJson } from '../../base/json.ts'
 import { resultOr } from '../../base/result-or.ts'
 import { checkValue } from '../../contract/check.ts'
+import type { EgressPolicy } from '../../contract/http/egress-policy.ts'
 import type { Static, TSchema } from '../../contract/type.ts'
 import { readAtMost } from '../../linux/net/bounded-http.ts'
 import { AdvisedFault } from '../../terminal/exit.ts'
@@ -13,7 +14,11 @@ import { oneLine } from '../../terminal/render.ts'
 import type { InstanceSource } from '../verify/instance-source.ts'
 import { hasOwnHostname, SeenInstance, SeenInstances, SeenUsage } from './records.ts'
 
-export type CreateRequest = { readonly public_key: string; readonly inference_model?: string }
+export type CreateRequest = {
+  readonly public_key: string
+  readonly inference_model?: string
+  readonly egress?: EgressPolicy
+}
 
 export type Service = {
   /** HOST:PORT, for messages. */

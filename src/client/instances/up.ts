@@ -6,6 +6,7 @@ import { isBroken } from '../../attest/verdict.ts'
 import { systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { shellWord } from '../../base/shell-word.ts'
+import type { EgressRule } from '../../contract/http/egress-policy.ts'
 import { type Command, helpText, type Run } from '../../terminal/command.ts'
 import { EXIT, InputFault } from '../../terminal/exit.ts'
 import { countOption } from '../../terminal/options.ts'
@@ -17,6 +18,7 @@ import { pinChecks } from '../../verifier/pins.ts'
 import { type KnownHost, readSshKey } from '../../verifier/ssh-key.ts'
 import { clientConfigHelp, loadClientDefaults } from '../client-config.ts'
 import { forgetKnownHost, writeKnownHost } from '../known-hosts.ts'
+import { policyOf, reachOption } from '../trust/reach-options.ts'
 import {
   addInstanceOptions,
   type InstanceExpectation,
@@ -38,7 +40,12 @@ import { createService, type Service } from './service.ts'
 import { type UserAt, withUser } from './target.ts'
 import { waitForInstance } from './wait.ts'
 
-type UpOptions = InstanceOptions & { login: boolean; model?: string; waitMinutes: number }
+type UpOptions = InstanceOptions & {
+  login: boolean
+  model?: string
+  reach?: readonly EgressRule[]
+  waitMinutes: number
+}
 
 const defaultName = 'default'
 const waitMinutesDefault = 15
@@ -51,6 +58,11 @@ export function addUp(program: Command): void {
     .argument('[ssh-arguments...]', 'after --: options of ssh and the command to run')
     .option('--no-login', 'print the commands that log in and copy, instead of logging in')
     .option('--model <id>', 'model of the gateway for a new instance; default: the operator chooses')
+    .option(
+      '--reach <host[:port]>',
+      'let the programs of a new instance reach this destination and no others but the gateway; repeatable. It must state exactly these',
+      reachOption,
+    )
     .option('--wait-minutes <count>', 'longest wait until it is ready', countOption(1, 120), waitMinutesDefault)
   addInstanceOptions(command, 'api of client.toml')
     .addHelpText(
@@ -89,7 +101,9 @@ async function up(run: Run, target: UserAt, args: readonly string[], options: Up
   const defaults = await loadClientDefaults(env)
   const source = readService(env, options, defaults)
   // All files before the first request: what could not be verified is not created.
-  const expectation = await readExpectation(run, options, identitiesOf(args))
+  const egress = options.reach === undefined ? null : policyOf('refuse', options.reach)
+  const read = await readExpectation(run, options, identitiesOf(args))
+  const expectation = egress === null ? read : { ...read, egressPolicy: egress }
   refuseUnpinned(expectation)
   const names = localNames(env)
   const service = createService(source)
@@ -99,7 +113,7 @@ async function up(run: Run, target: UserAt, args: readonly string[], options: Up
     await progress.phase('create', `${name} at ${service.host}`)
     const { local, record, isCreated } = await openInstance(
       { service, names, clock: systemClock, hint: progress.note },
-      { name, api: source.api.origin, publicKey: keyFor(expectation), model: options.model ?? null },
+      { name, api: source.api.origin, publicKey: keyFor(expectation), model: options.model ?? null, egress },
     )
     const ready = await awaited(run, { name, record, service, progress, options })
     if (ready === null) return

@@ -20,6 +20,7 @@ const LABELS = [
   'started by',
   'read by',
   'prompts',
+  'reach',
   'answered by',
   'hardware',
 ] as const

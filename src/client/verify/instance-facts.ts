@@ -1,5 +1,6 @@
 // The verdict on an instance in plain words, and commands to try after FAIL. Pure.
 
+import { parsed } from '../../attest/malformed.ts'
 import { isAllowed, readOutside } from '../../attest/receipt/outside.ts'
 import type { Check } from '../../attest/verdict.ts'
 import { EXPOSURE_WORDS } from '../../contract/vm/exposure.ts'
@@ -8,6 +9,7 @@ import { bytesText } from '../../terminal/render.ts'
 import { type ExpectedGateway, hostKeyName } from '../../verifier/claim.ts'
 import type { InstanceVerdict } from '../../verifier/instance.ts'
 import { pinCheckName } from '../../verifier/pins.ts'
+import { reachWords, statedReach } from '../../verifier/reach.ts'
 import { hostAddress, hostName, listed } from '../verdict/host-text.ts'
 import { type Added, hasOption, type NextCommands } from '../verdict/next-commands.ts'
 import type { Fact, Plain } from '../verdict/plain.ts'
@@ -45,6 +47,7 @@ export function instanceWords(words: InstanceWords): Plain {
       ...launchFacts(facts),
       ...readerFacts(facts, settingLines(found)),
       ...promptFacts(found),
+      ...reachFacts(found),
       ...hardwareFacts(facts),
     ],
     unproved: limitsOf(found),
@@ -96,6 +99,13 @@ function promptFacts({ claim }: InstanceVerdict): Fact[] {
   }
 }
 
+/** What the VM enforces. The host's firewall is among what is not proved. */
+function reachFacts({ receipt }: InstanceVerdict): Fact[] {
+  const statement = receipt?.statement ?? null
+  const stated = statement === null ? null : parsed(() => statedReach(statement))
+  return stated?.ok && stated.value !== null ? [['reach', `${reachWords(stated.value)}; the VM enforces it`]] : []
+}
+
 function measurementsText({ measurements }: AttestedGateway): string {
   const [first = '', ...more] = measurements
   return `${shortText(first)}${more.length === 0 ? '' : ` or ${more.length} more`}`
@@ -108,7 +118,8 @@ function settingLines({ claim }: InstanceVerdict): string[] {
   return allow.map(name => `besides, by the setting ${name}: ${EXPOSURE_WORDS[name]}`)
 }
 
-function limitsOf({ claim }: InstanceVerdict): string[] {
+function limitsOf(found: InstanceVerdict): string[] {
+  const { claim } = found
   const inference = claim?.claim.inference
   const isOpen = inference?.gateway.kind === 'attested' && inference.gateway.workloads === undefined
   const isHostKey = inference !== undefined && inference.gateway.kind !== 'none' && inference.key == null
@@ -116,7 +127,9 @@ function limitsOf({ claim }: InstanceVerdict): string[] {
     ...(isOpen ? ['which models and settings the gateway has: its operator may choose any workload.json'] : []),
     ...(isHostKey ? ['that requests to the gateway in the name of this instance come from it: it drew no key'] : []),
     'what was done in the instance after it was claimed',
-    ...(claim === null ? [] : [`what it may reach: the firewall is the host's, which promises ${egressText(claim)}`]),
+    ...(claim === null || reachFacts(found).length > 0
+      ? []
+      : [`what it may reach: the firewall is the host's, which promises ${egressText(claim)}`]),
   ]
 }
 

@@ -40,6 +40,7 @@ import {
 import type { PinOptions } from '../trust/pin-options.ts'
 import { addPinOptions, readPins, withFlags } from '../trust/pin-options.ts'
 import { addPolicyFlags, measurementSources, type PolicyFlags } from '../trust/policy-flags.ts'
+import { egressPolicyIn } from '../trust/reach-options.ts'
 import { addEvidenceOptions, type EvidenceOptions, readCrl, readPolicy, readRoots } from '../trust/trust-options.ts'
 import { type Plain, plainVerdict } from '../verdict/plain.ts'
 import { withOperatorKey } from './config-pins.ts'
@@ -69,6 +70,7 @@ export type InstanceOptions = PinOptions &
     policy?: string
     image?: string
     publicKey?: string
+    egressPolicy?: string
     loginKeys?: string
   }
 
@@ -117,6 +119,10 @@ export function addInstanceOptions(command: Command, apiDefault = 'https://insta
   command.option(
     '--login-keys <file>',
     'the only SSH keys that may log in, one a line; default: keys that signed orders added are shown and accepted',
+  )
+  command.option(
+    '--egress-policy <file>',
+    'what its programs may reach, as JSON of `strongroom egress show --json`; no other is accepted',
   )
   const pinned = addEvidenceOptions(addGatewayPinOptions(addPolicyFlags(command)))
   return addLogOptions(addPinOptions(pinned, INSTANCE_PINS))
@@ -168,6 +174,7 @@ export async function readExpectation(
     ...(given.loginKeys === undefined ? {} : { loginKeys: readLoginKeys(given.loginKeys) }),
     image: await readImage(imagePath),
     gateway: await readExpectedGateway(given, defaults),
+    egressPolicy: egressPolicyIn(given.egressPolicy),
   }
 }
 

@@ -358,6 +358,20 @@ test('all keys that log in are in a claim where an order changed them, and else 
   }
 })
 
+// Goal: a claim of a VM that restricts nothing has the bytes of before, and there is no second form.
+test('the policy of egress is in a claim where the VM enforces one, and else leaves no trace', () => {
+  const former = statementOf('claim') as Extract<Statement, { kind: 'claim' }>
+  expect(former.egressPolicy).toBeNull()
+  const map = decodeCbor(encodeStatement(former), STATEMENT_LIMITS)
+  if (!(map instanceof Map)) throw new Error('a statement is a map')
+  expect(map.has('egressPolicy')).toBe(false)
+  const most = 'x'.repeat(20_480)
+  expect(decodeStatement(encodeStatement({ ...former, egressPolicy: most }))).toEqual({ ...former, egressPolicy: most })
+  for (const value of [null, '', `${most}x`, [most], new Uint8Array(1)]) {
+    expect(() => decodeStatement(encodeCbor(new Map([...map, ['egressPolicy', value]])))).toThrow(Malformed)
+  }
+})
+
 // Goal: a statement of a worker without GPUs has the bytes of before there were any, and no second form.
 test('evidence of GPUs is in a statement where there is some, and else leaves no trace', () => {
   const { gpuEvidenceDigest, ...former } = statementOf('workload') as Extract<Statement, { kind: 'workload' }>

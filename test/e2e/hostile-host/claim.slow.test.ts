@@ -51,9 +51,8 @@ const guest = createEvidence({
   keys: makeReceiptKeys(systemRandom, nativeKeys),
   device: Promise.resolve(null),
   imageName: 'instance',
-  ordered: () => ({ loginKeys: null }),
+  ordered: () => ({ loginKeys: null, egressPolicy: null }),
   nowMs: () => simulatedAsOf.getTime(),
-  egressPolicy: () => null,
   tpm: async () => null,
 })
 

@@ -121,6 +121,7 @@ export async function makeInstanceAttestation(wanted: WantedAttestation = {}): P
     publicKeyDigest: keyDigest(publicKey),
     ...sampleFields(claim),
     loginKeys: null,
+    egressPolicy: null,
     ...wanted.statement,
   }
   const receipt = await issueReceipt({
