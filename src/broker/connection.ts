@@ -6,7 +6,7 @@
 import type { Socket } from 'node:net'
 import { pipeline } from 'node:stream/promises'
 import { messageOf } from '../base/fault.ts'
-import type { Secret } from '../contract/vm/secret.ts'
+import type { Secret } from '../contract/vm/orders/secret.ts'
 import { type FirstBytes, readFirstBytes } from './first-bytes.plan.ts'
 import type { EgressLog, ServeTerminated } from './types.ts'
 
@@ -114,7 +114,7 @@ function firstBytesOf(client: Socket, timeoutMs: number, upstream: Socket | null
       const read = readFirstBytes(bytes)
       if (read.kind !== 'partial') done(read)
     }
-    /** A program that says nothing, such as one that only reads, names no other host. */
+    /** A program that sends nothing, such as one that only reads, names no other host. */
     const end = () => {
       hasEnded = true
       done(bytes.length === 0 ? { kind: 'other' } : { kind: 'partial' })

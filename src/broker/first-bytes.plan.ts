@@ -87,7 +87,7 @@ function serverNames(hello: Reader): string[] | null {
   return hello.failed || extensions.failed || hello.left() > 0 ? null : names
 }
 
-/** Reads numbers and vectors; `failed` once there was less than was asked for. */
+/** Reads numbers and vectors. `failed` once a read went beyond the end. */
 class Reader {
   failed = false
   #at = 0

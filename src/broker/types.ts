@@ -4,7 +4,7 @@
 // refuses all other packets of theirs.
 
 import type { Socket } from 'node:net'
-import type { Secret } from '../contract/vm/secret.ts'
+import type { Secret } from '../contract/vm/orders/secret.ts'
 
 /** One destination of `strongroom egress log`. */
 export type LogEntry = {

@@ -6,7 +6,7 @@
 import { connect, type Socket } from 'node:net'
 import { addressesOf } from '../base/dns/addresses.plan.ts'
 import { messageOf } from '../base/fault.ts'
-import type { BrokerState } from '../contract/vm/broker-state.ts'
+import type { BrokerState } from '../contract/vm/orders/broker-state.ts'
 import { askDns } from '../linux/net/dns-ask.ts'
 import { isPublicAddress } from '../linux/net/public-address.plan.ts'
 
@@ -38,7 +38,7 @@ export async function openUpstream(state: UpstreamState, host: string, port: num
   throw new Error(`no connection to ${open[0]}: ${messageOf(last)}`)
 }
 
-/** Asks the claim's resolvers, one after the other. */
+/** Queries the claim's resolvers, one after the other. Rejects if none answers. */
 export async function resolveName(
   { resolvers }: Pick<UpstreamState, 'resolvers'>,
   name: string,

@@ -16,7 +16,7 @@ export function guestPaths(root: string) {
     ownGatewayDir: `${runDir}/own-gateway`,
     ownGateway: `${runDir}/own-gateway/gateway.json`,
     gatewayRecord: `${runDir}/gateway-process.json`,
-    /** What the broker serves; only root writes it, and only the broker's group reads it. */
+    /** State of the broker; only root writes it, and only the broker's group reads it. */
     brokerState: `${runDir}/broker.json`,
     /** Answers with the destinations that programs reached for. */
     brokerLog: `${runDir}/broker/log.sock`,

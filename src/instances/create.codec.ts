@@ -12,7 +12,7 @@ export type CreateRequest = {
   readonly publicKey: string
   /** The requested model; null for the default. The service checks whether the model exists. */
   readonly inferenceModel: string | null
-  /** What its programs may reach; null for no restriction inside the VM. */
+  /** Destinations that its programs may reach; null for no restriction inside the VM. */
   readonly egress: EgressPolicy | null
 }
 

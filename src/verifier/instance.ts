@@ -37,7 +37,7 @@ import { INSTANCE_PINS, type InstancePins } from './instance-pins.ts'
 import { type ExpectedImage, expectedMeasurement, imageCheck, launchWords, readLaunch } from './launch.ts'
 import { loginKeyChecks } from './login-keys.ts'
 import { pinChecks } from './pins.ts'
-import { reachChecks } from './reach.ts'
+import { reachChecks } from './reach/reach.ts'
 import { COMMON_GROUPS, type Group, groupsOf, nonceCheck, withCrl, withFloors } from './receipt-groups.ts'
 import { type KnownHost, readKnownHost, readSshKey, type SshKey } from './ssh-key.ts'
 
@@ -77,7 +77,7 @@ export type InstanceQuestion = {
   readonly image: ExpectedImage | 'any'
   /** The expected gateway for its prompts. */
   readonly gateway: ExpectedGateway
-  /** What its programs may reach. Default: 'any', which accepts any policy and none. */
+  /** Destinations that its programs may reach. Default: 'any', which accepts any policy and none. */
   readonly egressPolicy?: EgressPolicy | 'any'
 }
 

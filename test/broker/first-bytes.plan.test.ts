@@ -8,7 +8,7 @@ import { firstBytesMax, readFirstBytes } from '../../src/broker/first-bytes.plan
 
 const read = (text: string) => readFirstBytes(Buffer.from(text, 'latin1'))
 
-/** What a TLS client of this runtime sends first. */
+/** Returns the first bytes of a TLS client of this runtime. */
 async function helloOf(servername: string): Promise<Buffer> {
   const got = Promise.withResolvers<Buffer>()
   const server = createServer(socket => {
@@ -72,6 +72,7 @@ describe('a ClientHello', () => {
     expect(readFirstBytes(Buffer.concat([record(github), Buffer.from('early data')]))).toMatchObject({ kind: 'tls' })
   })
 
+  // Goal: every other form is refused, and says why.
   test.each([
     ['no server name', record(hello(extension(16, Buffer.of(0, 3, 2, 104, 50)))), 'its ClientHello has no server name'],
     ['two names', record(hello(serverName(nameEntry('a.example'), nameEntry('b.example')))), 'several server names'],
@@ -91,7 +92,7 @@ describe('a ClientHello', () => {
     ],
     ['an empty record', Buffer.concat([record(github.subarray(0, 9)), record(Buffer.alloc(0))]), 'malformed'],
     ['a record above the limit', Buffer.concat([Buffer.of(22, 3, 1), u16(16_385)]), 'malformed'],
-  ])('goal: with %s is refused', (_, bytes, reason) => {
+  ])('with %s', (_, bytes, reason) => {
     const found = readFirstBytes(bytes)
     expect(found).toMatchObject({ kind: 'refused' })
     expect('reason' in found ? found.reason : '').toContain(reason)
@@ -115,6 +116,7 @@ describe('a ClientHello', () => {
 })
 
 describe('plain HTTP', () => {
+  // Goal: a request names its host once its headers are whole.
   test.each([
     ['GET / HTTP/1.1\r\nHost: GitHub.com\r\n\r\n', 'github.com', null],
     ['GET / HTTP/1.0\nhost:github.com:80\n\n', 'github.com', 80],
@@ -127,6 +129,7 @@ describe('plain HTTP', () => {
     }
   })
 
+  // Goal: a request that names no host, several, or another place is refused.
   test.each([
     ['GET / HTTP/1.1\r\n\r\n', 'exactly one host'],
     ['GET / HTTP/1.1\r\nHost: a.example\r\nHost: b.example\r\n\r\n', 'exactly one host'],

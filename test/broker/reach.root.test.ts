@@ -201,7 +201,7 @@ except OSError: print('ended')`,
       stack.defer(() => dropped.kill())
       expect([await lineOf(kept.stdout), await lineOf(dropped.stdout)]).toEqual(['open\n', 'open\n'])
       await vm.set({ default: 'refuse', allow: [{ host: 'github.com', port: 80 }] })
-      for (const one of [kept, dropped]) one.stdin.write('go\n')
+      for (const program of [kept, dropped]) program.stdin.write('go\n')
       await Promise.all([kept.stdin.flush(), dropped.stdin.flush()])
       expect([await lineOf(kept.stdout), await lineOf(dropped.stdout)]).toEqual(['alive\n', 'ended\n'])
       expect(await tls('github.com', 'github.com').catch(() => 'refused')).toBe('refused')

@@ -37,10 +37,10 @@ const rules = [
 test('goal: a policy of egress is compared by its meaning, and its absence leaves the bytes of today', () => {
   const bytesOf = (body: object) => new TextDecoder().decode(canonicalCreate(parseCreate({ public_key: key, ...body })))
   expect(bytesOf({})).toBe(`["${key}",null]`)
-  const one = bytesOf({ egress: { default: 'refuse', allow: rules } })
-  expect(one).toBe(bytesOf({ egress: { allow: rules.toReversed(), default: 'refuse' } }))
-  expect(one).not.toBe(bytesOf({ egress: { default: 'refuse', allow: rules.slice(1) } }))
-  expect(one).not.toBe(bytesOf({}))
+  const both = bytesOf({ egress: { default: 'refuse', allow: rules } })
+  expect(both).toBe(bytesOf({ egress: { allow: rules.toReversed(), default: 'refuse' } }))
+  expect(both).not.toBe(bytesOf({ egress: { default: 'refuse', allow: rules.slice(1) } }))
+  expect(both).not.toBe(bytesOf({}))
 })
 
 test('goal: a malformed policy of egress is refused as one field', () => {

@@ -30,7 +30,7 @@ export type InstanceRequest = {
   readonly publicKey: string
   /** Null if the operator chooses. */
   readonly model: string | null
-  /** What its programs may reach; null for no restriction inside the VM. */
+  /** Destinations that its programs may reach; null for no restriction inside the VM. */
   readonly egress?: EgressPolicy | null
 }
 

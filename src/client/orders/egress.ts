@@ -9,7 +9,7 @@ import { type Static, Type } from '../../contract/type.ts'
 import { type Command, helpText, type Run } from '../../terminal/command.ts'
 import { AdvisedFault, InputFault } from '../../terminal/exit.ts'
 import { table, timeText } from '../../terminal/render.ts'
-import { reachWords, statedReach } from '../../verifier/reach.ts'
+import { reachWords, statedReach } from '../../verifier/reach/reach.ts'
 import { clientConfigHelp } from '../client-config.ts'
 import { targetArgument, type UserAt } from '../instances/target.ts'
 import { type VerifiedInstance, verifiedInstance } from '../instances/verified.ts'
@@ -107,7 +107,7 @@ async function show(run: Run, target: UserAt, options: InstanceOptions): Promise
   await shown(run, instance, statement == null ? null : statedReach(statement))
 }
 
-/** As JSON the policy is a file for --egress-policy. */
+/** Prints the policy; its JSON is a file for --egress-policy. */
 async function shown(run: Run, { knownHost }: VerifiedInstance, policy: EgressPolicy | null): Promise<void> {
   const document = policy ?? { default: 'allow', allow: [] }
   await run.result(document, `${knownHost.hostname}: programs reach ${reachWords(policy)}\n`)

@@ -10,7 +10,7 @@ import {
 } from '../../contract/http/egress-policy.ts'
 import { InputFault } from '../../terminal/exit.ts'
 import { readInput } from '../../terminal/input-file.ts'
-import { readEgressPolicy } from '../../verifier/reach.ts'
+import { readEgressPolicy } from '../../verifier/reach/reach.ts'
 
 const portDefault = 443
 
@@ -25,7 +25,7 @@ export function reachOption(text: string, before: readonly EgressRule[] = []): r
   )
 }
 
-/** Fault invalid_request for too many rules or ports. */
+/** Returns the policy. Fault invalid_request for too many rules or ports. */
 export function policyOf(otherwise: EgressPolicy['default'], allow: readonly EgressRule[]): EgressPolicy {
   const policy: EgressPolicy = { default: otherwise, allow: [...allow] }
   const read = parsed(() => readEgressPolicy(new TextEncoder().encode(JSON.stringify(policy))))
@@ -33,7 +33,7 @@ export function policyOf(otherwise: EgressPolicy['default'], allow: readonly Egr
   return policy
 }
 
-/** 'any' without a file. Fault invalid_request. */
+/** Reads the expected policy; 'any' without a file. Fault invalid_request. */
 export function egressPolicyIn(path: string | undefined): EgressPolicy | 'any' {
   if (path === undefined) return 'any'
   const read = parsed(() =>

@@ -9,7 +9,7 @@ import { bytesText } from '../../terminal/render.ts'
 import { type ExpectedGateway, hostKeyName } from '../../verifier/claim.ts'
 import type { InstanceVerdict } from '../../verifier/instance.ts'
 import { pinCheckName } from '../../verifier/pins.ts'
-import { reachWords, statedReach } from '../../verifier/reach.ts'
+import { reachWords, statedReach } from '../../verifier/reach/reach.ts'
 import { hostAddress, hostName, listed } from '../verdict/host-text.ts'
 import { type Added, hasOption, type NextCommands } from '../verdict/next-commands.ts'
 import type { Fact, Plain } from '../verdict/plain.ts'
@@ -99,7 +99,7 @@ function promptFacts({ claim }: InstanceVerdict): Fact[] {
   }
 }
 
-/** What the VM enforces. The host's firewall is among what is not proved. */
+/** Returns the restriction that the VM enforces. The host's firewall is among the limits. */
 function reachFacts({ receipt }: InstanceVerdict): Fact[] {
   const statement = receipt?.statement ?? null
   const stated = statement === null ? null : parsed(() => statedReach(statement))

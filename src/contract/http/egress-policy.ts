@@ -1,4 +1,4 @@
-// Which destinations the programs of an instance may reach, enforced inside its VM. Pure.
+// The destinations that programs of an instance may reach, enforced inside its VM. Pure.
 //
 // The owner sets it by the create request or by an order. The statement of kind `claim` has its canonical text, so a
 // relying party sees it, and the host can neither loosen nor replace it.
@@ -60,7 +60,7 @@ export function egressPolicyText({ default: otherwise, allow }: EgressPolicy): s
   })
 }
 
-/** What root's process and the broker derive from a policy and from the hosts of secrets. */
+/** Rules, ports and addresses that root's process and the broker derive from a policy and from secrets. */
 export type Reach = {
   readonly rules: readonly EgressRule[]
   readonly ports: readonly number[]
@@ -68,7 +68,7 @@ export type Reach = {
   readonly addresses: ReadonlyMap<string, string>
 }
 
-/** With an open policy, what else programs commonly reach on the host of a secret: its address is synthetic. */
+/** Ports that programs commonly use on the host of a secret: with an open policy, too, its address is synthetic. */
 const commonPorts = [22, 80, 443]
 
 /** `secrets`: hosts and ports of secrets, each of which implies a rule. */
@@ -86,7 +86,7 @@ export function reachOf(policy: EgressPolicy, secrets: readonly EgressRule[]): R
   }
 }
 
-/** Of 198.18.0.0/16, without its first 256. By the name, so that it stays when others come and go. */
+/** Derives addresses of 198.18.0.0/16, without its first 256, from the names: an address stays when others change. */
 function addressesFor(names: readonly string[]): Map<string, string> {
   const taken = new Map<number, string>()
   for (const name of names) {

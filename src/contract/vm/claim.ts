@@ -37,13 +37,13 @@ export const Claim = Closed({
     /** Context size of the model, prompt and completion together; absent when the host does not know it. */
     contextTokens: Type.Optional(Type.Integer({ minimum: 1, maximum: 16_777_216 })),
   }),
-  /** What may leave the VM. Except for `policy` it is the host's statement about its firewall, which the VM repeats. */
+  /** Limits of egress. Except for `policy` they are the host's statement about its firewall, which the VM repeats. */
   egress: Closed({
     /** For the life of the VM. */
     limitBytes: Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }),
     /** `listed`: only names of a list, and what they resolve to; `any`: the public Internet. */
     names: OneOf(['any', 'listed']),
-    /** What the VM itself lets its programs reach; the guest enforces it. Absent: everything. */
+    /** Destinations that programs may reach, enforced by the guest. Absent if nothing is restricted. */
     policy: Type.Optional(EgressPolicy),
   }),
 })

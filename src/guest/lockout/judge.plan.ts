@@ -30,7 +30,7 @@ export function judgeLockout({ facts, publicKeyDigest }: LockoutQuestion): Check
 
 const loginName = 'agent'
 const loginUid = 1000
-/** What comes from outside to its ports, the filter drops (guest-image: usr/lib/strongroom/reach). */
+/** The filter drops packets from outside to its ports (guest-image: usr/lib/strongroom/reach). */
 const brokerUid = 901
 const noShell = /\/(nologin|false|sync)$/
 

@@ -1,4 +1,4 @@
-// Orders of the kinds `egress_policy` and `egress_log`: what programs of this VM may reach, and what they reached for.
+// Orders of the kinds `egress_policy` and `egress_log`: the destinations of programs of this VM, allowed and tried.
 // Effects: those of reach.ts, and a request to the broker.
 
 import { resultOr } from '../../base/result-or.ts'

@@ -1,4 +1,4 @@
-// What programs of this VM may reach, as its owner says: root's packet filter, the broker, and where names resolve.
+// Restricts programs of this VM to the destinations of its owner's policy: packet filter, broker, name resolution.
 // Effects: the packet filter, the broker, files of /etc and /run.
 //
 // One file is the state: the broker's own, which only root writes. Without it nothing is restricted.
@@ -15,8 +15,8 @@ import {
   resolverAddress,
   slotsFor,
 } from '../../contract/http/egress-policy.ts'
-import { BrokerState } from '../../contract/vm/broker-state.ts'
-import type { Secret } from '../../contract/vm/secret.ts'
+import { BrokerState } from '../../contract/vm/orders/broker-state.ts'
+import type { Secret } from '../../contract/vm/orders/secret.ts'
 import type { run } from '../../linux/command.ts'
 import { ensureDir, type Owner, readTextOrNull, writeFileAtomic } from '../../linux/files.ts'
 import { type ClaimNames, hosts } from '../claim.plan.ts'

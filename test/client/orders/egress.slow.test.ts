@@ -59,7 +59,7 @@ const claim: ClaimRecord = {
 }
 const ring = createEgressRing(() => Date.UTC(2026, 10, 30))
 
-/** What the VM has taken. */
+/** The last policy that the VM has taken. */
 let taken: unknown = null
 let confirms: string | null | 'the same' = 'the same'
 const reach: Reach = {
@@ -122,6 +122,7 @@ const wanted = {
 }
 
 describe.skipIf(noSshd)('egress', () => {
+  // Goal: the VM gets the policy as the owner named it, and its statement pins.
   test('a policy is set, shown, and a file that pins it', async () => {
     const set = await egress(['set', target, '--reach', 'GitHub.com', '--reach', '*.example.org:8443'], { json: false })
     expect([set.stdout, set.code]).toEqual([`${hostname}: programs reach only *.example.org:8443, github.com\n`, 0])
@@ -138,6 +139,7 @@ describe.skipIf(noSshd)('egress', () => {
     expect([missing.code === 0, missing.stderr]).toEqual([false, expect.stringContaining('any destination, not only')])
   }, 60_000)
 
+  // Goal: an open policy lists nothing.
   test('an open policy removes the restriction', async () => {
     confirms = null
     const open = await egress(['set', target, '--default', 'allow'], { json: false })
@@ -147,12 +149,14 @@ describe.skipIf(noSshd)('egress', () => {
     expect([both.code, both.stdout]).toEqual([2, expect.stringContaining('lists no destinations')])
   }, 60_000)
 
+  // Goal: the command succeeds only if the VM enforces what was asked.
   test('a VM that confirms another policy is no success', async () => {
     confirms = null
     const other = await egress(['set', target, '--reach', 'github.com'])
     expect([other.code === 0, other.stdout]).toEqual([false, expect.stringContaining('another policy')])
   }, 60_000)
 
+  // Goal: an order's answer has the broker's rows within its bound.
   test('the log comes from the broker, without one it is empty, and only the newest rows fit', async () => {
     expect(JSON.parse((await egress(['log', target])).stdout)).toEqual({ rows: [] })
     ending.use(serveLog(paths.brokerLog, ring))

@@ -23,6 +23,7 @@ test('goal: names in any case, wildcards, and ports', () => {
   ])
 })
 
+// Goal: addresses, ports and patterns that are no names are refused.
 test.each([
   ...['192.0.2.1', '[2001:db8::1]', '2001:db8::1', 'localhost', 'a.example:0', 'a.example:65536', 'a.example:x', ''],
   ...[

@@ -7,7 +7,7 @@ import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, st
 import { tmpdir, userInfo } from 'node:os'
 import { join } from 'node:path'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
-import type { Secret } from '../../../src/contract/vm/secret.ts'
+import type { Secret } from '../../../src/contract/vm/orders/secret.ts'
 import { guestPaths } from '../../../src/guest/paths.ts'
 import { createReach } from '../../../src/guest/reach/reach.ts'
 
@@ -147,6 +147,7 @@ test('goal: an open policy gives the names back and stops the broker; a secret k
   expect(text('hosts')).not.toContain('api.example')
 })
 
+// Goal: a wrong policy names the field and the remedy, and changes nothing.
 test.each([
   [null, 'egress: not a policy'],
   [{ default: 'deny', allow: [] }, 'egress: not a policy'],

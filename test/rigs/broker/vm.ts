@@ -28,7 +28,7 @@ export type TestVm = {
   readonly as: (uid: number, argv: readonly string[], stdin?: string) => Promise<string>
   /** The same, started: the caller ends it. */
   readonly start: (uid: number, argv: readonly string[]) => Bun.Subprocess<'pipe', 'pipe', 'inherit'>
-  /** What reached servers of the world. */
+  /** Messages that reached servers of the world. */
   readonly seen: () => Promise<readonly string[]>
   /** Packets that came to the world beside those of allowed connections and of the broker's questions. */
   readonly leaked: () => Promise<number>

@@ -16,7 +16,15 @@ const signatureCharsMax = 16_384
 /** Overhead of AES-256-GCM: the answer's nonce, and the tag. */
 const sealBytes = 12 + 16
 
-export const orderKinds = ['egress_policy', 'egress_log', 'secret_put', 'secret_remove', 'keys', 'idle', 'keep'] as const
+export const orderKinds = [
+  'egress_policy',
+  'egress_log',
+  'secret_put',
+  'secret_remove',
+  'keys',
+  'idle',
+  'keep',
+] as const
 export type OrderKind = (typeof orderKinds)[number]
 
 export const Order = Closed({

@@ -3,8 +3,8 @@
 //
 // The broker of the VM inserts a secret into requests to its host. Everything but the value is public.
 
-import { Closed } from '../forms.ts'
-import { type Static, Type } from '../type.ts'
+import { Closed } from '../../forms.ts'
+import { type Static, Type } from '../../type.ts'
 
 /** Secrets of one VM. Share: of the order documents of its owner. */
 export const secretsMax = 32
@@ -15,7 +15,7 @@ const hostPattern = '^(?=.{1,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\\.)+[a-z]
 /** Field names and methods (RFC 9110 5.6.2). */
 const tokenPattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}$"
 
-/** What a verifier sees of a secret. */
+/** The fields that a verifier sees. */
 const facts = {
   /** The variable of new sessions that holds the placeholder. */
   name: Type.String({ pattern: namePattern }),
@@ -34,9 +34,9 @@ export type SecretFacts = Static<typeof SecretFacts>
 
 export const Secret = Closed({
   ...facts,
-  /** Of the field: text with one `{}`, which stands for the value, or one `{basic:USER}` (RFC 7617). */
+  /** Value of the field: text with one `{}`, which stands for the value, or one `{basic:USER}` (RFC 7617). */
   format: Type.String({ pattern: '^[\\x20-\\x7e]{2,256}$' }),
-  /** Long enough to be told from other text in responses. */
+  /** Long enough to differ from other text in responses. */
   value: Type.String({ pattern: '^[\\x21-\\x7e]([\\x20-\\x7e]{6,4094})[\\x21-\\x7e]$' }),
 })
 export type Secret = Static<typeof Secret>

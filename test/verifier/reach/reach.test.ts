@@ -1,11 +1,11 @@
 // Goal: what a VM states about its reach is read in its canonical form alone, and differs from what is expected or not.
 
 import { expect, test } from 'bun:test'
-import { fieldsOf } from '../../scripts/rigs/gateway/receipt-samples.ts'
-import type { StatementOf } from '../../src/attest/receipt/statement.ts'
-import { utf8 } from '../../src/base/bytes.ts'
-import { type EgressPolicy, egressPolicyBytesMax, egressPolicyText } from '../../src/contract/http/egress-policy.ts'
-import { reachChecks, reachWords, readEgressPolicy } from '../../src/verifier/reach.ts'
+import { fieldsOf } from '../../../scripts/rigs/gateway/receipt-samples.ts'
+import type { StatementOf } from '../../../src/attest/receipt/statement.ts'
+import { utf8 } from '../../../src/base/bytes.ts'
+import { type EgressPolicy, egressPolicyBytesMax, egressPolicyText } from '../../../src/contract/http/egress-policy.ts'
+import { reachChecks, reachWords, readEgressPolicy } from '../../../src/verifier/reach/reach.ts'
 
 const policy: EgressPolicy = {
   default: 'refuse',

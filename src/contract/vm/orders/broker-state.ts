@@ -1,9 +1,9 @@
 // The state of an instance's broker, which root's process writes for it: what programs may reach, and the secrets that
 // the broker inserts. Pure.
 
-import { Closed, OrNull } from '../forms.ts'
-import { EgressPolicy } from '../http/egress-policy.ts'
-import { type Static, Type } from '../type.ts'
+import { Closed, OrNull } from '../../forms.ts'
+import { EgressPolicy } from '../../http/egress-policy.ts'
+import { type Static, Type } from '../../type.ts'
 import { Secret, secretsMax } from './secret.ts'
 
 export const BrokerState = Closed({

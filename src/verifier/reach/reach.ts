@@ -1,18 +1,18 @@
-// What the programs of an instance may reach, as its VM states it: the VM enforces it, and the host cannot loosen it.
+// The reach of an instance's programs, as its VM states it: the VM enforces it, and the host cannot loosen it.
 // Pure.
 
-import { parsedJson } from '../attest/encoding/json.ts'
-import { type Parsed, parsed, wellFormed } from '../attest/malformed.ts'
-import type { StatementOf } from '../attest/receipt/statement.ts'
-import { type Check, fail, notChecked, pass } from '../attest/verdict.ts'
-import { utf8 } from '../base/bytes.ts'
-import { checkValue } from '../contract/check.ts'
+import { parsedJson } from '../../attest/encoding/json.ts'
+import { type Parsed, parsed, wellFormed } from '../../attest/malformed.ts'
+import type { StatementOf } from '../../attest/receipt/statement.ts'
+import { type Check, fail, notChecked, pass } from '../../attest/verdict.ts'
+import { utf8 } from '../../base/bytes.ts'
+import { checkValue } from '../../contract/check.ts'
 import {
   EgressPolicy,
   egressPolicyBytesMax,
   egressPolicyProblem,
   egressPolicyText,
-} from '../contract/http/egress-policy.ts'
+} from '../../contract/http/egress-policy.ts'
 
 /** Reads a policy in any form. Throws Malformed. */
 export function readEgressPolicy(bytes: Uint8Array): EgressPolicy {
