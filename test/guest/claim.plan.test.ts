@@ -116,8 +116,9 @@ test('leftovers', () => {
   const lasting = planClaim(makeClaim(publicKey), { paths, platform: 'none', key }).files.filter(
     file => !file.path.startsWith('/etc/'),
   )
-  const own = paths.ownGateway // written later, by the owner
-  expect(claimLeftovers(paths).sort()).toEqual([...lasting.map(file => file.path), own].sort())
+  // Written later: by the owner, and for a policy.
+  const later = [paths.ownGateway, paths.brokerState]
+  expect(claimLeftovers(paths).sort()).toEqual([...lasting.map(file => file.path), ...later].sort())
 })
 
 // Goal: the key kinds of the API are taken, with and without a comment.

@@ -20,7 +20,9 @@ const text = sampleClaimText(owner)
 test('goal: each field of the claim is of the instance, its id too', () => {
   const { inference, egress } = sampleClaim(owner)
   const { model: _, ...offered } = inference
-  const instance = { id: 'i1', name: 'box', hostname: 'box.example', publicKey: 'k', inferenceModel: 'big' } as never
+  const egressPolicy = null
+  const row = { id: 'i1', name: 'box', hostname: 'box.example', publicKey: 'k', inferenceModel: 'big' }
+  const instance = { ...row, egressPolicy } as never
   expect(claimOf({ instance, organization: 'acme', inference: offered, egress })).toEqual({
     claimId: 'i1',
     organization: 'acme',
@@ -30,6 +32,10 @@ test('goal: each field of the claim is of the instance, its id too', () => {
     inference: { ...inference, model: 'big' },
     egress,
   })
+  const text = '{"allow":[{"host":"github.com","port":443}],"default":"refuse"}'
+  const restricted = { ...row, egressPolicy: text } as never
+  const claim = claimOf({ instance: restricted, organization: 'acme', inference: offered, egress })
+  expect(claim.egress).toEqual({ ...egress, policy: JSON.parse(text) })
 })
 
 test('goal: a canonical document is read, and one that differs in a space or is too long is not', () => {

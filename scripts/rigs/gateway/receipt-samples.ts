@@ -58,7 +58,7 @@ export const fieldsOf = {
     egressNames: 'any',
     gatewayKeyDigest: new Uint8Array(32).fill(15),
     loginKeys: [`SHA256:${'A'.repeat(43)}`],
-    egressPolicy: null,
+    egressPolicy: '{"allow":[{"host":"github.com","port":443}],"default":"refuse"}',
   },
   'build-dispatch': {
     ...common,

@@ -3,6 +3,7 @@
 import { parsed } from '../../attest/malformed.ts'
 import { isAllowed, readOutside } from '../../attest/receipt/outside.ts'
 import type { Check } from '../../attest/verdict.ts'
+import type { EgressPolicy } from '../../contract/http/egress-policy.ts'
 import { EXPOSURE_WORDS } from '../../contract/vm/exposure.ts'
 import type { AttestedGateway, UnattestedReason } from '../../contract/vm/inference-gateway.ts'
 import { bytesText } from '../../terminal/render.ts'
@@ -100,10 +101,16 @@ function promptFacts({ claim }: InstanceVerdict): Fact[] {
 }
 
 /** Returns the restriction that the VM enforces. The host's firewall is among the limits. */
-function reachFacts({ receipt }: InstanceVerdict): Fact[] {
+function reachFacts(found: InstanceVerdict): Fact[] {
+  const policy = statedPolicy(found)
+  return policy === null ? [] : [['reach', `${reachWords(policy)}; the VM enforces it`]]
+}
+
+/** Null if the VM restricts nothing, and for a text that cannot be read, which fails the check `reach`. */
+export function statedPolicy({ receipt }: Pick<InstanceVerdict, 'receipt'>): EgressPolicy | null {
   const statement = receipt?.statement ?? null
   const stated = statement === null ? null : parsed(() => statedReach(statement))
-  return stated?.ok && stated.value !== null ? [['reach', `${reachWords(stated.value)}; the VM enforces it`]] : []
+  return stated?.ok ? stated.value : null
 }
 
 function measurementsText({ measurements }: AttestedGateway): string {

@@ -46,7 +46,7 @@ import { type Plain, plainVerdict } from '../verdict/plain.ts'
 import { withOperatorKey } from './config-pins.ts'
 import { addGatewayPinOptions, type GatewayPinOptions, readExpectedGateway } from './gateway-options.ts'
 import { readImage } from './image-option.ts'
-import { instanceWords } from './instance-facts.ts'
+import { instanceWords, statedPolicy } from './instance-facts.ts'
 import { fetchAttestation } from './instance-source.ts'
 import {
   acceptedKey,
@@ -290,6 +290,7 @@ export function instanceDocument(found: InstanceVerdict, shown: ShownVerdict, as
       hostKey === null ? null : { fingerprint: hostKey.fingerprint, line: shown.ok ? (knownHost?.line ?? null) : null },
     /** Null while only the key of the claim logs in. */
     login_keys: statement?.loginKeys ?? null,
+    reach: statedPolicy(found),
     xwing_public_key: xwingPublicKey === null ? null : toBase64Url(xwingPublicKey),
     receipt: receipt === null ? null : verdictDocument(receipt),
   }

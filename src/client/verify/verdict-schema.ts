@@ -4,6 +4,7 @@
 import { type TProperties, type TSchema, Type } from '@sinclair/typebox'
 import { GPU_MODES } from '../../attest/nvidia/opaque.ts'
 import { ARCHITECTURES } from '../../attest/nvidia/policy.ts'
+import { EgressPolicy } from '../../contract/http/egress-policy.ts'
 import { BuildOrder } from '../../contract/vm/build-order.ts'
 import { ClaimDocument } from '../../contract/vm/claim-document.ts'
 import { LaunchDocument } from '../../contract/vm/launch.ts'
@@ -200,6 +201,9 @@ export const VERDICT_DOCUMENTS = {
     host_key: orNull(Type.Object({ fingerprint: Type.String(), line: orNull(Type.String()) })),
     login_keys: orNull(
       Type.Array(Type.String(), { description: 'all that log in, by signed orders; null: only the key of the claim' }),
+    ),
+    reach: orNull(
+      Type.Object(EgressPolicy.properties, { description: 'enforced inside the VM; null: the VM restricts nothing' }),
     ),
     xwing_public_key: orNull(Type.String({ description: 'base64url' })),
     receipt: orNull(Verdict),

@@ -232,7 +232,7 @@ describe('statements', () => {
       // Null stands for its absence.
       const isOptional = type.endsWith('-or-absent')
       if (!isOptional) refused(without)
-      for (const wrong of [undefined, 1.5, -1, true, {}, [1], 'x'.repeat(9000), new Uint8Array(65), ['a\0b'], 'a\0b'])
+      for (const wrong of [undefined, 1.5, -1, true, {}, [1], 'x'.repeat(30_000), new Uint8Array(65), ['a\0b'], 'a\0b'])
         refused({ ...base, [name]: wrong })
       if (!type.endsWith('-or-null') && !isOptional) refused({ ...base, [name]: null })
       if (type === 'text-or-null') refused({ ...base, [name]: '' })
@@ -360,10 +360,10 @@ test('all keys that log in are in a claim where an order changed them, and else 
 
 // Goal: a claim of a VM that restricts nothing has the bytes of before, and there is no second form.
 test('the policy of egress is in a claim where the VM enforces one, and else leaves no trace', () => {
-  const former = statementOf('claim') as Extract<Statement, { kind: 'claim' }>
-  expect(former.egressPolicy).toBeNull()
+  const former = { ...(statementOf('claim') as Extract<Statement, { kind: 'claim' }>), egressPolicy: null }
   const map = decodeCbor(encodeStatement(former), STATEMENT_LIMITS)
   if (!(map instanceof Map)) throw new Error('a statement is a map')
+  expect(decodeStatement(encodeStatement(former))).toEqual(former)
   expect(map.has('egressPolicy')).toBe(false)
   const most = 'x'.repeat(20_480)
   expect(decodeStatement(encodeStatement({ ...former, egressPolicy: most }))).toEqual({ ...former, egressPolicy: most })

@@ -16,7 +16,7 @@ test.each(Object.entries(TRUSTED_PROGRAMS))('%s is within its budget of lines', 
   expect(program.aim.npm).toBeLessThanOrEqual(program.budget.npm)
   // A budget far above the program would let it grow: lower it with each gain.
   expect(own).toBeGreaterThan(program.budget.own * 0.95)
-  expect(npm).toBeGreaterThan(program.budget.npm * 0.95)
+  expect(npm).toBeGreaterThanOrEqual(program.budget.npm * 0.95)
 })
 
 test('every module for pages has a budget', () => {

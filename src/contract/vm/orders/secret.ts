@@ -1,7 +1,8 @@
 // Secrets that programs of an instance use and cannot read: bodies of the orders `secret_put` and `secret_remove`, and
 // their rules. Pure.
 //
-// The broker of the VM inserts a secret into requests to its host. Everything but the value is public.
+// The broker of the VM inserts a secret into requests to its host, over TLS. A statement of the VM has everything
+// but the value and its format.
 
 import { Closed } from '../../forms.ts'
 import { type Static, Type } from '../../type.ts'
@@ -15,18 +16,19 @@ const hostPattern = '^(?=.{1,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\\.)+[a-z]
 /** Field names and methods (RFC 9110 5.6.2). */
 const tokenPattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}$"
 
-/** The fields that a verifier sees. */
+/** The parts of a secret that a verifier sees. */
 const facts = {
   /** The variable of new sessions that holds the placeholder. */
   name: Type.String({ pattern: namePattern }),
   host: Type.String({ pattern: hostPattern }),
+  /** HTTPS is spoken there. */
   port: Type.Integer({ minimum: 1, maximum: 65_535 }),
   /** The field of requests that holds the secret. */
   header: Type.String({ pattern: tokenPattern }),
   /** Only requests with this method; absent for all. */
   method: Type.Optional(Type.String({ pattern: tokenPattern })),
   /** Only requests below this path; absent for all. */
-  path: Type.Optional(Type.String({ pattern: '^/[\\x21\\x24-\\x3e\\x40-\\x7e]{0,1023}$' })),
+  path: Type.Optional(Type.String({ pattern: '^/[\\x21\\x24-\\x3e\\x40-\\x7e]{0,255}$' })),
 }
 
 export const SecretFacts = Closed(facts)
@@ -34,7 +36,7 @@ export type SecretFacts = Static<typeof SecretFacts>
 
 export const Secret = Closed({
   ...facts,
-  /** Value of the field: text with one `{}`, which stands for the value, or one `{basic:USER}` (RFC 7617). */
+  /** Text of the field with one `{}`, which stands for the value, or one `{basic:USER}` (RFC 7617). */
   format: Type.String({ pattern: '^[\\x20-\\x7e]{2,256}$' }),
   /** Long enough to differ from other text in responses. */
   value: Type.String({ pattern: '^[\\x21-\\x7e]([\\x20-\\x7e]{6,4094})[\\x21-\\x7e]$' }),
