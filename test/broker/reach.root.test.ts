@@ -2,12 +2,13 @@
 // the resolver and the broker are the real ones, between two network namespaces.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
-import { readFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { until } from '../../scripts/rigs/until.ts'
 import type { EgressPolicy } from '../../src/contract/http/egress-policy.ts'
-import { agentUid, brokerUid, gatewayUid, lineOf, startVm, type TestVm } from '../rigs/broker/vm.ts'
+import { lineOf } from '../rigs/broker/open-world.ts'
+import { agentUid, brokerUid, gatewayUid, startVm, type TestVm } from '../rigs/broker/vm.ts'
 import { WORLD } from '../rigs/broker/world-facts.ts'
 
 const waitMs = 20_000
@@ -205,6 +206,18 @@ except OSError: print('ended')`,
       await Promise.all([kept.stdin.flush(), dropped.stdin.flush()])
       expect([await lineOf(kept.stdout), await lineOf(dropped.stdout)]).toEqual(['alive\n', 'ended\n'])
       expect(await tls('github.com', 'github.com').catch(() => 'refused')).toBe('refused')
+    }, 60_000)
+
+    test('goal: while the broker is gone all is refused, and the next one serves the same policy', async () => {
+      const { pid } = JSON.parse(readFileSync(`${vm.directory}/run/strongroom/broker-process.json`, 'utf8'))
+      const leakedBefore = await vm.leaked()
+      process.kill(pid, 'SIGKILL')
+      await until('the broker is gone', waitMs, () => !existsSync(`/proc/${pid}`))
+      expect(await reaches(agentUid, closed, 443)).toStartWith('refused')
+      const request = 'GET / HTTP/1.1\\r\\nHost: github.com\\r\\n\\r\\n'
+      const answers = async () => (await reaches(agentUid, 'github.com', 80, request)).startsWith('HTTP/1.1 200')
+      await until('another broker serves', waitMs, answers)
+      expect(await vm.leaked()).toBe(leakedBefore)
     }, 60_000)
 
     test('goal: an open policy is as no policy', async () => {

@@ -36,7 +36,10 @@ for (const address of [...WORLD.addresses, WORLD.v6]) {
       if (port === 22) socket.write('SSH-2.0-world\r\n')
       socket.on('data', chunk => {
         seen.push(`tcp ${address}:${port} ${chunk.toString('latin1').slice(0, 40)}`)
-        socket.write(`${address}:${port} has ${chunk.length} bytes\n`)
+        const text = `${address}:${port} has ${chunk.length} bytes\n`
+        // Programs that speak HTTP get an answer.
+        const isHttp = chunk.toString('latin1', 0, 5) === 'GET /'
+        socket.write(isHttp ? `HTTP/1.1 200 OK\r\ncontent-length: ${text.length}\r\n\r\n${text}` : text)
       })
       socket.on('end', () => socket.end(`${address}:${port} ends\n`))
     })

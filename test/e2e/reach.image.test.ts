@@ -1,0 +1,196 @@
+// A VM whose create request lists what its programs reach: an agent under prompt injection in it, its owner's changes by
+// orders, and the host that cannot loosen it. The tests follow each other.
+
+import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { appendFileSync, copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { executable } from '../../scripts/rigs/appliance.ts'
+import { type Envelope, type Started, startWithCustomer } from '../../scripts/rigs/instances/instances-client.ts'
+import { inOwnNetns } from '../../scripts/rigs/netns.ts'
+import type { EgressPolicy } from '../../src/contract/http/egress-policy.ts'
+import type { InstanceRecord } from '../../src/contract/http/instance.ts'
+import { run } from '../../src/linux/command.ts'
+import { openWorld, type World } from '../rigs/broker/open-world.ts'
+import { WORLD } from '../rigs/broker/world-facts.ts'
+import { loginOf } from '../rigs/instances/login.ts'
+
+/** Not under test: an emulated guest of a busy machine is slow. */
+const [timeoutMs, bootedMs] = [1_500_000, 900_000]
+const closed = WORLD.addresses[2]
+const policy: EgressPolicy = {
+  default: 'refuse',
+  allow: [22, 80, 443].map(port => ({ host: 'github.com', port })),
+}
+const words = 'only github.com, github.com:22, github.com:80'
+
+inOwnNetns(
+  import.meta.path,
+  () => {
+    const stack = new AsyncDisposableStack()
+    let host: Started
+    let world: World
+    let home: string
+    let name: string
+    let hostname: string
+
+    beforeAll(async () => {
+      world = await openWorld(stack, {
+        name: 'uplink',
+        addresses: ['192.0.2.9/24', '2a0f:ffff::9/64'],
+        nextHops: ['192.0.2.1', '2a0f:ffff::1'],
+      })
+      const links = `ip address add 192.0.2.1/24 dev uplink; ip -6 address add 2a0f:ffff::1/64 dev uplink nodad
+        ip link set uplink up; ip route add 21.0.0.0/8 via 192.0.2.9; ip -6 route add 2600:1f18::/32 via 2a0f:ffff::9`
+      await run(['sh', '-ec', links], { timeoutMs: 60_000, outputBytesMax: 10_000 })
+      const network = `resolvers = ["${WORLD.resolver}"]\npool_v6 = "2001:db8:88::/64"`
+      host = stack.use(await startWithCustomer('boot_timeout_ms = 900_000', 'vm', undefined, '', { network }))
+      const { appliance, acme } = host
+      const body = { public_key: appliance.publicKey, egress: policy }
+      const created = await appliance.http<Envelope<InstanceRecord>>('POST', '/v1/instances', { key: acme.key, body })
+      expect(created.status).toBe(202)
+      ;[name, hostname] = [created.body.data.name, created.body.data.hostname]
+      await acme.reached(name, 'ready', bootedMs)
+      home = join(appliance.directory, 'owner')
+      mkdirSync(join(home, '.ssh'), { recursive: true })
+      for (const end of ['', '.pub']) {
+        copyFileSync(join(appliance.directory, `client${end}`), join(home, `.ssh/id_ed25519${end}`))
+      }
+      writeFileSync(join(home, 'key.txt'), acme.key, { mode: 0o600 })
+      const files = ['--key-file', join(home, 'key.txt'), '--trust-first-use']
+      const root = ['--trust-simulated-root', join(appliance.stateDir, 'simulator/root.pem')]
+      expect((await strongroom(['client', 'init', appliance.url, ...files, ...root])).problem).toBe('')
+      // Nothing attests the gateway of this appliance.
+      appendFileSync(join(home, '.config/strongroom/client.toml'), 'unattested_gateway = "no-worker"\n')
+    }, timeoutMs)
+    afterAll(() => stack.disposeAsync())
+
+    async function strongroom(argv: readonly string[]) {
+      const env = { PATH: process.env.PATH ?? '', HOME: home }
+      const child = Bun.spawn([executable, ...argv], { env, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' })
+      const [stdout, stderr, code] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
+      return { stdout, code, problem: code === 0 ? '' : stderr }
+    }
+    const batch = ['--', '-o', 'BatchMode=yes']
+    const inside = () => loginOf(host.appliance, hostname)
+    const connects = (address: string, port: number) =>
+      `timeout 20 bash -c 'exec 3<>/dev/tcp/${address}/${port}' 2>/dev/null && echo connected || echo refused`
+
+    test(
+      'the owner sees the policy in the verdict, pins it, and no other passes',
+      async () => {
+        // Goal: the request's policy is what the VM states and enforces from its first login on.
+        const verify = await strongroom(['verify', 'instance', hostname, '--no-known-hosts'])
+        expect([verify.problem, verify.stdout]).toEqual([
+          '',
+          expect.stringMatching(new RegExp(`^reach +${words}; the VM`, 'm')),
+        ])
+        const file = (text: EgressPolicy) => {
+          writeFileSync(join(home, 'reach.json'), JSON.stringify(text))
+          return ['--egress-policy', join(home, 'reach.json'), '--json', '--no-known-hosts']
+        }
+        expect((await strongroom(['verify', 'instance', hostname, ...file(policy)])).code).toBe(0)
+        const wider = { ...policy, allow: [...policy.allow, { host: 'evil.example.org', port: 443 }] }
+        const refused = await strongroom(['verify', 'instance', hostname, ...file(wider)])
+        expect([refused.code === 0, refused.stdout]).toEqual([false, expect.stringContaining('as you expect')])
+      },
+      timeoutMs,
+    )
+
+    test(
+      'programs reach listed hosts without any setting, and the gateway',
+      async () => {
+        // Goal: curl, Python, a private root and prompts work as before; nothing else is asked of them.
+        const { prints } = inside()
+        expect(await prints('curl --silent --max-time 60 http://github.com/')).toMatch(
+          /^21\.0\.0\.10:80 has \d+ bytes$/,
+        )
+        const banner = `python3 -c 'import socket; print(socket.create_connection(("github.com", 22), 30).recv(20).decode())'`
+        expect(await prints(banner)).toBe('SSH-2.0-world')
+        expect(await prints('private-root curl --silent --max-time 60 http://github.com/')).toStartWith('21.0.0.10:80')
+        const models =
+          'curl --silent --max-time 60 --header "Authorization: Bearer $OPENAI_API_KEY" $OPENAI_BASE_URL/models'
+        expect(await prints(`[ -z "$OPENAI_BASE_URL" ] && echo '{"object":"list"}' || ${models}`)).toContain(
+          '"object":"list"',
+        )
+      },
+      timeoutMs,
+    )
+
+    test(
+      'the injected agent gets nowhere',
+      async () => {
+        // Goal: no trick of a program of the login user, of a private root or of a namespace lets a packet out, or shows
+        // it anything of the broker.
+        const { prints } = inside()
+        const script = readFileSync(join(import.meta.dir, '../rigs/instances/injected-agent.py'))
+        await prints(`echo ${script.toString('base64')} | base64 --decode >injected.py`)
+        const [leaked, seen] = [await world.leaked(), (await world.seen()).length]
+        const pids = await prints('pgrep --full "broker.js$"; pgrep --full "strongroom-guest agent$"')
+        expect(pids.split('\n').length).toBe(2)
+        const asked = {
+          ...{ address: closed, v6: WORLD.v6, resolver: WORLD.resolver, device: '' },
+          ...{ allowed: 'github.com', closed: 'evil.example.org', namespace_users: [0, 5] },
+          pids: pids.split('\n').map(Number),
+          files: ['broker.json', 'claim.json', 'log/broker.log'].map(file => `/run/strongroom/${file}`),
+        }
+        asked.device = await prints("ip -oneline -4 route show default | sed 's/.* dev \\([^ ]*\\).*/\\1/'")
+        const given = Buffer.from(JSON.stringify(asked)).toString('base64')
+        const results = JSON.parse(await prints(`echo ${given} | base64 --decode | python3 injected.py`))
+        const reached = Object.entries(results).filter(([, result]) => !String(result).startsWith('refused: '))
+        expect(Object.fromEntries(reached)).toEqual({
+          'groups joined': 'counted outside',
+          'dns tunnel': 'code 3, 0 answers',
+          'dns tunnel below the allowed name': 'code 3, 0 answers',
+          'dns of a closed name': 'code 3, 0 answers',
+          'dns of the allowed name': 'code 0, 1 answers',
+          'allowed host': 'answered',
+          'http on the allowed host': 'answered',
+        })
+        expect(await world.leaked()).toBe(leaked)
+        const after = (await world.seen()).slice(seen)
+        expect(after.filter(line => /injected|evil|c2VjcmV0|tunnel/.test(line))).toEqual([])
+      },
+      timeoutMs,
+    )
+
+    test(
+      'what the VM proves about itself stays whole',
+      async () => {
+        // Goal: the modules and listeners of the policy are those of the measured image.
+        const lines = JSON.parse(await inside().prints('strongroom-verify --json || true'))
+        const lockout = lines.lines.find((line: { name: string }) => line.name === 'external-access lockout')
+        expect([lines.lines.length, lockout.outcome]).toEqual([5, 'pass'])
+      },
+      timeoutMs,
+    )
+
+    test(
+      'the owner changes the policy by orders, and reads what was tried',
+      async () => {
+        // Goal: an order is in force with its answer; the log is the broker's.
+        const log = await strongroom(['egress', 'log', name, ...batch])
+        expect(log.problem).toBe('')
+        expect(log.stdout).toMatch(/refused +evil\.example\.org \(looked up\)/)
+        expect(log.stdout).toMatch(/refused +github\.com:443 +\d+ +its ClientHello names another host/)
+        const narrower = await strongroom(['egress', 'set', name, '--reach', 'raw.githubusercontent.com:80', ...batch])
+        expect([narrower.problem, narrower.stdout]).toEqual([
+          '',
+          `${hostname}: programs reach only raw.githubusercontent.com:80\n`,
+        ])
+        const { prints } = inside()
+        expect(await prints(connects('github.com', 80))).toBe('refused')
+        expect(await prints('curl --silent --max-time 60 http://raw.githubusercontent.com/')).toStartWith(
+          '21.0.0.11:80',
+        )
+        const open = await strongroom(['egress', 'set', name, '--default', 'allow', ...batch])
+        expect([open.problem, open.stdout]).toEqual(['', `${hostname}: programs reach any destination\n`])
+        expect(await prints(connects(closed, 443))).toBe('connected')
+        const again = await strongroom(['egress', 'set', name, '--reach', 'github.com', ...batch])
+        expect(again.problem).toBe('')
+        expect(await prints(connects(closed, 443))).toBe('refused')
+      },
+      timeoutMs,
+    )
+  },
+  { timeoutMs: 2_400_000 },
+)

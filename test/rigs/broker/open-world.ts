@@ -1,0 +1,81 @@
+// Opens the Internet of a test (world.ts) behind a link of the caller's network namespace, and counts what comes out.
+// Effects: a network namespace, a process; ended with the stack.
+
+import { join } from 'node:path'
+import { createNetns, type Netns } from '../../../scripts/rigs/netns.ts'
+import { run } from '../../../src/linux/command.ts'
+import { WORLD } from './world-facts.ts'
+
+export type World = {
+  readonly netns: Netns
+  /** Messages that reached servers of the world. */
+  readonly seen: () => Promise<readonly string[]>
+  /** Packets that came to the world beside those of allowed connections and of the broker's questions. */
+  readonly leaked: () => Promise<number>
+}
+
+export type WorldLink = {
+  /** Name of the caller's end. */
+  readonly name: string
+  /** Addresses of the world's end, with their prefix lengths. */
+  readonly addresses: readonly string[]
+  /** Next hops of the world, one for each family; empty if its network is the caller's. */
+  readonly nextHops: readonly string[]
+}
+
+export async function openWorld(stack: AsyncDisposableStack, link: WorldLink): Promise<World> {
+  const netns = stack.use(createNetns())
+  const bounds = { timeoutMs: 60_000, outputBytesMax: 100_000 }
+  await run(['ip', 'link', 'add', link.name, 'type', 'veth', 'peer', 'name', 'w0', 'netns', netns.name], bounds)
+  const own = [WORLD.resolver, ...WORLD.addresses].map(address => `ip address add ${address}/32 dev lo`)
+  const onLink = link.addresses.map(address =>
+    address.includes(':') ? `ip -6 address add ${address} dev w0 nodad` : `ip address add ${address} dev w0`,
+  )
+  const routes = link.nextHops.map(hop => `ip ${hop.includes(':') ? '-6 ' : ''}route add default via ${hop}`)
+  const text = [...own, `ip -6 address add ${WORLD.v6}/128 dev lo nodad`, 'ip link set w0 up', ...onLink, ...routes]
+  await netns.run(['sh', '-ec', text.join('\n')])
+  await netns.run(['nft', '--file', '-'], { stdin: counters })
+  const server = Bun.spawn(netns.argv([process.execPath, join(import.meta.dir, 'world.ts')]), { stdout: 'pipe' })
+  stack.defer(() => server.kill('SIGKILL'))
+  await lineOf(server.stdout)
+  return {
+    netns,
+    seen: async () => JSON.parse(await netns.run(['curl', '--silent', `http://${WORLD.control}:9/`])),
+    leaked: async () => {
+      const listed = await netns.run(['nft', '--json', 'list', 'counter', 'inet', 'world', 'leaked'])
+      return JSON.parse(listed).nftables.find((row: { counter?: object }) => row.counter !== undefined).counter.packets
+    },
+  }
+}
+
+/** Before any decision of the kernel: also packets that no socket takes. */
+const counters = `table inet world {
+  counter leaked {}
+  chain arriving {
+    type filter hook prerouting priority -300;
+    iifname != w0 accept
+    ip daddr { 21.0.0.10, 21.0.0.11 } tcp dport { 22, 80, 443 } accept
+    ip6 daddr ${WORLD.v6} tcp dport 443 accept
+    ip daddr ${WORLD.resolver} udp dport 53 accept
+    tcp sport 22 accept
+    icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept
+    counter name leaked
+  }
+}
+`
+
+/** The next line; what there is of it if the stream ends. */
+export async function lineOf(stream: ReadableStream<Uint8Array>): Promise<string> {
+  const reader = stream.getReader()
+  const decoder = new TextDecoder()
+  let line = ''
+  try {
+    for (;;) {
+      const { value, done } = await reader.read()
+      line += decoder.decode(value, { stream: true })
+      if (done || line.includes('\n')) return line
+    }
+  } finally {
+    reader.releaseLock()
+  }
+}
