@@ -192,7 +192,9 @@ print(sum(int(count) for count in re.findall(r'has (\\d+) bytes', text)), text.s
           '-uc',
           `import socket,sys
 one = socket.create_connection(('github.com', ${port}), 8)
-one.sendall(b'GET / HTTP/1.1\\r\\nHost: github.com\\r\\n\\r\\n'); one.recv(100); print('open')
+one.sendall(b'GET / HTTP/1.1\\r\\nHost: github.com\\r\\n\\r\\n'); text = b''
+while not text.endswith(b'bytes\\n'): text += one.recv(1000)
+print('open')
 one.settimeout(30); sys.stdin.readline()
 try: one.sendall(b'more'); print('alive' if one.recv(100) else 'ended')
 except OSError: print('ended')`,
@@ -214,7 +216,7 @@ except OSError: print('ended')`,
       process.kill(pid, 'SIGKILL')
       await until('the broker is gone', waitMs, () => !existsSync(`/proc/${pid}`))
       expect(await reaches(agentUid, closed, 443)).toStartWith('refused')
-      const request = 'GET / HTTP/1.1\\r\\nHost: github.com\\r\\n\\r\\n'
+      const request = 'GET / HTTP/1.1\r\nHost: github.com\r\n\r\n'
       const answers = async () => (await reaches(agentUid, 'github.com', 80, request)).startsWith('HTTP/1.1 200')
       await until('another broker serves', waitMs, answers)
       expect(await vm.leaked()).toBe(leakedBefore)
