@@ -18,6 +18,7 @@ import { makeReceiptKeys } from '../../../src/attest/receipt/receipt-keys.ts'
 import { reportDataOf } from '../../../src/attest/receipt/statement.ts'
 import { fromHex, toBase64Url, toHex } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
+import type { EgressPolicy } from '../../../src/contract/http/egress-policy.ts'
 import { Claim } from '../../../src/contract/vm/claim.ts'
 import { claimText } from '../../../src/contract/vm/claim-document.ts'
 import type { AttestedGateway, InferenceGateway } from '../../../src/contract/vm/inference-gateway.ts'
@@ -96,6 +97,7 @@ function leavesOf(schema: TSchema, at: Path = []): Path[] {
   return Object.entries(schema.properties).flatMap(([name, inner]) => leavesOf(inner, [...at, name]))
 }
 
+const policy: EgressPolicy = { default: 'refuse', allow: [{ host: 'github.com', port: 443 }] }
 const unattested: InferenceGateway = { kind: 'unattested', why: 'host', ca: 'PEM' }
 const gateways: readonly InferenceGateway[] = [
   { ...sampleGateway, allow: ['kept-responses'] },
@@ -134,6 +136,7 @@ describe('each field that a host hands to an instance', () => {
     const path = text.split('.')
     const claims = gateways
       .map(gateway => sampleClaim(owner, gateway))
+      .map(claim => ({ ...claim, egress: { ...claim.egress, policy } }))
       .filter(item => valueAt(item, path) !== undefined)
     expect(claims.length).toBeGreaterThan(0)
     for (const claim of claims) await expectCaught({ ...honest, claim: changedAt(claim, path) }, { ...honest, claim })
