@@ -1,7 +1,12 @@
 // strongroom-broker: carries the connections of an instance's programs to the destinations that its owner allows.
 // Root's process starts it, as a user of its own, once there is a policy or a secret.
 
+import { readFileSync } from 'node:fs'
+import { systemClock } from './base/clock.ts'
 import { messageOf } from './base/fault.ts'
+import { systemRandom } from './base/ids.ts'
+import { createAuthority } from './broker/secrets/authority.ts'
+import { createTerminator } from './broker/secrets/terminate.ts'
 import { brokerSettings, serveBroker } from './broker/serve.ts'
 
 const settings = brokerSettings()
@@ -11,6 +16,13 @@ const end = (error: unknown) => {
   process.exit(1)
 }
 
-serveBroker({ ...settings, certify: () => {}, serveTerminated: async ({ client }) => void client.destroy() })
+const systemRoots = '/etc/ssl/certs/ca-certificates.crt'
+const authority = createAuthority({
+  directory: '/run/strongroom/broker',
+  ...{ systemRoots, nowMs: systemClock.nowMs, random: systemRandom },
+})
+const serveTerminated = createTerminator({ authority, roots: readFileSync(systemRoots, 'utf8') })
+
+serveBroker({ ...settings, certify: authority.certify, serveTerminated })
   .then(broker => void process.on('SIGHUP', () => void broker.reload().catch(end)))
   .catch(end)

@@ -165,7 +165,7 @@ export function flakeInputHash(files = flakeInputFiles): string {
 const indexLine = `${JSON.stringify({ name: 'answer', vers: '0.1.0', deps: [], cksum: answerCrate.sha256, features: {}, yanked: false })}\n`
 
 /** git-http-backend(1), as a CGI program. */
-async function gitBackend(request: Request, url: URL, root: string): Promise<Response> {
+export async function gitBackend(request: Request, url: URL, root: string): Promise<Response> {
   const child = Bun.spawn(['git', 'http-backend'], {
     stdin: await request.arrayBuffer().then(body => new Uint8Array(body)),
     env: {

@@ -6,36 +6,13 @@
 
 import { Closed } from '../../forms.ts'
 import { type Static, Type } from '../../type.ts'
+import { SecretFacts } from './secret-facts.ts'
 
 /** Secrets of one VM. Share: of the order documents of its owner. */
 export const secretsMax = 32
 
-const namePattern = '^[A-Z_][A-Z0-9_]{0,63}$'
-/** RFC 1123 2.1, in lower case and with a dot: neither an address nor a single label. */
-const hostPattern = '^(?=.{1,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?$'
-/** Field names and methods (RFC 9110 5.6.2). */
-const tokenPattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}$"
-
-/** The parts of a secret that a verifier sees. */
-const facts = {
-  /** The variable of new sessions that holds the placeholder. */
-  name: Type.String({ pattern: namePattern }),
-  host: Type.String({ pattern: hostPattern }),
-  /** HTTPS is spoken there. */
-  port: Type.Integer({ minimum: 1, maximum: 65_535 }),
-  /** The field of requests that holds the secret. */
-  header: Type.String({ pattern: tokenPattern }),
-  /** Only requests with this method; absent for all. */
-  method: Type.Optional(Type.String({ pattern: tokenPattern })),
-  /** Only requests below this path; absent for all. */
-  path: Type.Optional(Type.String({ pattern: '^/[\\x21\\x24-\\x3e\\x40-\\x7e]{0,255}$' })),
-}
-
-export const SecretFacts = Closed(facts)
-export type SecretFacts = Static<typeof SecretFacts>
-
 export const Secret = Closed({
-  ...facts,
+  ...SecretFacts.properties,
   /** Text of the field with one `{}`, which stands for the value, or one `{basic:USER}` (RFC 7617). */
   format: Type.String({ pattern: '^[\\x20-\\x7e]{2,256}$' }),
   /** Long enough to differ from other text in responses. */
@@ -44,19 +21,7 @@ export const Secret = Closed({
 export type Secret = Static<typeof Secret>
 
 /** Body of `secret_remove`. */
-export const SecretName = Closed({ name: facts.name })
-
-/** The secret without its value and format, in the order of fields of a statement. */
-export function factsOf({ name, host, port, header, method, path }: SecretFacts): SecretFacts {
-  return {
-    name,
-    host,
-    port,
-    header,
-    ...(method === undefined ? {} : { method }),
-    ...(path === undefined ? {} : { path }),
-  }
-}
+export const SecretName = Closed({ name: SecretFacts.properties.name })
 
 /** The text of the variable. Worthless: programs that need a value find one. */
 export function placeholderOf(name: string): string {
