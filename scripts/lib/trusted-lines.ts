@@ -50,8 +50,8 @@ export const TRUSTED_PROGRAMS = {
   'strongroom-verify.js': {
     entry: 'src/verifier/index.ts',
     target: 'browser',
-    budget: { own: 6_905, npm: 4_370 },
-    aim: { own: 6_905, npm: 4_370 },
+    budget: { own: 6_960, npm: 4_370 },
+    aim: { own: 6_960, npm: 4_370 },
   },
   'strongroom-tpm.js': {
     entry: 'src/verifier/tpm.ts',

@@ -26,6 +26,11 @@ export function guestPaths(root: string) {
     /** Files of /etc that change, for private roots, which have a copy of it. */
     sharedEtc: `${runDir}/etc`,
     etc: `${root}/etc`,
+    /** Certificates that the broker answers with: its own authorities, and these behind the system's roots. */
+    authorityFile: `${runDir}/broker/authority.pem`,
+    rootsFile: `${runDir}/broker/roots.pem`,
+    /** Read by the login shell. */
+    sessionSecrets: `${runDir}/session-secrets`,
     /** Included by sshd's configuration. */
     sshdEnvironment: `${runDir}/sshd_environment.conf`,
     claimRecord: `${runDir}/claim.json`,

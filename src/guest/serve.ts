@@ -25,6 +25,7 @@ import { type GuestPaths, guestPaths } from './paths.ts'
 import { imageNameIn, type ProgramSettings, programSettings, startProgram } from './program.ts'
 import { createReach, type ReachDeps } from './reach/reach.ts'
 import { findSvsm } from './report/svsm.ts'
+import { createSecretHandlers, statedSecrets } from './secrets/secrets.ts'
 import { openTpmDevice } from './tpm/device.ts'
 import { measuredIn } from './tpm/measured.ts'
 import { serveTpm } from './tpm/socket.ts'
@@ -79,7 +80,11 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
     device,
     nowMs: clock.nowMs,
     keys,
-    ordered: () => ({ loginKeys: loginKeys(paths), egressPolicy: reach.policyText() }),
+    ordered: () => ({
+      loginKeys: loginKeys(paths),
+      egressPolicy: reach.policyText(),
+      secrets: statedSecrets(reach.state()?.secrets ?? []),
+    }),
     imageName: imageNameIn(paths),
     tpm: nonce => tpmBytes(tpm, { nonce, log }),
   })
@@ -118,6 +123,7 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
         keys: createKeysHandler({ paths, owner }),
         ...idle.handlers,
         ...reachOrders({ reach, paths, claim: claiming.record }),
+        ...createSecretHandlers({ paths, owner, reach, claim: claiming.record }),
       },
     }),
     log,

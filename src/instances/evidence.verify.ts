@@ -75,6 +75,7 @@ export async function judgeEvidence(evidence: VmEvidence, question: EvidenceQues
         loginKeys: 'any',
         // Orders of the owner change it, and the host has no say in it.
         egressPolicy: 'any',
+        secrets: 'any',
       },
       tpm: 'any',
       verifiers: nativeVerifiers,

@@ -38,6 +38,7 @@ import { type ExpectedImage, expectedMeasurement, imageCheck, launchWords, readL
 import { loginKeyChecks } from './login-keys.ts'
 import { pinChecks } from './pins.ts'
 import { reachChecks } from './reach/reach.ts'
+import { secretChecks } from './reach/secrets.ts'
 import { COMMON_GROUPS, type Group, groupsOf, nonceCheck, withCrl, withFloors } from './receipt-groups.ts'
 import { type KnownHost, readKnownHost, readSshKey, type SshKey } from './ssh-key.ts'
 
@@ -204,6 +205,7 @@ async function judge(
     gatewayKeyCheck(claim, question.gateway),
     promptsCheck(claim, { expected: question.gateway, simulated: document.receipt.platform === 'simulated' }),
     ...reachChecks(receipt.statement, question.egressPolicy ?? 'any'),
+    ...secretChecks(receipt.statement),
     ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
     ...groupsOf(receipt.checks, { prefix: 'receipt/', groups: GROUPS, elsewhere: [] }),
   ]
@@ -266,6 +268,8 @@ async function judgeReceipt(
       loginKeys: 'any',
       // Orders of the owner change it: `reachChecks` compares it.
       egressPolicy: 'any',
+      // Orders of the owner change them: `secretChecks` reads them, `reachChecks` adds their hosts.
+      secrets: 'any',
     },
     verifiers: nativeVerifiers,
   })

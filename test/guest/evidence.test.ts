@@ -61,7 +61,7 @@ function evidenceOf({ paths, owner }: Sandbox, device: ReportDevice | null) {
     keys,
     device: Promise.resolve(device),
     imageName: 'instance',
-    ordered: () => ({ loginKeys: ordered, egressPolicy: null }),
+    ordered: () => ({ loginKeys: ordered, egressPolicy: null, secrets: null }),
     nowMs: () => nowMs,
     tpm: async () => null,
   })

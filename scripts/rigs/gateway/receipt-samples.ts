@@ -59,6 +59,7 @@ export const fieldsOf = {
     gatewayKeyDigest: new Uint8Array(32).fill(15),
     loginKeys: [`SHA256:${'A'.repeat(43)}`],
     egressPolicy: '{"allow":[{"host":"github.com","port":443}],"default":"refuse"}',
+    secrets: ['{"header":"Authorization","host":"api.example.com","name":"TOKEN","port":443}'],
   },
   'build-dispatch': {
     ...common,

@@ -79,6 +79,7 @@ export async function evidenceOf(
       ...statedFields(claimed.claim),
       loginKeys: null,
       egressPolicy: null,
+      secrets: null,
       ...change.fields,
     },
     publicKeys: sampleKeys().publicKeys,

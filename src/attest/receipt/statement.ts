@@ -101,6 +101,8 @@ export const STATEMENT_FIELDS = {
     loginKeys: { type: 'texts-or-absent', countMax: 16, sizeBytesMax: 50 },
     /** Canonical text of the policy that the VM enforces on its programs' egress; null if it enforces none. */
     egressPolicy: { type: 'text-or-absent', sizeBytesMax: 20_480 },
+    /** Secrets that orders of the owner put, without values: canonical JSON of `SecretFacts`; null without any. */
+    secrets: { type: 'texts-or-absent', countMax: 32, sizeBytesMax: 1_024 },
   },
   /** Issued before any source code runs. */
   'build-dispatch': {

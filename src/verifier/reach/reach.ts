@@ -9,10 +9,12 @@ import { utf8 } from '../../base/bytes.ts'
 import { checkValue } from '../../contract/check.ts'
 import {
   EgressPolicy,
+  type EgressRule,
   egressPolicyBytesMax,
   egressPolicyProblem,
   egressPolicyText,
 } from '../../contract/http/egress-policy.ts'
+import { statedSecrets } from './secrets.ts'
 
 /** Reads a policy in any form. Throws Malformed. */
 export function readEgressPolicy(bytes: Uint8Array): EgressPolicy {
@@ -24,12 +26,25 @@ export function readEgressPolicy(bytes: Uint8Array): EgressPolicy {
   return result.value
 }
 
-/** Returns the policy in force; null if the VM restricts nothing. Throws Malformed unless it is the canonical text. */
-export function statedReach({ egressPolicy }: Pick<StatementOf<'claim'>, 'egressPolicy'>): EgressPolicy | null {
+/**
+ * Returns the policy in force, with the hosts of secrets that it does not list: the broker connects to them as well.
+ * Null if the VM restricts nothing. Throws Malformed unless it is the canonical text.
+ */
+export function statedReach(statement: Pick<StatementOf<'claim'>, 'egressPolicy' | 'secrets'>): EgressPolicy | null {
+  const { egressPolicy } = statement
   if (egressPolicy === null) return null
   const policy = readEgressPolicy(utf8(egressPolicy))
   wellFormed(egressPolicyText(policy) === egressPolicy, 'egress policy: not in its canonical form')
-  return policy
+  const allow = [...policy.allow]
+  for (const { host, port } of statedSecrets(statement)) {
+    if (!allow.some(rule => covers(rule, host, port))) allow.push({ host, port })
+  }
+  return { ...policy, allow }
+}
+
+function covers(rule: EgressRule, host: string, port: number): boolean {
+  const isBelow = rule.host.startsWith('*.') && host.endsWith(rule.host.slice(1))
+  return rule.port === port && (rule.host === host || isBelow)
 }
 
 /**

@@ -372,6 +372,21 @@ test('the policy of egress is in a claim where the VM enforces one, and else lea
   }
 })
 
+// Goal: a claim of a VM without secrets has the bytes of before, and there is no second form.
+test('secrets are in a claim where an order put them, without values, and else leave no trace', () => {
+  const { secrets, ...former } = statementOf('claim') as Extract<Statement, { kind: 'claim' }>
+  expect(secrets).toHaveLength(1)
+  const without = encodeStatement({ ...former, secrets: null })
+  const map = decodeCbor(without, STATEMENT_LIMITS)
+  if (!(map instanceof Map)) throw new Error('a statement is a map')
+  expect(map.has('secrets')).toBe(false)
+  const most = Array.from({ length: 32 }, () => 'x'.repeat(1_024))
+  expect(decodeStatement(encodeStatement({ ...former, secrets: most }))).toEqual({ ...former, secrets: most })
+  for (const value of [null, [], [...most, 'x'], ['x'.repeat(1_025)], 'x']) {
+    expect(() => decodeStatement(encodeCbor(new Map([...map, ['secrets', value as never]])))).toThrow(Malformed)
+  }
+})
+
 // Goal: a statement of a worker without GPUs has the bytes of before there were any, and no second form.
 test('evidence of GPUs is in a statement where there is some, and else leaves no trace', () => {
   const { gpuEvidenceDigest, ...former } = statementOf('workload') as Extract<Statement, { kind: 'workload' }>

@@ -201,7 +201,7 @@ export const INNER_ORDERS = {
   ],
   'src/guest': [
     ['serve.ts'],
-    ['agent.ts'],
+    ['agent.ts', 'secrets'],
     ['claim.ts', 'orders'],
     ['reach'],
     ['claim.plan.ts', 'evidence.ts', 'program.ts'],

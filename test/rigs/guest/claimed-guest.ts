@@ -62,6 +62,7 @@ export function startClaimedGuest(path: string, options: GuestOptions): ClaimedG
         ...sampleFields(sampleDocument({ ...owner, publicKey: '' })),
         loginKeys: null,
         egressPolicy: null,
+        secrets: null,
       }),
     )
     const signatures = await portableSigner(keys.secretKeys, systemRandom)(statement)

@@ -68,6 +68,7 @@ export async function verifyAttested(
       ...expectedClaim(parsed(() => readClaim(claim))),
       loginKeys: { equals: null },
       egressPolicy: 'any',
+      secrets: { equals: null },
     },
     tpm: 'any',
   })

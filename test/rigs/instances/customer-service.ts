@@ -213,6 +213,7 @@ async function evidenceOf(nonce: Uint8Array, claimed: ClaimedAs): Promise<VmEvid
       ...statedFields(claimed.claim),
       loginKeys: null,
       egressPolicy: null,
+      secrets: null,
     },
     publicKeys: sampleKeys().publicKeys,
     sign: portableSigner(sampleKeys().secretKeys, countingRandom(50)),

@@ -122,6 +122,7 @@ export async function makeInstanceAttestation(wanted: WantedAttestation = {}): P
     ...sampleFields(claim),
     loginKeys: null,
     egressPolicy: null,
+    secrets: null,
     ...wanted.statement,
   }
   const receipt = await issueReceipt({

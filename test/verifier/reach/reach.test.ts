@@ -18,7 +18,7 @@ const canonical =
   '{"allow":[{"host":"github.com","port":443},{"host":"packages.example","port":8443}],"default":"refuse"}'
 
 function outcome(egressPolicy: string | null, expected: EgressPolicy | 'any'): string[] {
-  const statement = { ...fieldsOf.claim, egressPolicy } as unknown as StatementOf<'claim'>
+  const statement = { ...fieldsOf.claim, egressPolicy, secrets: null } as unknown as StatementOf<'claim'>
   return reachChecks(statement, expected).map(({ outcome, reason }) => `${outcome}: ${reason}`)
 }
 

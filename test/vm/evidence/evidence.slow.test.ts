@@ -142,6 +142,7 @@ function verdictOf(receipt: Receipt, roots: readonly TrustedRoot[], asOf: number
       egressPolicy: 'any',
       gatewayKeyDigest: 'any',
       loginKeys: 'any',
+      secrets: 'any',
     },
     tpm: 'any',
   })
