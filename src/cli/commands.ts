@@ -37,6 +37,7 @@ const COMMANDS: Loaders<Run> = {
   cp: async () => (await import('../client/instances/cp.ts')).addCp,
   egress: async () => (await import('../client/orders/egress.ts')).addEgress,
   keys: async () => (await import('../client/orders/keys.ts')).addKeys,
+  secret: async () => (await import('../client/orders/secret.ts')).addSecret,
   idle: async () => (await import('../client/orders/idle.ts')).addIdle,
   keep: async () => (await import('../client/orders/idle.ts')).addKeep,
   usage: async () => (await import('../client/instances/usage.ts')).addUsage,

@@ -21,6 +21,7 @@ const LABELS = [
   'read by',
   'prompts',
   'reach',
+  'secrets',
   'answered by',
   'hardware',
 ] as const

@@ -16,6 +16,7 @@ import { type Added, hasOption, type NextCommands } from '../verdict/next-comman
 import type { Fact, Plain } from '../verdict/plain.ts'
 import { hardwareFacts, launchFacts, readerFacts, shortText } from '../verdict/receipt-facts.ts'
 import { isAnotherLaunch, isFailed, lackingOptions, policyCommand } from './pin-commands.ts'
+import { secretFacts } from './secret-facts.ts'
 
 export type InstanceWords = {
   readonly found: InstanceVerdict
@@ -49,6 +50,7 @@ export function instanceWords(words: InstanceWords): Plain {
       ...readerFacts(facts, settingLines(found)),
       ...promptFacts(found),
       ...reachFacts(found),
+      ...secretFacts(found),
       ...hardwareFacts(facts),
     ],
     unproved: limitsOf(found),

@@ -58,6 +58,7 @@ import {
 } from './keys/own-keys.ts'
 import { nonceOption } from './receipt-options.ts'
 import { refuseConnectionOptions } from './saved-document.ts'
+import { secretsOf } from './secret-facts.ts'
 import { addServiceOptions, readService, type ServiceOptions } from './service-options.ts'
 
 /** Options of `verify instance` and `ssh`. */
@@ -291,6 +292,7 @@ export function instanceDocument(found: InstanceVerdict, shown: ShownVerdict, as
     /** Null while only the key of the claim logs in. */
     login_keys: statement?.loginKeys ?? null,
     reach: statedPolicy(found),
+    secrets: secretsOf(found),
     xwing_public_key: xwingPublicKey === null ? null : toBase64Url(xwingPublicKey),
     receipt: receipt === null ? null : verdictDocument(receipt),
   }
