@@ -64,9 +64,9 @@ inOwnNetns(
     }, timeoutMs)
     afterAll(() => stack.disposeAsync())
 
-    async function strongroom(argv: readonly string[]) {
+    async function strongroom(argv: readonly string[], input = '') {
       const env = { PATH: process.env.PATH ?? '', HOME: home }
-      const child = Bun.spawn([executable, ...argv], { env, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' })
+      const child = Bun.spawn([executable, ...argv], { env, stdin: Buffer.from(input), stdout: 'pipe', stderr: 'pipe' })
       const [stdout, stderr, code] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
       return { stdout, code, problem: code === 0 ? '' : stderr }
     }
@@ -188,6 +188,38 @@ inOwnNetns(
         const again = await strongroom(['egress', 'set', name, '--reach', 'github.com', ...batch])
         expect(again.problem).toBe('')
         expect(await prints(connects(closed, 443))).toBe('refused')
+      },
+      timeoutMs,
+    )
+
+    test(
+      'the owner puts a secret that programs use and cannot read',
+      async () => {
+        // Goal: new sessions have a placeholder, unmodified programs trust the broker, and no program finds the value.
+        const value = 'ghp_0123456789abcdefghij'
+        const put = await strongroom(['secret', 'put', name, 'GITHUB_TOKEN', '--host', 'github.com', ...batch], value)
+        expect([put.problem, put.stdout]).toEqual(['', 'GITHUB_TOKEN, in Authorization of requests to github.com\n'])
+        const verify = await strongroom(['verify', 'instance', hostname, '--no-known-hosts'])
+        expect(verify.stdout).toMatch(/^secrets +1, not readable by the agent$/m)
+        const { prints } = inside()
+        expect(await prints('echo $GITHUB_TOKEN')).toBe('strongroom-placeholder-GITHUB_TOKEN')
+        // No server of this world has a certificate: the broker says so, over TLS that the program trusts.
+        const refusal = /no verified connection to the server/
+        const url = 'https://github.com/'
+        expect(await prints(`curl --silent --max-time 120 ${url}`)).toMatch(refusal)
+        expect(await prints(`private-root curl --silent --max-time 120 ${url}`)).toMatch(refusal)
+        expect(await prints(`node --eval 'fetch("${url}").then(r => r.text()).then(console.log)'`)).toMatch(refusal)
+        const python =
+          'import urllib.request as u, urllib.error as e\ntry: u.urlopen("URL")\nexcept e.HTTPError as error: print(error.read())'
+        expect(await prints(`python3 -c '${python.replace('URL', url)}'`)).toMatch(refusal)
+        expect(await prints(`git ls-remote ${url}a/b 2>&1 || true`)).toContain('502')
+        const places = 'find /run /tmp /home /dev/shm -xdev -type f -readable'
+        const look = 'grep --text --files-with-matches ghp_0123456789'
+        expect(await prints(`${places} -exec ${look} {} + 2>/dev/null || true`)).toBe('')
+        expect(await prints(`${look} /proc/[0-9]*/environ 2>/dev/null || true`)).toBe('')
+        const removed = await strongroom(['secret', 'rm', name, 'GITHUB_TOKEN', ...batch])
+        expect([removed.problem, removed.stdout]).toEqual(['', 'no secrets\n'])
+        expect(await prints('printenv GITHUB_TOKEN SSL_CERT_FILE || echo none')).toBe('none')
       },
       timeoutMs,
     )
