@@ -17,16 +17,21 @@ type IdlePaths = Pick<GuestPaths, 'logDir' | 'ordersDir' | 'processes'>
 
 export type Idle = {
   /**
-   * Reports whether the idle time is over. Call it every minute: shorter requests to the gateway leave a trace for that
-   * long. `minutes`: from the host, unless an order has another; null for no end.
+   * Reports whether the idle time is over. Call it every minute: requests to the gateway leave a trace for that long.
+   * The time begins again after a longer pause, as before the claim.
+   *
+   * `minutes`: from the host, unless an order has another; null for no end.
    */
   readonly isOver: (minutes: number | null) => boolean
   readonly handlers: { readonly idle: OrderHandler; readonly keep: OrderHandler }
 }
 
+/** A poll may be late on a busy host. */
+const pollGapSecondsMax = 150
+
 export function createIdle({ paths, owner }: { readonly paths: IdlePaths; readonly owner: Owner }): Idle {
   const [idleFile, keptFile] = [`${paths.ordersDir}/idle`, `${paths.ordersDir}/kept`]
-  let usedAt = uptime(paths)
+  let [usedAt, polledAt] = [0, Number.NEGATIVE_INFINITY]
   let login = lastLogin(paths)
 
   const write = (file: string, text: string) => {
@@ -44,9 +49,9 @@ export function createIdle({ paths, owner }: { readonly paths: IdlePaths; readon
       const ordered = readTextOrNull(idleFile)
       const limit = ordered === null ? minutes : ordered === 'off' ? null : Number(ordered)
       const newest = lastLogin(paths)
-      // Without a limit nothing is looked at, and the time begins when there is one.
-      if (limit === null || newest !== login || hasSession(paths) || hasRequest(paths)) usedAt = now
-      login = newest
+      const isUnseen = limit === null || now - polledAt > pollGapSecondsMax
+      if (isUnseen || newest !== login || hasSession(paths) || hasRequest(paths)) usedAt = now
+      ;[login, polledAt] = [newest, now]
       if (limit === null) return false
       return now - usedAt >= limit * 60 && now >= Number(readTextOrNull(keptFile) ?? 0)
     },

@@ -30,21 +30,37 @@ const at = (minutes: number) => writeFileSync(join(files, 'proc/uptime'), `${min
 const table = (rows: string) => writeFileSync(join(files, 'proc/net/tcp'), `${header}${listening}${rows}`)
 const log = (text: string) => writeFileSync(join(files, 'sshd.log'), text)
 const started = () => createIdle({ paths, owner: { uid, gid } })
-const order = (idle: ReturnType<typeof started>, kind: 'idle' | 'keep', minutes: unknown) =>
+type Started = ReturnType<typeof started>
+
+/** The host asks each minute, the first time now; the last answer. */
+function polled(idle: Started, from: number, to: number, minutes: number | null): boolean {
+  let isOver = false
+  for (let minute = from; minute <= to; minute += 1) {
+    at(minute)
+    isOver = idle.isOver(minutes)
+  }
+  return isOver
+}
+const order = (idle: Started, kind: 'idle' | 'keep', minutes: unknown) =>
   idle.handlers[kind]({ minutes }, { counter: 1 })
 
 test('goal: unused for its time, and not a minute less', () => {
   const idle = started()
-  at(29)
-  expect(idle.isOver(30)).toBe(false)
-  at(30)
-  expect(idle.isOver(null)).toBe(false)
-  // The time begins when there is one.
-  at(59)
-  expect(idle.isOver(30)).toBe(false)
-  at(60)
-  expect(idle.isOver(30)).toBe(true)
+  expect(polled(idle, 0, 29, 30)).toBe(false)
+  expect(polled(idle, 30, 30, 30)).toBe(true)
   expect(idle.isOver(31)).toBe(false)
+  // The time begins when there is one.
+  expect(polled(idle, 31, 40, null)).toBe(false)
+  expect(polled(idle, 41, 69, 30)).toBe(false)
+  expect(polled(idle, 70, 70, 30)).toBe(true)
+})
+
+test('goal: the wait for a claim, and a time in which no host asked, do not count', () => {
+  const idle = started()
+  expect(polled(idle, 10_000, 10_029, 30)).toBe(false)
+  at(10_060)
+  expect(idle.isOver(30)).toBe(false)
+  expect(polled(idle, 10_061, 10_090, 30)).toBe(true)
 })
 
 const uses: [string, () => void, () => void][] = [
@@ -67,14 +83,12 @@ function session(title: string): void {
 
 test.each(uses)('goal: %s is use', (_, begin, end) => {
   const idle = started()
-  at(30)
+  expect(polled(idle, 0, 29, 30)).toBe(false)
   begin()
-  expect(idle.isOver(30)).toBe(false)
+  expect(polled(idle, 30, 30, 30)).toBe(false)
   end()
-  at(59)
-  expect(idle.isOver(30)).toBe(false)
-  at(60)
-  expect(idle.isOver(30)).toBe(true)
+  expect(polled(idle, 31, 59, 30)).toBe(false)
+  expect(polled(idle, 60, 60, 30)).toBe(true)
 })
 
 const noUse: [string, () => void][] = [
@@ -87,25 +101,23 @@ const noUse: [string, () => void][] = [
 
 test.each(noUse)('goal: %s is no use', (_, begin) => {
   const idle = started()
+  polled(idle, 0, 1, 30)
   begin()
-  at(30)
-  expect(idle.isOver(30)).toBe(true)
+  expect(polled(idle, 2, 30, 30)).toBe(true)
 })
 
 test('goal: orders come before the number of the host, and outlive the agent', async () => {
   expect(await order(started(), 'idle', 10)).toEqual({ ok: true, result: { idle: '10', kept_minutes: 0 } })
   let idle = started()
-  at(10)
+  polled(idle, 0, 10, null)
   expect([idle.isOver(null), idle.isOver(1_000)]).toEqual([true, true])
   expect(await order(idle, 'keep', 20)).toEqual({ ok: true, result: { idle: '10', kept_minutes: 20 } })
   expect(idle.isOver(1)).toBe(false)
   idle = started()
-  at(29)
-  expect(idle.isOver(1)).toBe(false)
-  at(31)
-  expect(idle.isOver(1)).toBe(true)
+  expect(polled(idle, 11, 29, 1)).toBe(false)
+  expect(polled(idle, 30, 31, 1)).toBe(true)
   expect(await order(idle, 'idle', null)).toEqual({ ok: true, result: { idle: 'off', kept_minutes: 0 } })
-  expect(started().isOver(1)).toBe(false)
+  expect(polled(started(), 32, 90, 1)).toBe(false)
 })
 
 test('goal: other times are refused by name', async () => {
