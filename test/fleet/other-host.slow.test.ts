@@ -134,6 +134,16 @@ const TABLES: Readonly<Record<string, readonly Attempt[]>> = {
     [instance('x', 'lost'), /may not add such an instance to another host: x/],
     [instance('x', 'nowhere'), /may not add such an instance to another host: x/],
     [instance('x', 'b', "'present', 'ready'"), 'done'],
+    [
+      `INSERT INTO instances (id, host_id, organization_id, name, hostname, desired, status, agent, public_key, inference_mode,
+         inference_model, created_at_ms, changed_at_ms, egress_policy)
+       VALUES ('x', 'a', 'o', 'x', 'x', 'present', 'provisioning', 'a', 'k', 'm', 'm', 5, 5, '{}')`,
+      /has an egress policy, and its host knows schema/,
+    ],
+    [
+      "UPDATE instances SET egress_policy = '{}' WHERE id = 'b-new'",
+      /the egress policy of instance b-new does not change/,
+    ],
     ["UPDATE instances SET host_id = 'b', attempt = 2 WHERE id = 'a-new'", /may not take an instance from its host/],
     ["UPDATE instances SET host_id = 'b' WHERE id = 'a-new'", /may not change this of an instance/],
     [
@@ -285,6 +295,7 @@ const DENIED = [
     'guard_build_nonces',
     'guard_build_reservations',
     'guard_builds',
+    'guard_egress_policy',
     'guard_gateway_keys',
     'guard_idempotency',
   ],

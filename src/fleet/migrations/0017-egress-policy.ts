@@ -21,7 +21,7 @@ BEGIN
   IF TG_OP = 'UPDATE' AND OLD.egress_policy IS DISTINCT FROM NEW.egress_policy THEN
     RAISE EXCEPTION 'the egress policy of instance % does not change', NEW.id USING ERRCODE = 'insufficient_privilege';
   END IF;
-  IF NEW.egress_policy IS NOT NULL AND coalesce(known, 0) < 17 THEN
+  IF NOT is_owner() AND NEW.egress_policy IS NOT NULL AND NEW.status = 'provisioning' AND coalesce(known, 0) < 17 THEN
     RAISE EXCEPTION 'instance % has an egress policy, and its host knows schema %: upgrade the host', NEW.id,
       coalesce(known, 0);
   END IF;
