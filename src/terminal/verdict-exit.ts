@@ -86,7 +86,7 @@ const POLICY_CHECKS: ReadonlySet<string> = new Set([
   ...['image-id', 'report-id', 'report-id-ma', 'processor', 'chip-id-masked', 'launch-mitigations'],
   ...['current-mitigations', 'csp-id', 'crl-age', 'certificate-entries', 'expected-image-name', 'workload-upstreams'],
   ...['workload-pinned', 'workload-settings'],
-  ...['response-upstream', 'gateway-configuration', 'prompts', 'own-key', 'login-keys', 'gateway-key'],
+  ...['response-upstream', 'gateway-configuration', 'prompts', 'own-key', 'login-keys', 'reach', 'gateway-key'],
   ...['expected-operator-key', 'tpm-expected-pcrs', 'vtpm-measurement', 'log-witnessed', 'log-age'],
   'gpu-devtools',
   // TDX quotes.

@@ -27,6 +27,7 @@ const FAILED: Readonly<Record<string, string>> = {
   'operator-key': 'another operator started it than you expect',
   'own-key': 'it lets in an SSH key that is not yours',
   'login-keys': 'it lets in an SSH key that you do not expect',
+  reach: 'its programs may reach other destinations than you expect',
   prompts: 'its prompts do not go where you expect',
   'gateway-key': 'its key for the gateway is not its own',
   'gateway-configuration': 'the gateway has another configuration than you expect',

@@ -29,6 +29,7 @@ const UNPROVED: Readonly<Record<string, string>> = {
   'chain-revocation': "that AMD has not revoked the processor's certificate",
   'own-key': 'that you alone can log in',
   'login-keys': 'that only the keys that you expect log in',
+  reach: 'which destinations its programs may reach',
   'operator-key': 'who started it',
   allowlist: 'which workload runs in it',
   admission: 'which workload runs in it',

@@ -146,6 +146,7 @@ const BASIS: readonly (readonly [label: string, names: readonly string[]])[] = [
   ['artifacts', ['artifact-digests']],
   ['own key', ['own-key']],
   ['login keys', ['login-keys']],
+  ['reach', ['reach']],
   ['host key', ['known-hosts']],
   ['TLS key', ['tls-binding']],
   ['response', ['response-receipt']],

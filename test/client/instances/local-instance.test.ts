@@ -89,7 +89,9 @@ test('goal: an interrupted create keeps its key and model, and its Idempotency-K
   service.loses = lost
   await expect(open({ model: 'large' })).rejects.toBe(lost)
   await expect(open()).rejects.toThrow('named another SSH key, model or reach')
-  await expect(open({ model: 'large', publicKey: ed25519Line(3) })).rejects.toThrow('named another SSH key, model or reach')
+  await expect(open({ model: 'large', publicKey: ed25519Line(3) })).rejects.toThrow(
+    'named another SSH key, model or reach',
+  )
   // The comment of a key may name a person and a machine.
   expect(service.bodies).toEqual([{ public_key: ed25519Line(2), inference_model: 'large' }])
   clock.advance(22 * hourMs)

@@ -26,7 +26,7 @@ beforeEach(() => {
   mkdirSync(join(home, '.ssh'), { mode: 0o700 })
   writeFileSync(join(home, '.ssh/id_ed25519.pub'), `${server?.publicKey}\n`)
   writeFileSync(join(home, '.ssh/id_ed25519'), readFileSync(server?.userKeyFile ?? ''), { mode: 0o600 })
-  Object.assign(service, { hostKey: server?.hostKey, fate: 'ready', lie: null, claimedKey: null })
+  Object.assign(service, { hostKey: server?.hostKey, fate: 'ready', lie: null, claimedKey: null, loosens: false })
   service.requests.length = 0
 })
 afterEach(() => {
@@ -104,6 +104,25 @@ describe.skipIf(noSshd)('a customer', () => {
     expect([readdirSync(config('instances')), readFileSync(config('known_hosts'), 'utf8')]).toEqual([['lock'], ''])
     expect(service.appliance.instance(hostname.split('.')[0]).status).toBe('terminating')
   })
+})
+
+test.skipIf(noSshd)('goal: up asks for a reach, and logs in only if the VM states exactly that', async () => {
+  await init()
+  const reach = ['--reach', 'GitHub.com', '--reach', '*.example.org:8443']
+  const up = await strongroom('up', at('work'), ...reach, '--', ...place, ...batch, 'echo in')
+  expect([up.stdout, up.code]).toEqual(['in\n', 0])
+  expect(up.stderr).toMatch(/^reach +only \*\.example\.org:8443, github\.com; the VM enforces it$/m)
+  // The same request again, and without options: the instance of the name.
+  expect((await strongroom('up', 'work', ...reach, '--json')).code).toBe(0)
+  expect(JSON.parse((await strongroom('up', 'work', '--json')).stdout).verdict.reach.allow).toHaveLength(2)
+  const other = await strongroom('up', 'work', '--reach', 'github.com', '--no-login')
+  expect([other.code, other.stderr]).toEqual([6, expect.stringContaining('not only github.com as you expect')])
+  service.loosens = true
+  const loosened = await strongroom('up', at('other'), ...reach, '--', ...place, ...batch, 'echo in')
+  expect([loosened.stdout, loosened.code]).toEqual(['', 6])
+  expect(loosened.stderr).toContain('any destination, not only')
+  const wrong = await strongroom('up', 'third', '--reach', '192.0.2.1')
+  expect([wrong.code, wrong.stderr]).toEqual([2, expect.stringContaining('It must be HOST or HOST:PORT')])
 })
 
 test.skipIf(noSshd)('goal: what stands after -- is for ssh, also without a name; another word is no name', async () => {

@@ -52,6 +52,8 @@ export type CustomerService = AsyncDisposable & {
   published: PublishedFiles
   /** The key in the claim of instances that become ready from now on; null for that of the create. */
   claimedKey: string | null
+  /** Leaves out the policy of egress when it claims a VM. */
+  loosens: boolean
 }
 
 /** `others`: further routes at its address, such as those of a transparency log. */
@@ -61,6 +63,7 @@ export async function startCustomerService(
 ): Promise<CustomerService> {
   const clock = createManualClock(Date.now())
   const claims = new Map<string, ClaimedAs>()
+  const policies = new Map<string, string | null>()
   const appliance = await startAppliance({
     clock,
     trust: simulatedTrust,
@@ -71,7 +74,7 @@ export async function startCustomerService(
         clock.set(Date.now())
         const claimed = claims.get(vmId)
         if (claimed === undefined) throw new Error(`nothing has claimed ${vmId}`)
-        return await evidenceOf(nonce, claimed)
+        return await evidenceOf(nonce, claimed, policies.get(vmId) ?? null)
       },
       handReceipt: async () => {},
     },
@@ -84,6 +87,7 @@ export async function startCustomerService(
     if (name === '' || service.fate === 'provisioning') return
     const instance = orNull(() => appliance.instance(name))
     if (instance === null || instance.status !== 'provisioning') return
+    if (instance.vmId !== null) policies.set(instance.vmId, service.loosens ? null : instance.egressPolicy)
     if (service.fate === 'failed') fail(appliance, instance)
     else await makeReady(appliance, instance, { claims, hostKey: service.hostKey, publicKey: service.claimedKey })
   }
@@ -105,6 +109,7 @@ export async function startCustomerService(
     appliance,
     hostKey: '',
     claimedKey: null,
+    loosens: false,
     fate: 'ready',
     lie: null,
     requests: [],
@@ -182,7 +187,7 @@ async function makeReady({ store, clock }: Appliance, instance: Instance, claimi
   const claimed = { ...claimedOf(owner), claim: sampleClaimText(owner, gateway), sshHostKey: hostKey }
   claims.set(String(instance.vmId), claimed)
   const nonce = new Uint8Array(32).fill(1)
-  const document = toAttestation(await evidenceOf(nonce, claimed), { nonce, claimed })
+  const document = toAttestation(await evidenceOf(nonce, claimed, instance.egressPolicy), { nonce, claimed })
   const nowMs = clock.nowMs()
   store.transact(tx => {
     moveInstance(tx, { id, from: 'provisioning', to: 'ready', nowMs, readyAtMs: nowMs })
@@ -196,7 +201,7 @@ async function makeReady({ store, clock }: Appliance, instance: Instance, claimi
   })
 }
 
-async function evidenceOf(nonce: Uint8Array, claimed: ClaimedAs): Promise<VmEvidence> {
+async function evidenceOf(nonce: Uint8Array, claimed: ClaimedAs, egressPolicy: string | null): Promise<VmEvidence> {
   const nowMs = Date.now()
   const launch = launchText(sampleLaunch)
   const receipt = await issueReceipt({
@@ -212,7 +217,7 @@ async function evidenceOf(nonce: Uint8Array, claimed: ClaimedAs): Promise<VmEvid
       publicKeyDigest: sshKeyDigest(claimed.publicKey),
       ...statedFields(claimed.claim),
       loginKeys: null,
-      egressPolicy: null,
+      egressPolicy,
       secrets: null,
     },
     publicKeys: sampleKeys().publicKeys,
