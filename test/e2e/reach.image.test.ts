@@ -1,5 +1,5 @@
-// A VM whose create request lists what its programs reach: an agent under prompt injection in it, its owner's changes by
-// orders, and the host that cannot loosen it. The tests follow each other.
+// A VM whose create request lists what its programs reach: an agent under prompt injection in it, and its owner's
+// changes by orders. The tests follow each other.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { appendFileSync, copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -119,8 +119,8 @@ inOwnNetns(
     test(
       'the injected agent gets nowhere',
       async () => {
-        // Goal: no trick of a program of the login user, of a private root or of a namespace lets a packet out, or shows
-        // it anything of the broker.
+        // Goal: no trick of a program of the login user, of a private root or of a namespace lets a packet out, or
+        // shows it anything of the broker.
         const { prints } = inside()
         const script = readFileSync(join(import.meta.dir, '../rigs/instances/injected-agent.py'))
         await prints(`echo ${script.toString('base64')} | base64 --decode >injected.py`)
