@@ -3,8 +3,11 @@
 import { chmodSync, rmSync } from 'node:fs'
 import type { EgressLog, LogEntry } from './types.ts'
 
-/** Destinations in the log. No share: the log of one VM, of which the newest are kept. */
-const entriesMax = 1_000
+/**
+ * Destinations of each verdict in the log. Share: the newest are kept, and a flood of refused ones removes no allowed
+ * one.
+ */
+const entriesMax = 500
 
 /** A repeated destination is one row with a count and the last time. */
 export type LogRow = LogEntry & { readonly count: number }
@@ -12,17 +15,18 @@ export type LogRow = LogEntry & { readonly count: number }
 export type EgressRing = EgressLog & { readonly rows: () => readonly LogRow[] }
 
 export function createEgressRing(nowMs: () => number): EgressRing {
-  const rows = new Map<string, LogRow>()
+  const kept = { allowed: new Map<string, LogRow>(), refused: new Map<string, LogRow>() }
   return {
     add: entry => {
-      const key = JSON.stringify([entry.verdict, entry.host, entry.port, entry.reason])
+      const rows = kept[entry.verdict]
+      const key = JSON.stringify([entry.host, entry.port, entry.reason])
       const count = (rows.get(key)?.count ?? 0) + 1
       rows.delete(key)
       rows.set(key, { atMs: nowMs(), ...entry, count })
       const [oldest] = rows.keys()
       if (rows.size > entriesMax && oldest !== undefined) rows.delete(oldest)
     },
-    rows: () => [...rows.values()],
+    rows: () => [...kept.allowed.values(), ...kept.refused.values()].toSorted((a, b) => a.atMs - b.atMs),
   }
 }
 

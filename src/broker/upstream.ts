@@ -14,6 +14,7 @@ type UpstreamState = Pick<BrokerState, 'resolvers' | 'v4' | 'v6'>
 
 const dnsTimeoutMs = 3_000
 const connectTimeoutMs = 10_000
+const keepAliveMs = 60_000
 /** Addresses that are tried. No share: limits one connection. */
 const addressesTriedMax = 4
 
@@ -71,6 +72,7 @@ function connectTo(address: string, port: number): Promise<Socket> {
     socket.once('connect', () => {
       clearTimeout(timer)
       socket.off('error', fail)
+      socket.setKeepAlive(true, keepAliveMs)
       resolve(socket)
     })
   })
