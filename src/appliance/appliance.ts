@@ -122,9 +122,9 @@ export async function serve(
   if (console !== null) undo.defer(() => console.stop())
 
   const listening = listeningAt(config, { instances, gateway, builder, dns, console })
-  const { vms, traces, collectors } = gateway
-  const operated = { service, pool, builds, member, shares, listening, gateway: vms, traces, collectors, console }
-  const admin = await serveOperator({ ...parts, ...operated })
+  const { vms, traces, collectors, workerProblem } = gateway
+  const operated = { service, pool, builds, member, shares, listening, gateway: vms, traces, collectors, workerProblem }
+  const admin = await serveOperator({ ...parts, ...operated, console })
   undo.defer(() => admin.stop())
 
   collateral?.start()

@@ -33,6 +33,8 @@ export type PlacedGateway = {
   /** Null if there are no traces. */
   readonly traces: () => TraceCounts | null
   readonly collectors: readonly Collector[]
+  /** Why the built-in worker does not serve; null if it does, or there is none. */
+  readonly workerProblem: () => string | null
   readonly start: () => void
   readonly stop: () => Promise<void>
 }
@@ -94,6 +96,7 @@ const off: PlacedGateway = {
   vms: 'off',
   traces: () => null,
   collectors: [],
+  workerProblem: () => null,
   start: () => {},
   stop: async () => {},
 }
@@ -110,7 +113,16 @@ function inVm(parts: GatewayParts): PlacedGateway {
     },
   })
   const url = localUrl(config.listen.inference, listenAddress(config.listen.inference).port)
-  return { url, fetch: null, vms: supervisor, traces: () => traces?.counts() ?? null, collectors, start, stop }
+  return {
+    ...{ url, fetch: null, vms: supervisor, traces: () => traces?.counts() ?? null, collectors, start, stop },
+    workerProblem: () => workerProblemIn(supervisor),
+  }
+}
+
+/** The problem of a gateway VM that serves is that of its worker, if it begins with these words. */
+function workerProblemIn(supervisor: Pick<GatewayVmSupervisor, 'view'>): string | null {
+  const serving = supervisor.view().gatewayVms.find(({ state }) => state === 'serving')
+  return serving?.problem?.startsWith('the worker') === true ? serving.problem : null
 }
 
 async function onHost(parts: GatewayParts): Promise<PlacedGateway> {
@@ -123,6 +135,7 @@ async function onHost(parts: GatewayParts): Promise<PlacedGateway> {
     vms: 'host',
     traces: () => inference.traces?.counts() ?? null,
     collectors: inference.collectors,
+    workerProblem: inference.workerProblem,
     start: inference.start,
     stop: async () => {
       await server.stop(true)

@@ -70,6 +70,8 @@ export type Inference = {
   readonly listen: InferenceService['listen']
   readonly collectors: readonly Collector[]
   readonly traces: TraceExporter | null
+  /** Why the built-in worker does not serve; null if it does, or there is none. */
+  readonly workerProblem: () => string | null
   readonly start: () => void
   readonly stop: () => Promise<void>
 }
@@ -141,6 +143,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
       ...(traces === null ? [] : [traces.collector()]),
     ],
     traces,
+    workerProblem: () => (worker === null ? null : workerProblemOf(worker.state)),
     start: () => {
       traces?.start()
       worker?.start()
@@ -162,6 +165,11 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
       await Promise.all([worker?.stop(), retention, traces?.stop(), shares?.end()])
     },
   }
+}
+
+function workerProblemOf(state: BuiltInWorker['state']): string | null {
+  if (state.kind === 'ready') return null
+  return 'message' in state ? `the worker: ${state.message}` : `the worker is ${state.kind}`
 }
 
 /** The gateway over HTTPS. Fault host.unsupported: the address cannot be listened on. */

@@ -8,7 +8,7 @@ import type { ClockGuard } from '../base/work/clock-guard.ts'
 import type { Builds } from '../builds/builds.ts'
 import { createBuildMetrics } from '../builds/metrics.ts'
 import type { Config } from '../config/schema.ts'
-import type { AdminStatus } from '../contract/admin/admin.ts'
+import type { AdminLeak, AdminStatus } from '../contract/admin/admin.ts'
 import { findGatewayVmLeaks } from '../enclave-host/leaks.ts'
 import { mintGatewayKey } from '../inference/keys/authenticate.ts'
 import { readAttested } from '../inference/metrics/attested-read.ts'
@@ -24,7 +24,7 @@ import { BudgetWatch } from '../operator/budget-watch.ts'
 import { createCertificateMetrics } from '../operator/certificates.ts'
 import { createClockMetrics } from '../operator/clock.ts'
 import type { AdminDeps } from '../operator/deps.ts'
-import { diskProblems } from '../operator/disk.ts'
+import { renderProblems } from '../operator/problems/metrics.ts'
 import { runAuditRetention } from '../operator/record/audit-retention.ts'
 import { Removal } from '../operator/removal.ts'
 import { createStatus, type StatusDeps } from '../operator/status.ts'
@@ -46,6 +46,7 @@ import type { FleetPeers } from './fleet/peers.ts'
 import type { SharedBudgets } from './fleet/shared-budgets.ts'
 import type { FleetShares } from './fleet/shares.ts'
 import type { GuestDns } from './guest-dns.ts'
+import { composeProblems } from './problems/problems.ts'
 
 export type OperatorParts = Runtime & {
   readonly gate: ChangeGate
@@ -59,6 +60,8 @@ export type OperatorParts = Runtime & {
   readonly builds: Builds | null
   readonly gateway: AdminDeps['gateway']
   readonly traces: StatusDeps['traces']
+  /** Why the built-in worker does not serve; null if it does, or there is none. */
+  readonly workerProblem: () => string | null
   readonly firewall: FirewallWatch
   /** Null if there is no list of names that instances may reach. */
   readonly guestDns: Pick<GuestDns, 'status' | 'render'> | null
@@ -80,7 +83,7 @@ export type OperatorParts = Runtime & {
 
 /** Answers at once; `start` begins what runs without a request. Faults: conflict (another daemon), host.unsupported. */
 export async function serveOperator(parts: OperatorParts): Promise<AdminServer & { readonly start: () => void }> {
-  const { config, stateDir, store, engine, service, pool, builds, member, clock, random } = parts
+  const { config, stateDir, store, engine, service, builds, member, clock, random } = parts
   const log = parts.log.unit('admin')
   reportFailures({
     engine: engine.reconciler,
@@ -102,6 +105,8 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
     removeBuildFiles: builds === null ? null : id => builds.removeFilesOf(id),
   })
   const budgets = new BudgetWatch({ store, clock, log })
+  const leaks = () => leaksOf(parts)
+  const found = composeProblems({ ...parts, leaks })
   const admin = createAdmin({
     administrators: administratorsOf(config, log),
     admitChange: parts.gate.admitChange,
@@ -129,26 +134,10 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
       attestedUpstreams: () => attestedUpstreamsIn(parts.collectors),
       fleetStatus: member.status,
       ...{ backups: () => readBackups(stateDir, clock.nowMs()), budgetsNear: () => budgets.near() },
-      problems: () => [
-        ...trialProblems(parts.gate),
-        ...parts.firewall.problems(),
-        ...diskProblems(stateDir),
-        ...member.problems(),
-      ],
+      ...found,
     }),
-    collectors: [...collectorsOf(parts), budgets],
-    leaks: async () => [
-      ...(await findLeaks({
-        db: store.ledger.db,
-        ...engine,
-        stateDir,
-        tapPrefix: config.network.tap_prefix,
-        pools: poolsOf(config),
-        uids: { min: config.vm.uid_min, max: config.vm.uid_max },
-      })),
-      ...findGatewayVmLeaks(store.ledger.db, store.hostId),
-      ...pool.claimedOrphans().map(vmId => unownedVm(vmId, resourceOf(store.ledger.db, vmId, 'qemu')?.name ?? null)),
-    ],
+    collectors: [{ render: () => renderProblems(admin.status()) }, ...collectorsOf(parts), budgets],
+    leaks,
     consoleDir: vmId => vmPaths(stateDir, vmId).directory,
   })
   parts.console?.attach(admin)
@@ -161,7 +150,12 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
       removal.start()
       const { events_days: keptDays } = config.operator
       const auditing = { ledger: store.ledger, clock, guard: parts.clockGuard, log, keptDays }
-      running = Promise.all([runAuditRetention(auditing, stopping.signal), budgets.run(stopping.signal)])
+      const { signal } = stopping
+      running = Promise.all([
+        runAuditRetention(auditing, signal),
+        budgets.run(signal),
+        found.run(() => admin.status(), signal),
+      ])
     },
     stop: async () => {
       stopping.abort()
@@ -207,8 +201,17 @@ function attestedUpstreamsIn(collectors: readonly Collector[]): AdminStatus['gat
     }))
 }
 
-function trialProblems({ isOpen }: ChangeGate): AdminStatus['problems'] {
-  if (isOpen()) return []
-  const detail = 'an upgrade is on trial: no change is accepted until it is found good, or the former version is back'
-  return [{ name: 'upgrade', detail, remedy: 'wait; `systemctl status strongroom-upgrade` shows the progress' }]
+async function leaksOf({ config, stateDir, store, engine, pool }: OperatorParts): Promise<AdminLeak[]> {
+  return [
+    ...(await findLeaks({
+      db: store.ledger.db,
+      ...engine,
+      stateDir,
+      tapPrefix: config.network.tap_prefix,
+      pools: poolsOf(config),
+      uids: { min: config.vm.uid_min, max: config.vm.uid_max },
+    })),
+    ...findGatewayVmLeaks(store.ledger.db, store.hostId),
+    ...pool.claimedOrphans().map(vmId => unownedVm(vmId, resourceOf(store.ledger.db, vmId, 'qemu')?.name ?? null)),
+  ]
 }

@@ -10,7 +10,7 @@ import type { AdminDeps, GatewayVmControl, PlacedGatewayControl } from './deps.t
 
 export function inferenceRoutes({ gateway }: Pick<AdminDeps, 'gateway'>) {
   return new Elysia({ normalize: false })
-    .get('/inference', () => show(gateway), { response: AdminGatewayVms })
+    .get('/inference', () => gatewayView(gateway), { response: AdminGatewayVms })
     .post('/inference/update', () => update(inVm(gateway)), { response: AdminGatewayVms })
     .get('/inference/log', ({ query }) => ({ lines: inVm(gateway).session()?.log(query.from) ?? [] }), {
       query: Type.Object({ from: t.Integer({ default: 0, minimum: 0 }) }),
@@ -22,14 +22,15 @@ export function inferenceRoutes({ gateway }: Pick<AdminDeps, 'gateway'>) {
 export function gatewaySummary(
   gateway: PlacedGatewayControl,
 ): Omit<AdminStatus['gateway'], 'traces' | 'attested_upstreams'> {
-  const { placement, problem, gateways } = show(gateway)
+  const { placement, problem, gateways } = gatewayView(gateway)
   const shown =
     gateways.find(({ state }) => state === 'serving') ?? gateways.findLast(({ state }) => state === 'starting')
   const state = shown?.state === 'serving' || shown?.state === 'starting' ? shown.state : null
   return { placement, vm: shown?.vm ?? null, state, problem: shown?.problem ?? problem }
 }
 
-function show(gateway: PlacedGatewayControl): AdminGatewayVms {
+/** Returns the gateway's VMs as the admin interface shows them. */
+export function gatewayView(gateway: PlacedGatewayControl): AdminGatewayVms {
   if (typeof gateway === 'string') return { placement: gateway, problem: null, gateways: [] }
   const { gatewayVms, problem } = gateway.view()
   return {
@@ -58,7 +59,7 @@ function update(gateway: GatewayVmControl): AdminGatewayVms {
   if (!gateway.replace()) {
     throw new Fault('conflict', 'no serving gateway VM can be replaced; `strongroom inference show` has the reason')
   }
-  return show(gateway)
+  return gatewayView(gateway)
 }
 
 /** Returns the control of gateway VMs. Throws Fault conflict if there are none. */

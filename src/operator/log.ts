@@ -8,7 +8,6 @@ import { parsed } from '../attest/malformed.ts'
 import { fromUtf8, utf8 } from '../base/bytes.ts'
 import { iso, isoOrNull } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
-import type { AdminStatus } from '../contract/admin/admin.ts'
 import {
   AdminCosign,
   AdminLog,
@@ -17,6 +16,7 @@ import {
   AdminPublishPolicy,
   logEntryListMax,
 } from '../contract/admin/log.ts'
+import { criticalProblem, type FoundProblem } from '../contract/admin/problems.ts'
 import { logProblems, logState, type WatchedLog } from '../transparency/health.ts'
 import type { TransparencyLog } from '../transparency/log.ts'
 
@@ -82,17 +82,12 @@ export function logSummary(watched: WatchedLog, nowMs: number): AdminLogSummary 
 }
 
 /** Reports that no entry can be written, so that nothing new is launched or handed out. */
-export function unwritableLog({ log }: Pick<WatchedLog, 'log'>): AdminStatus['problems'] {
+export function unwritableLog({ log }: Pick<WatchedLog, 'log'>): FoundProblem[] {
   const failure = log.failure()
   if (failure === null) return []
   const detail = `the transparency log cannot be written since ${iso(failure.atMs)}: ${failure.reason}`
-  return [
-    {
-      name: 'log',
-      detail,
-      remedy: 'make room on the disk of the state directory; nothing new is launched or handed out until then',
-    },
-  ]
+  const remedy = 'make room on the disk of the state directory; nothing new is launched or handed out until then'
+  return [criticalProblem({ name: 'log', detail, remedy }, failure.atMs)]
 }
 
 function view({ log, named, witnesses }: OperatorLog): AdminLog {

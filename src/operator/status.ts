@@ -8,12 +8,14 @@ import { version } from '../base/version.ts'
 import type { ClockGuard } from '../base/work/clock-guard.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import type { AdminStatus } from '../contract/admin/admin.ts'
+import { criticalProblem, type FoundProblem, isReady } from '../contract/admin/problems.ts'
 import { collateralProblem, type KeptCollateral } from '../host/kds/kept.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
 import type { Tls } from '../http/certificate.ts'
 import type { Store } from '../store/db.ts'
 import { buildDiskBytes, countBuildsByState } from '../store/directory/build.query.ts'
 import { countInstances } from '../store/directory/instance.query.ts'
+import { prepareInstanceFailures } from '../store/directory/instance-failures.query.ts'
 import { listOrganizations } from '../store/directory/organization.query.ts'
 import { restsAt } from '../store/ledger/address.query.ts'
 import { countVms, reservedBy } from '../store/ledger/vm.query.ts'
@@ -21,8 +23,12 @@ import type { WatchedLog } from '../transparency/health.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 import { clockView } from './clock.ts'
 import type { AdminDeps } from './deps.ts'
-import { gatewaySummary } from './inference.ts'
+import { gatewaySummary, gatewayView } from './inference.ts'
 import { logSummary, unwritableLog } from './log.ts'
+import type { ObservedUpstream } from './problems/gateway.plan.ts'
+import type { ProblemJournal } from './problems/journal.ts'
+import { type JournalFacts, problemsIn } from './problems/problems.plan.ts'
+import type { ProblemWatch } from './problems/watch.ts'
 
 export type PoolSummary = Pick<AdminStatus['pool'], 'wanted' | 'warm' | 'booting' | 'lacking'> & {
   readonly lastFailure: { readonly atMs: number; readonly reason: string } | null
@@ -35,7 +41,11 @@ export type BuildVmsSummary = Pick<
 >
 
 export type StatusDeps = {
-  readonly config: Pick<Config, 'domain'> & { readonly network: Pick<Config['network'], 'address_rest_s'> }
+  readonly config: Pick<Config, 'domain'> & {
+    readonly network: Pick<Config['network'], 'address_rest_s'>
+    readonly vm: Pick<Config['vm'], 'memory_mib' | 'vcpus'>
+    readonly tls: { readonly acme: Pick<Config['tls']['acme'], 'directory' | 'http_listen'> }
+  }
   readonly store: Store
   readonly engine: {
     readonly platform: Platform
@@ -64,8 +74,12 @@ export type StatusDeps = {
   readonly budgetsNear: () => NonNullable<AdminStatus['budgets_near']>
   /** Returns this host's part in its fleet; null if it is in none. */
   readonly fleetStatus: () => AdminStatus['fleet']
-  /** Returns known obstacles between clients and the services. */
-  readonly problems: () => AdminStatus['problems']
+  /** Returns the upstreams and the worker of the gateway, as the daemon observes them. */
+  readonly upstreams: () => readonly ObservedUpstream[]
+  /** Returns the problems of sources that look themselves. */
+  readonly problems: () => readonly FoundProblem[]
+  readonly journal: Pick<ProblemJournal, 'facts'>
+  readonly problemWatch: Pick<ProblemWatch, 'dated'>
   /** The address of each service; null for one that is switched off. */
   readonly listening: AdminStatus['listen']
 }
@@ -73,6 +87,7 @@ export type StatusDeps = {
 export function createStatus(deps: StatusDeps): () => AdminStatus {
   const { config, store, engine, tls } = deps
   const startedAt = iso(deps.clock.nowMs())
+  const failures = prepareInstanceFailures(store.directory.db)
   return () => {
     const { db: directory } = store.directory
     const { db: ledger } = store.ledger
@@ -134,11 +149,22 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
       budgets_near: deps.budgetsNear(),
       fleet: deps.fleetStatus(),
     }
-    // Last, because the reads above may be the first to find the damage.
-    return {
-      ...status,
-      problems: [...databaseProblems(store), ...unwritableLog(deps.transparency), ...deps.problems()],
-    }
+    const judged = problemsIn({
+      status,
+      nowMs: deps.clock.nowMs(),
+      failures: unlessDamaged(failures, null),
+      gateway: {
+        upstreams: unlessDamaged(deps.upstreams, []),
+        gatewayVms: unlessDamaged(() => gatewayView(deps.gateway).gateways, []),
+      },
+      journal: unlessDamaged(() => deps.journal.facts(), UNKNOWN_JOURNAL),
+      instance: { memoryMib: config.vm.memory_mib, vcpus: config.vm.vcpus },
+      acme: { directory: config.tls.acme.directory, httpListen: config.tls.acme.http_listen },
+    })
+    // The damage last, because the reads above may be the first to find it.
+    const found = [...unwritableLog(deps.transparency), ...deps.problems(), ...judged]
+    const problems = deps.problemWatch.dated([...databaseProblems(store), ...found])
+    return { ...status, ready: isReady(problems), problems }
   }
 }
 
@@ -153,6 +179,7 @@ const UNKNOWN_POOL: PoolSummary = {
   nextAttemptAtMs: null,
 }
 const UNKNOWN_BUILD_VMS: BuildVmsSummary = { wanted: 0, warm: 0, booting: 0, reserved: 0, lacking: damaged }
+const UNKNOWN_JOURNAL: JournalFacts = { tableRestoredMs: null, authorityReplacedMs: null, pausedVms: [] }
 const UNKNOWN_GATEWAY: ReturnType<typeof gatewaySummary> = {
   placement: 'vm',
   vm: null,
@@ -163,7 +190,7 @@ const UNKNOWN_GATEWAY: ReturnType<typeof gatewaySummary> = {
 /**
  * Returns `otherwise` if the database is damaged, because the status is needed most when the database cannot be read.
  */
-function unlessDamaged<Value, Otherwise>(read: () => Value, otherwise: Otherwise): Value | Otherwise {
+export function unlessDamaged<Value, Otherwise>(read: () => Value, otherwise: Otherwise): Value | Otherwise {
   try {
     return read()
   } catch (error) {
@@ -172,10 +199,11 @@ function unlessDamaged<Value, Otherwise>(read: () => Value, otherwise: Otherwise
   }
 }
 
-function databaseProblems(store: Pick<Store, 'damage'>): AdminStatus['problems'] {
+function databaseProblems(store: Pick<Store, 'damage'>): FoundProblem[] {
   const damage = store.damage()
   if (damage === null) return []
-  return [{ name: 'database', detail: `a statement met damage: ${damage}`, remedy: REMEDIES['store.corrupt'] }]
+  const detail = `a statement met damage: ${damage}`
+  return [criticalProblem({ name: 'database', detail, remedy: REMEDIES['store.corrupt'] })]
 }
 
 function formerStatus(former: ReturnType<Tls['former']>): AdminStatus['tls']['former'] {

@@ -5,9 +5,14 @@ import { closeSync, mkdtempSync, openSync, rmSync, statSync, writeSync } from 'n
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Value } from '@sinclair/typebox/value'
+import { createManualClock } from '../../scripts/rigs/clock.ts'
+import { silentLogger } from '../../src/base/log.ts'
 import { AdminStatus } from '../../src/contract/admin/admin.ts'
+import { ProblemJournal } from '../../src/operator/problems/journal.ts'
+import { ProblemWatch } from '../../src/operator/problems/watch.ts'
 import { createStatus, type StatusDeps } from '../../src/operator/status.ts'
 import { openStore, type Store } from '../../src/store/db.ts'
+import { insertInstance, moveInstance } from '../../src/store/directory/instance.query.ts'
 import { insertOrganization, listOrganizations } from '../../src/store/directory/organization.query.ts'
 import { STATUS } from '../rigs/admin-status.ts'
 
@@ -46,7 +51,10 @@ function statusOf(): AdminStatus {
   const count = () => listOrganizations(store.directory.db).length
   const deps: StatusDeps = {
     store,
-    config: { domain: 'agents.test', network: { address_rest_s: 600 } },
+    config: {
+      ...{ domain: 'agents.test', network: { address_rest_s: 600 }, vm: { memory_mib: 1, vcpus: 1 } },
+      tls: { acme: { directory: 'https://acme.test', http_listen: '' } },
+    },
     engine: {
       platform: 'tcg',
       tpm: () => 'off',
@@ -82,6 +90,11 @@ function statusOf(): AdminStatus {
     backups: () => STATUS.backups,
     fleetStatus: () => null,
     problems: () => [],
+    upstreams: () => [],
+    journal: new ProblemJournal(store),
+    problemWatch: new ProblemWatch({
+      ...{ clock: createManualClock(0), log: silentLogger, onEvent: () => {}, openBefore: () => new Map() },
+    }),
     listening: { instances: 'https://127.0.0.1:1', inference: null, builds: null, dns: null, console: null },
   }
   const status = createStatus(deps)()
@@ -102,7 +115,14 @@ function ruin(): void {
 
 test('goal: a whole database is ready and counted', () => {
   insertOrganization(store.directory.db, { id: 'o', slug: 'acme', nowMs: 1 })
-  expect(statusOf()).toMatchObject({ problems: [], organizations: 1, instances: {}, vms: {}, pool: { wanted: 1 } })
+  expect(statusOf()).toMatchObject({
+    ready: true,
+    problems: [],
+    organizations: 1,
+    instances: {},
+    vms: {},
+    pool: { wanted: 1 },
+  })
 })
 
 test('goal: a damaged one is a problem with its remedy at the very answer that meets it, and its counts are unknown', () => {
@@ -125,3 +145,29 @@ test('goal: a damaged one is a problem with its remedy at the very answer that m
     remedy: expect.stringContaining('restore the last backup'),
   })
 })
+
+test('goal: a host with failed instances lists them, and a code that only this database knows too', () => {
+  insertOrganization(store.directory.db, { id: 'o', slug: 'acme', nowMs: 1 })
+  for (const [at, code] of ['ssh_unreachable', 'ssh_unreachable', 'odd_code'].entries()) failedInstance(at, code)
+  const { ready, problems, instances } = statusOf()
+  expect(instances).toEqual({ failed: 3 })
+  // Two in a row, and none has ever become ready.
+  expect(ready).toBe(false)
+  expect(problems.map(({ name, subject, severity }) => [name, subject, severity])).toEqual([
+    ['instances', 'ssh_unreachable', 'critical'],
+    ['instances', 'odd_code', 'warning'],
+  ])
+  expect(problems[0]?.detail).toStartWith('2 instances have failed (ssh_unreachable): The instance did not become')
+  expect(problems[0]?.remedy).toContain('strongroom instance list --status failed')
+})
+
+function failedInstance(at: number, code: string): void {
+  const name = `abcdefg${at}`
+  const instance = insertInstance(store.directory.db, {
+    ...{ id: `i${at}`, hostId: store.hostId, organizationId: 'o', name, hostname: `${name}.agents.test` },
+    ...{ agent: 'opencode', publicKey: 'ssh-ed25519 A', inferenceMode: 'gateway', inferenceModel: 'm' },
+    ...{ vmId: `v${at}`, platform: 'tcg', nowMs: 0 },
+  })
+  const move = { from: 'provisioning', to: 'failed', failureCode: code, failureMessage: code } as const
+  expect(moveInstance(store.directory.db, { ...move, id: instance?.id ?? '', nowMs: 1 })).toBe(true)
+}

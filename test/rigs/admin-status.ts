@@ -17,6 +17,7 @@ export const STATUS: AdminStatus = {
   log: { size: 3, shown: 3, last_entry_at: null, waiting_since: null, witnesses: 0, problems: [] },
   backups: { state: 'none', last: null, failure: null, nightly: false, problem: null, remedy: null },
   fleet: null,
+  ready: true,
   problems: [],
   listen: { instances: 'https://127.0.0.1:1', inference: null, builds: null, dns: null, console: null },
   tls: {

@@ -15,9 +15,9 @@ import type { FleetHost } from '../../../src/contract/admin/fleet.ts'
 import type { AdminGatewayVms } from '../../../src/contract/admin/gateway-vms.ts'
 import type { AdminLog, AdminLogEntries } from '../../../src/contract/admin/log.ts'
 import type { AdminUsage } from '../../../src/contract/admin/usage.ts'
+import { at, nowMs, PROBLEM_LIST } from './problem-list.ts'
 
-export const nowMs = Date.parse('2026-11-26T12:00:00.000Z')
-export const at = (agoS: number): string => new Date(nowMs - agoS * 1000).toISOString()
+export { at, nowMs }
 
 /** Text with everything that a guest may try: markup, a terminal's escapes, bidi overrides. */
 export const hostileText =
@@ -25,12 +25,7 @@ export const hostileText =
 
 export const SESSION: SessionDocument = {
   cursor: null,
-  actor: 'ada',
-  role: 'admin',
-  by: 'link',
-  began_at: at(600),
-  ends_at: at(-42_000),
-  idle_s: 1_800,
+  ...{ actor: 'ada', role: 'admin', by: 'link', began_at: at(600), ends_at: at(-42_000), idle_s: 1_800 },
   host_id: 'host-1',
   version: '0.1.0',
   services: { instances: true, inference: true, builds: true },
@@ -70,7 +65,8 @@ export const BUSY_STATUS: AdminStatus = {
     ...{ problem: null, has_lease: true, is_draining: false, epoch: 4 },
     ...{ peer_address: '192.0.2.1:7443', peers: [{ name: 'rack-2', is_reached: true, problem: null }] },
   },
-  problems: [],
+  ready: true,
+  problems: [...PROBLEM_LIST],
   operator_key: { digest: 'ab'.repeat(48), public_key: 'PEM' },
   collateral: null,
   host_id: 'host-1',

@@ -12,8 +12,8 @@ import type { ClockGuard } from '../../base/work/clock-guard.ts'
 import { databaseText } from '../../config/fleet/database-url.ts'
 import { serviceAddresses } from '../../config/listen.ts'
 import type { Config } from '../../config/schema.ts'
-import type { AdminStatus } from '../../contract/admin/admin.ts'
 import type { FleetStatus, HostReport } from '../../contract/admin/fleet.ts'
+import { criticalProblem, type FoundProblem } from '../../contract/admin/problems.ts'
 import type { FleetDirectory } from '../../fleet/directory/directory.ts'
 import type { PostgresTarget } from '../../fleet/driver.ts'
 import { createFleetAdmin, type FleetAdmin, NO_FLEET_ADMIN } from '../../fleet/hosts/fleet-admin.ts'
@@ -78,7 +78,7 @@ export type FleetHostService = {
   readonly admin: FleetAdmin
   /** Null if this host is in no fleet. */
   readonly status: () => FleetStatus | null
-  readonly problems: () => AdminStatus['problems']
+  readonly problems: () => readonly FoundProblem[]
   /** Metrics. */
   readonly render: () => string
   readonly start: () => void
@@ -205,11 +205,11 @@ function statusOf(
   }
 }
 
-function problemsOf({ has_lease: hasLease, problem, database }: FleetStatus): AdminStatus['problems'] {
+function problemsOf({ has_lease: hasLease, problem, database }: FleetStatus): FoundProblem[] {
   if (hasLease) return []
   const detail = `this host has no lease in the fleet, so it takes no new instances: ${harmless(problem ?? 'none was given')}`
   const remedy = `look whether ${database} is reached and has this host (\`strongroom doctor\`, \`strongroom fleet list\`)`
-  return [{ name: 'fleet', detail, remedy }]
+  return [criticalProblem({ name: 'fleet', detail, remedy })]
 }
 
 function metricsOf({ postgres }: FleetDatabase, lease: Pick<Lease, 'view'>): string {

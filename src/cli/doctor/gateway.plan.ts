@@ -35,12 +35,8 @@ export type ControlKeyFacts =
 export type GatewayFacts = HostGatewayFacts | VmGatewayFacts
 
 type Inference = Config['inference']
-type GatewayVm = AdminGatewayVms['gateways'][number]
 
-/** Usage that waits for so long is in trouble: it is booked within a second where nothing is wrong. */
-const usageWaitMsMax = 60_000
-
-export function gatewayChecks(facts: GatewayFacts, config: Pick<Config, 'inference' | 'vm'>, nowMs: number): Check[] {
+export function gatewayChecks(facts: GatewayFacts, config: Pick<Config, 'inference' | 'vm'>): Check[] {
   if (facts.placement !== 'vm') return hostChecks(facts, config.inference)
   const { inference, vm } = config
   return [
@@ -50,23 +46,19 @@ export function gatewayChecks(facts: GatewayFacts, config: Pick<Config, 'inferen
     }),
     modelCheck(facts, inference),
     controlKeyCheck(facts.controlKey),
-    ...vmChecks(facts.shown, nowMs),
+    vmCheck(facts.shown),
   ]
 }
 
-/** A line for each upstream that has to show evidence; null if the daemon does not answer. */
+/** One check for each upstream whose evidence was verified; the daemon lists the others as problems. */
 export function attestedChecks(upstreams: AdminStatus['gateway']['attested_upstreams'] | null): Check[] {
-  return (upstreams ?? []).map(({ name: upstream, kind, attested, last_good_at: last, age_s: age, failures }) => {
-    const name = 'attested upstream'
+  const good = (upstreams ?? []).filter(({ attested }) => attested)
+  return good.map(({ name: upstream, kind, last_good_at: last, age_s: age, failures }) => {
     const counts = failures.map(({ check, count }) => `${check} ${count}`).join(', ')
     const seen = last === null ? 'never verified' : `verified ${last}${age === null ? '' : `, ${age} s ago`}`
-    const detail = `${upstream} (${kind}): ${seen}${counts === '' ? '' : `; failures: ${counts}`}`
-    return attested ? pass(name, detail) : fail(name, `${detail}; it gets no prompts`, ATTESTED_REMEDY)
+    return pass('attested upstream', `${upstream} (${kind}): ${seen}${counts === '' ? '' : `; failures: ${counts}`}`)
   })
 }
-
-const ATTESTED_REMEDY =
-  'the log of the gateway has the reason (strongroom inference logs, or that of the daemon): connection, tls- and evidence- mean that no evidence arrived, collateral needs a newer attestation_collateral, and attestation_policy refuses the rest; change the policy only if the upstream was changed on purpose'
 
 function hostChecks({ placement, user, worker }: HostGatewayFacts, inference: Inference): Check[] {
   const where =
@@ -113,45 +105,17 @@ function controlKeyCheck(key: ControlKeyFacts): Check {
   return fail(name, detail, `run chown root ${path} and chmod 600 ${path}; replace the key if others could read it`)
 }
 
-function vmChecks(shown: AdminGatewayVms | null, nowMs: number): Check[] {
+/** The daemon lists a gateway that does not serve, or not as configured, as a problem. */
+function vmCheck(shown: AdminGatewayVms | null): Check {
   const name = 'gateway VM'
-  if (shown === null) return [skip(name, 'the daemon does not answer')]
+  if (shown === null) return skip(name, 'the daemon does not answer')
   if (shown.placement !== 'vm') {
-    return [
-      warn(
-        name,
-        `the daemon has placement "${shown.placement}"`,
-        'restart the daemon: it has read another configuration',
-      ),
-    ]
+    const detail = `the daemon has placement "${shown.placement}"`
+    return warn(name, detail, 'restart the daemon: it has read another configuration')
   }
-  const { gateways, problem } = shown
-  return [servingCheck(name, gateways, problem), ...gateways.flatMap(gateway => usageCheck(gateway, nowMs))]
-}
-
-function servingCheck(name: string, gateways: readonly GatewayVm[], problem: string | null): Check {
-  const serving = gateways.find(gateway => gateway.state === 'serving')
-  if (serving !== undefined) {
-    const detail = `${serving.vm} serves at ${serving.address}, since ${serving.since}`
-    if (serving.problem !== null) return warn(name, `${detail}: ${serving.problem}`, LOGS_REMEDY)
-    return problem === null ? pass(name, detail) : warn(name, `${detail}; no newer one: ${problem}`, LOGS_REMEDY)
-  }
-  const starting = gateways.findLast(gateway => gateway.state === 'starting')
-  const why = starting?.problem ?? problem
-  if (why === null && starting !== undefined) return skip(name, `${starting.vm} starts, since ${starting.since}`)
-  return fail(name, `none serves: ${why ?? 'none has been started'}`, LOGS_REMEDY)
-}
-
-const LOGS_REMEDY = 'see strongroom inference show and strongroom inference logs, and the log of the daemon'
-
-const USAGE_REMEDY =
-  'keep the VM running, because these rows end with it, and correct what the log of the daemon names; with too many of them the gateway answers 503'
-
-/** Nothing where all is well. */
-function usageCheck({ vm, usage_waiting, usage_waiting_since: since, problem }: GatewayVm, nowMs: number): Check[] {
-  if (since === null || nowMs - Date.parse(since) < usageWaitMsMax) return []
-  const detail = `${usage_waiting} rows of ${vm} wait since ${since}, and none is booked${problem === null ? '' : `: ${problem}`}`
-  return [fail('gateway usage', detail, USAGE_REMEDY)]
+  const serving = shown.gateways.find(gateway => gateway.state === 'serving')
+  if (serving === undefined) return skip(name, 'none serves')
+  return pass(name, `${serving.vm} serves at ${serving.address}, since ${serving.since}`)
 }
 
 /** Checks the GPUs. Empty if none is configured. */

@@ -15,6 +15,7 @@ import { readVfioDevice } from '../../host/vfio.ts'
 import { plainEnv, run } from '../../linux/command.ts'
 import { diskSpace } from '../../linux/files/disk-space.ts'
 import { systemResolvers } from '../../linux/net/dns-ask.ts'
+import { diskProblems } from '../../operator/problems/disk.ts'
 import { MIGRATIONS, schemaVersionOf } from '../../store/db.ts'
 import { loadImage } from '../../vm/launch/image.driver.ts'
 import { createJailFiles } from '../../vm/launch/jail-files.driver.ts'
@@ -115,7 +116,6 @@ export async function collectHostFacts(deps: {
       platform,
       stateDir,
       daemonPid,
-      held: typeof status === 'string' ? null : status.clock,
     }),
     fleet: await collectFleetFacts(config, stateDir),
     delegation: await collectDelegationFacts({ domain: config.domain, resolvers: systemResolvers() }),
@@ -123,6 +123,7 @@ export async function collectHostFacts(deps: {
     stateDir,
     stateDirFreeBytes: existsSync(stateDir) ? diskSpace(stateDir).freeBytes : null,
     stateDirWritable: isWritable(stateDir),
+    diskProblem: existsSync(stateDir) ? (diskProblems(stateDir)[0] ?? null) : null,
     database: collectDatabaseFacts(stateDir, { isRoot }),
     schemaNewest: schemaVersionOf(MIGRATIONS),
     systemd: existsSync('/run/systemd/system'),
@@ -131,6 +132,7 @@ export async function collectHostFacts(deps: {
         ? { ok: false, text: status }
         : { ok: true, text: `version ${status.version}, pid ${status.pid}, platform ${status.platform}` },
     daemonPid,
+    problems: typeof status === 'string' ? null : status.problems,
     certificates: typeof status === 'string' ? null : status.tls.certificates,
     acme: typeof status === 'string' ? null : status.tls.acme,
     log: typeof status === 'string' ? null : status.log,

@@ -4,8 +4,10 @@ import { isoOrNull } from '../../base/clock.ts'
 import { HOST_LISTENERS, type HostName, hostAddresses } from '../../config/listen.ts'
 import type { Config, Platform } from '../../config/schema.ts'
 import type { AdminStatus } from '../../contract/admin/admin.ts'
+import type { FoundProblem } from '../../contract/admin/problems.ts'
 import type { CollateralProblem, KeptCollateral } from '../../host/kds/kept.ts'
 import type { VfioDevice } from '../../host/vfio.ts'
+import { acmeText } from '../../operator/problems/certificates.plan.ts'
 import { parseQemuVersion } from '../../vm/gpu/gpu.plan.ts'
 import { type BuildFacts, buildChecks } from './builds.plan.ts'
 import { type CanaryFacts, canaryCheck } from './canary.plan.ts'
@@ -14,10 +16,11 @@ import { type DatabaseFacts, databaseCheck } from './database.plan.ts'
 import { type DelegationFacts, delegationCheck } from './delegation.plan.ts'
 import { type FleetFacts, fleetChecks } from './fleet/fleet.plan.ts'
 import { attestedChecks, type GatewayFacts, gatewayChecks, gpuChecks } from './gateway.plan.ts'
-import { logChecks } from './log.plan.ts'
+import { logCheck } from './log.plan.ts'
 import { type MachineFacts, machineChecks } from './machine/machine.plan.ts'
 import { firmwareCheck, type SnpHostFacts, snpChecks } from './machine/snp.plan.ts'
 import { type NetworkFacts, networkChecks } from './network.plan.ts'
+import { problemCheck, withProblems } from './problems.plan.ts'
 
 /** A device that QEMU opens. */
 export type DeviceFacts = {
@@ -76,12 +79,16 @@ export type HostFacts = ImageFacts & {
   /** Null when the directory does not exist yet. */
   readonly stateDirFreeBytes: number | null
   readonly stateDirWritable: boolean
+  /** Judged as the daemon judges it; null if there is room. */
+  readonly diskProblem: FoundProblem | null
   readonly database: DatabaseFacts
   /** The newest schema that this executable supports. */
   readonly schemaNewest: number
   readonly systemd: boolean
   readonly daemon: Outcome
   readonly daemonPid: number | null
+  /** The problems that the daemon lists; null if it does not answer. */
+  readonly problems: AdminStatus['problems'] | null
   /** Value reported by the daemon; null if none answers. */
   readonly certificates: AdminStatus['tls']['certificates'] | null
   /** The same for names by ACME; null if that is off too. */
@@ -92,8 +99,12 @@ export type HostFacts = ImageFacts & {
   readonly attestedUpstreams: AdminStatus['gateway']['attested_upstreams'] | null
 }
 
-/** In the order in which an operator would fix them. */
+/** In the order in which an operator would fix them: what doctor looks at itself, and the daemon's list of problems. */
 export function judge(facts: HostFacts): Check[] {
+  return withProblems(ownChecks(facts), facts.problems)
+}
+
+function ownChecks(facts: HostFacts): Check[] {
   const { config, snpHost, network, machine } = facts
   const platform = config.platform === 'auto' ? facts.detected.platform : config.platform
   return [
@@ -129,13 +140,13 @@ export function judge(facts: HostFacts): Check[] {
       measurement: MEASUREMENT_REMEDY,
     }),
     collateralCheck(facts, platform),
-    ...gatewayChecks(facts.gateway, facts.config, facts.nowMs),
+    ...gatewayChecks(facts.gateway, facts.config),
     ...gpuChecks(facts.gpus, platform, facts.qemu),
     ...attestedChecks(facts.attestedUpstreams),
     ...buildChecks(facts.builds, facts.config),
     certificatesCheck(facts),
     ...acmeChecks(facts),
-    ...logChecks(facts.log),
+    logCheck(facts.log),
     stateDirCheck(facts),
     databaseCheck(facts.database, facts.schemaNewest),
     ...(facts.fleet === null ? [] : fleetChecks(facts.fleet)),
@@ -144,15 +155,24 @@ export function judge(facts: HostFacts): Check[] {
       ? pass('systemd', 'VMs run in scopes of their own')
       : skip('systemd', 'systemd does not run here; VMs run in sessions of their own'),
     ledgerCheck(facts),
-    facts.daemon.ok ? pass('daemon', facts.daemon.text) : skip('daemon', facts.daemon.text),
+    daemonCheck(facts),
   ]
 }
+
+/** Before the first start there is no database, and nothing is wrong. */
+function daemonCheck({ daemon, database }: HostFacts): Check {
+  if (daemon.ok) return pass('daemon', daemon.text)
+  if (database.kind === 'none') return skip('daemon', daemon.text)
+  return warn('daemon', daemon.text, DAEMON_REMEDY)
+}
+
+const DAEMON_REMEDY =
+  '`systemctl status strongroom` and `journalctl --unit=strongroom` have the reason; `strongroom help 3am`, "The service does not start"'
 
 const MEASUREMENT_REMEDY =
   'set vm.vcpu_type and vm.vcpus to a shape that the image has a launch digest for; leave vm.firmware empty'
 export const qemuMinimum = [7, 2] as const
 export const qemuMinimumSnp = [9, 1] as const
-const stateFreeBytesMin = 1_073_741_824
 
 function platformCheck({ config, detected }: HostFacts, platform: Platform): Check {
   const detail = `${platform} (${detected.reasons.join('; ')})`
@@ -272,72 +292,16 @@ function collateralCheck({ collateral, nowMs }: HostFacts, platform: Platform): 
   return warn(name, `${problem.text} (${ages})`, problem.remedy)
 }
 
-/** The local ones are renewed long before; the authorities are not. */
-const EXPIRY_SOON_DAYS = { server: 14, guest: 14, authority: 180, guest_authority: 180 } as const
-const EXPIRY_REMEDY =
-  'the log has the reason why a certificate is not renewed (tls.refused in the event log); renew tls.certificate_file if it is yours; replace an authority that ends by a new one, which clients must trust: strongroom help 3am'
-
-function certificatesCheck({ certificates, nowMs }: HostFacts): Check {
+function certificatesCheck({ certificates }: HostFacts): Check {
   const name = 'certificates'
   if (certificates === null) return skip(name, 'the daemon does not answer')
-  const all = certificates.map(({ name, expires_at }) => {
-    const leftMs = Date.parse(expires_at) - nowMs
-    const words = name.replace('_', ' ')
-    const text = leftMs <= 0 ? `${words} expired at ${expires_at}` : `${words} until ${expires_at}`
-    return { text, isOver: leftMs <= 0, isSoon: leftMs < EXPIRY_SOON_DAYS[name] * 86_400_000 }
-  })
-  const over = all.filter(({ isOver }) => isOver)
-  if (over.length > 0) return fail(name, over.map(({ text }) => text).join(', '), EXPIRY_REMEDY)
-  const soon = all.filter(({ isSoon }) => isSoon)
-  if (soon.length > 0) return warn(name, `ends soon: ${soon.map(({ text }) => text).join(', ')}`, EXPIRY_REMEDY)
-  return pass(name, all.map(({ text }) => text).join(', '))
+  const all = certificates.map(({ name, expires_at }) => `${name.replace('_', ' ')} until ${expires_at}`)
+  return pass(name, all.join(', '))
 }
-
-/** At this age renewals have failed repeatedly. */
-const ACME_SOON_DAYS = 7
 
 /** Empty without ACME. */
-function acmeChecks({ acme, config, nowMs }: HostFacts): Check[] {
-  if (acme === null) return []
-  return acme.map(({ name, holder, expires_at, next_at, failure }) => {
-    const label = `acme ${name}`
-    const whose = holder === 'gateway' ? "the gateway VM's" : "this host's"
-    const held =
-      expires_at === null
-        ? `none for ${whose} key: clients get the certificate of the local authority`
-        : `for ${whose} key until ${expires_at}`
-    const next = next_at === null ? 'an order is due or under way' : `next order at ${next_at}`
-    if (failure === null && expires_at !== null) return pass(label, `${held}; ${next}`)
-    if (failure === null) return warn(label, `${held}; ${next}`, ACME_WAIT)
-    const type = failure.type?.replace('urn:ietf:params:acme:error:', '') ?? 'no problem document'
-    const detail = `${held}; failed at ${failure.at}: ${type}: ${failure.detail}; ${next}`
-    const isSoon = expires_at === null || Date.parse(expires_at) - nowMs < ACME_SOON_DAYS * 86_400_000
-    return (isSoon ? fail : warn)(label, detail, acmeRemedy({ type, detail: failure.detail }, config.tls.acme))
-  })
-}
-
-const ACME_WAIT = 'wait for the first order; strongroom help configure has what it needs'
-
-function acmeRemedy(
-  { type, detail }: { type: string; detail: string },
-  { http_listen, directory }: Config['tls']['acme'],
-): string {
-  if (detail.startsWith('tls.acme.http_listen'))
-    return `free ${http_listen}: ss --listening --tcp --processes shows which program has it; then systemctl reload strongroom`
-  switch (type) {
-    case 'rateLimited':
-      return 'the ACME server limits orders: wait; a gateway VM that is started again and again orders one each time'
-    case 'dns':
-    case 'caa':
-    case 'unauthorized':
-    case 'incorrectResponse':
-    case 'connection':
-      return `the ACME server does not find the proof: the name must lead to this host, for http-01 from port 80 to ${http_listen || 'tls.acme.http_listen'}, for dns-01 the domain must be delegated to its DNS server; then systemctl reload strongroom`
-    case 'externalAccountRequired':
-      return 'set tls.acme.eab_kid and tls.acme.eab_key_file as the ACME server gave them'
-    default:
-      return `see that this host reaches ${directory}, and tls.acme.ca_file if that is private; then systemctl reload strongroom`
-  }
+function acmeChecks({ acme }: HostFacts): Check[] {
+  return (acme ?? []).map(row => pass(`acme ${row.name}`, acmeText(row)))
 }
 
 function ageText(atMs: number | null, nowMs: number): string {
@@ -361,12 +325,10 @@ function ledgerCheck({ leaks }: HostFacts): Check {
   )
 }
 
-function stateDirCheck({ stateDir, stateDirFreeBytes, stateDirWritable }: HostFacts): Check {
-  if (stateDirFreeBytes === null) return skip('state directory', `${stateDir} is made by the first start`)
-  if (!stateDirWritable)
-    return fail('state directory', `${stateDir} cannot be written`, 'run as root, or check --state-dir')
-  const free = `${stateDir}, ${Math.floor(stateDirFreeBytes / 1_048_576)} MiB free`
-  return stateDirFreeBytes < stateFreeBytesMin
-    ? fail('state directory', free, `free some space: at least ${stateFreeBytesMin / 1_048_576} MiB are needed`)
-    : pass('state directory', free)
+function stateDirCheck({ stateDir, stateDirFreeBytes, stateDirWritable, diskProblem }: HostFacts): Check {
+  const name = 'state directory'
+  if (stateDirFreeBytes === null) return skip(name, `${stateDir} is made by the first start`)
+  if (!stateDirWritable) return fail(name, `${stateDir} cannot be written`, 'run as root, or check --state-dir')
+  if (diskProblem !== null) return problemCheck(name, diskProblem)
+  return pass(name, `${stateDir}, ${Math.floor(stateDirFreeBytes / 1_048_576)} MiB free`)
 }

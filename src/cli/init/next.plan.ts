@@ -10,7 +10,10 @@ export function nextSteps({ config, status, organization }: Facts): string[] {
   const { network, domain, listen, tls } = config
   const address = network.public_v4 === '' ? 'this host' : network.public_v4
   return [
-    ...status.problems.map(({ name, detail, remedy }) => `not ready: ${name}: ${detail}; ${remedy}`),
+    ...status.problems.map(({ name, severity, detail, remedy }) => {
+      const word = severity === 'critical' ? 'not ready' : 'warning'
+      return `${word}: ${name}: ${detail}; ${remedy}`
+    }),
     ...(status.evidence_simulated
       ? ['evidence is SIMULATED on this host and must not be trusted; `strongroom doctor` lists what SEV-SNP needs']
       : []),

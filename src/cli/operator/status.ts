@@ -15,12 +15,11 @@ export function addStatus(program: Command): void {
 }
 
 export function statusText(status: AdminStatus, paint: Paint): string {
-  const { capacity, problems } = status
+  const { capacity } = status
   const simulated = status.evidence_simulated ? ` (evidence is ${paint.bad('SIMULATED')})` : ''
   return fields(paint, [
-    ['ready', problems.length === 0 ? 'yes' : paint.bad('no')],
-    ...problems.map(({ name, detail, remedy }): [string, string] => [name, oneLine(`${detail}; ${remedy}`)]),
-    ...clockFields(status, paint),
+    ['ready', status.ready ? 'yes' : paint.bad('no')],
+    ...problemFields(status, paint),
     ['version', status.version],
     ['pid', String(status.pid)],
     ['host', status.host_id],
@@ -36,14 +35,13 @@ export function statusText(status: AdminStatus, paint: Paint): string {
     ...namesFields(status),
     ['certificate', `${status.tls.source}, until ${status.tls.expires_at}`],
     ['authority', dash(status.tls.ca_file)],
-    ...acmeFields(status, paint),
+    ...acmeFields(status),
     ...formerFields(status),
     ['operator key', status.operator_key.digest],
-    ...logFields(status, paint),
-    backupField(status, paint),
-    ...(status.budgets_near ?? []).map((near): [string, string] => ['budget', nearText(near)]),
+    ...logFields(status),
+    backupField(status),
     ...fleetFields(status, paint),
-    ...collateralFields(status, paint),
+    ...collateralFields(status),
     ['organizations', countText(status.organizations)],
     ['instances', countsText(status.instances)],
     ['VMs', countsText(status.vms)],
@@ -58,13 +56,25 @@ export function statusText(status: AdminStatus, paint: Paint): string {
   ])
 }
 
-function acmeFields({ tls: { acme } }: AdminStatus, paint: Paint): [string, string][] {
-  return (acme ?? []).map(({ name, expires_at, failure }) => {
+/** The only place with problems; the lines below describe the host. */
+function problemFields({ problems }: AdminStatus, paint: Paint): [string, string][] {
+  if (problems.length === 0) return [['problems', 'none is known']]
+  const critical = problems.filter(({ severity }) => severity === 'critical').length
+  return [
+    ['problems', `${problems.length}, ${critical} of them critical`],
+    ...problems.map(({ name, subject, severity, since, detail, affects, remedy }): [string, string] => {
+      const word = severity === 'critical' ? paint.bad(severity) : severity
+      const what = subject === null || detail.includes(subject) ? detail : `${subject}: ${detail}`
+      const rest = oneLine(`${what}; affects ${affects}; remedy: ${remedy}`)
+      return [name, `${word} since ${since}: ${rest}`]
+    }),
+  ]
+}
+
+function acmeFields({ tls: { acme } }: AdminStatus): [string, string][] {
+  return (acme ?? []).map(({ name, expires_at }) => {
     const until = expires_at === null ? 'none yet' : `until ${expires_at}`
-    return [
-      'by ACME',
-      oneLine(`${name}: ${until}`) + (failure === null ? '' : `, ${paint.bad('failed')}: ${oneLine(failure.detail)}`),
-    ]
+    return ['by ACME', oneLine(`${name}: ${until}`)]
   })
 }
 
@@ -101,18 +111,9 @@ function peersText({ peer_address: address, peers }: AdminStatus['fleet'] & {}, 
   return oneLine(`${own}; ${paint.bad(count)}: ${details}; strongroom fleet show NAME has the remedy`)
 }
 
-function backupField({ backups }: AdminStatus, paint: Paint): [string, string] {
-  const { state, last, nightly, problem, remedy } = backups
+function backupField({ backups: { last, nightly } }: AdminStatus): [string, string] {
   const made = last === null ? 'none is known' : oneLine(`${last.at}, ${bytesText(last.bytes)}, ${last.file}`)
-  const next = nightly ? '; the timer makes one each night' : '; the nightly timer is off'
-  const wrong = problem === null ? '' : `; ${paint.bad(state)}: ${oneLine(`${problem}; ${remedy}`)}`
-  return ['backup', `${made}${next}${wrong}`]
-}
-
-/** A trusted clock needs no line. */
-function clockFields({ clock }: AdminStatus, paint: Paint): [string, string][] {
-  const { problem, remedy } = clock
-  return problem === null ? [] : [['clock', `${paint.bad('held')}: ${oneLine(`${problem}; ${remedy}`)}`]]
+  return ['backup', `${made}${nightly ? '; the timer makes one each night' : '; the nightly timer is off'}`]
 }
 
 const TPM_WORDS = {
@@ -133,20 +134,13 @@ function poolFields(pool: AdminStatus['pool']): [string, string][] {
   if (pool.wanted === 0 && pool.warm + pool.booting === 0) return [['warm pool', 'off']]
   const lacking = pool.lacking === null ? '' : `; no room for more: ${pool.lacking}`
   const next = pool.next_attempt_at === null ? '' : `; next attempt ${pool.next_attempt_at}`
-  const failure = pool.last_failure
-  return [
-    ['warm pool', `${pool.warm} warm, ${pool.booting} booting, ${pool.wanted} wanted${lacking}`],
-    ...(failure === null
-      ? []
-      : [['pool failure', `${failure.at}: ${failure.reason}${next}`] satisfies [string, string]]),
-  ]
+  return [['warm pool', `${pool.warm} warm, ${pool.booting} booting, ${pool.wanted} wanted${lacking}${next}`]]
 }
 
-function gatewayFields({ placement, vm, state, problem }: AdminStatus['gateway'], paint: Paint): [string, string][] {
+function gatewayFields({ placement, vm, state }: AdminStatus['gateway'], paint: Paint): [string, string][] {
   if (placement === 'off') return [['gateway', 'off']]
   if (placement === 'host') return [['gateway', 'a part of the daemon (inference.placement is "host")']]
-  const found = vm === null ? paint.bad('no VM') : `VM ${vm}, ${paint.word(state ?? '')}`
-  return [['gateway', problem === null ? found : `${found}: ${problem}`]]
+  return [['gateway', vm === null ? paint.bad('no VM') : `VM ${vm}, ${paint.word(state ?? '')}`]]
 }
 
 function attestedFields({ attested_upstreams: upstreams }: AdminStatus['gateway'], paint: Paint): [string, string][] {
@@ -163,19 +157,13 @@ function tracesFields({ traces }: AdminStatus['gateway']): [string, string][] {
   return [['traces', `${exported} spans exported, ${dropped} dropped, ${waiting} waiting${why}`]]
 }
 
-function logFields({ log }: AdminStatus, paint: Paint): [string, string][] {
+function logFields({ log }: AdminStatus): [string, string][] {
   if (log === null) return [['log', unknown]]
-  const { size, shown, last_entry_at: last, waiting_since: since, witnesses, problems } = log
+  const { size, shown, last_entry_at: last, waiting_since: since, witnesses } = log
   const newest = last === null ? '' : `, the last ${last}`
   const waiting = since === null ? '' : `; ${size - shown} wait for a witness since ${since}`
   const word = witnesses === 0 ? 'no witness' : `${witnesses} witnesses`
-  return [
-    ['log', `${size} entries${newest}; ${word}${waiting}`],
-    ...problems.map(({ witness, severe, detail, remedy }): [string, string] => {
-      const what = oneLine(witness === null ? detail : `${witness}: ${detail}`)
-      return [witness === null ? 'log' : 'log witness', `${severe ? paint.bad(what) : what}; ${oneLine(remedy)}`]
-    }),
-  ]
+  return [['log', `${size} entries${newest}; ${word}${waiting}`]]
 }
 
 function buildsFields({ builds }: AdminStatus): [string, string][] {
@@ -188,13 +176,12 @@ function buildsFields({ builds }: AdminStatus): [string, string][] {
   ]
 }
 
-function collateralFields({ collateral }: AdminStatus, paint: Paint): [string, string][] {
+function collateralFields({ collateral }: AdminStatus): [string, string][] {
   if (collateral === null) return []
-  const { veks, problem, remedy } = collateral
+  const { veks } = collateral
   const fetched = (at: string | null) => (at === null ? 'not fetched yet' : `fetched ${at}`)
-  const word = collateral.state === 'good' ? 'good' : paint.bad(collateral.state)
   return [
-    ['collateral', `${word}${problem === null ? '' : `: ${problem}; ${remedy}`}`],
+    ['collateral', collateral.state],
     ['VEKs', `${veks} of ${collateral.product}, ${fetched(collateral.vek_fetched_at)}`],
     ['chain', fetched(collateral.chain_fetched_at)],
     ['CRL', `${fetched(collateral.crl_fetched_at)}, next update ${collateral.crl_next_update ?? 'unknown'}`],
@@ -212,10 +199,4 @@ function countsText(counts: { readonly [name: string]: number } | null): string 
   if (counts === null) return unknown
   const parts = Object.entries(counts).filter(([, count]) => count > 0)
   return parts.length === 0 ? 'none' : parts.map(([name, count]) => `${count} ${name}`).join(', ')
-}
-
-function nearText(near: NonNullable<AdminStatus['budgets_near']>[number]): string {
-  const { organization, key, period, kind, percent } = near
-  const whose = key === null ? organization : `key ${key} of ${organization}`
-  return `${percent} % of the ${kind === 'usd' ? 'money' : 'tokens'} of ${whose} for ${period} are spent`
 }

@@ -20,6 +20,7 @@ import {
 } from './key-terms.ts'
 import { AdminLogSummary } from './log.ts'
 import { AdminNames } from './names.ts'
+import { HostProblem, problemCountMax } from './problems.ts'
 
 const Time = Type.String({ description: 'ISO 8601 UTC' })
 const TimeOrNull = OrNull(Time)
@@ -374,14 +375,10 @@ export const AdminStatus = Closed({
   ),
   /** This host's part in its fleet; null if it is in none. */
   fleet: OrNull(FleetStatus),
-  /** Reasons why this host is not ready and does not give clients what its services promise. Empty: none is known. */
-  problems: Type.Array(
-    Closed({
-      name: OneOf(['upgrade', 'firewall', 'disk', 'database', 'log', 'fleet']),
-      detail: Type.String(),
-      remedy: Type.String(),
-    }),
-  ),
+  /** Whether no problem is critical: this host gives clients what its services promise. */
+  ready: Type.Boolean(),
+  /** Everything that is known to be wrong, the critical ones first. */
+  problems: Type.Array(HostProblem, { maxItems: problemCountMax }),
 })
 export type AdminStatus = Static<typeof AdminStatus>
 

@@ -2,7 +2,7 @@
 
 import { desc, eq, lte } from 'drizzle-orm'
 import type { Logger } from '../../base/log.ts'
-import type { LedgerDb } from '../db.ts'
+import { type LedgerDb, prepareRaw } from '../db.ts'
 import { type Event, events } from './event.table.ts'
 
 /** No share: the operator's log; the oldest entry is deleted, and no decision depends on it. */
@@ -48,4 +48,26 @@ export function listEvents(db: LedgerDb, filter: { subject?: string | null; limi
     .orderBy(desc(events.id))
     .limit(filter.limit)
     .all()
+}
+
+export type KindEvent = {
+  readonly id: number
+  readonly atMs: number
+  readonly kind: string
+  readonly subject: string
+  /** JSON. */
+  readonly detail: string
+}
+
+/**
+ * Returns a function that reads the entries of these kinds after an id, oldest first. Kinds are words of the program.
+ */
+export function prepareEventsOfKinds(db: LedgerDb, kinds: readonly string[]): (afterId: number) => KindEvent[] {
+  const list = kinds.map(kind => `'${kind}'`).join(', ')
+  const events = prepareRaw<KindEvent>(
+    db,
+    `SELECT id, at_ms AS atMs, kind, subject, detail FROM events
+    WHERE id > ? AND kind IN (${list}) ORDER BY id LIMIT ${eventCountMax}`,
+  )
+  return afterId => events.all(afterId)
 }

@@ -43,9 +43,14 @@ test('goal: names, routes and the authority are handed to others, by the address
 })
 
 test('goal: what keeps the host from being ready comes first, and then that its evidence is simulated', () => {
-  const problems: (typeof status)['problems'] = [{ name: 'disk', detail: 'it is full', remedy: 'make room' }]
-  expect(steps({ listen: off }, { ...status, evidence_simulated: true, problems }).slice(0, 2)).toEqual([
+  const problem = { subject: null, since: '2026-11-26T09:00:00.000Z', affects: 'creates', remedy: 'make room' } as const
+  const problems: (typeof status)['problems'] = [
+    { ...problem, name: 'disk', severity: 'critical', detail: 'it is full' },
+    { ...problem, name: 'backup', severity: 'warning', detail: 'it is old' },
+  ]
+  expect(steps({ listen: off }, { ...status, evidence_simulated: true, problems }).slice(0, 3)).toEqual([
     'not ready: disk: it is full; make room',
+    'warning: backup: it is old; make room',
     'evidence is SIMULATED on this host and must not be trusted; `strongroom doctor` lists what SEV-SNP needs',
   ])
 })

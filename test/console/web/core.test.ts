@@ -1,7 +1,7 @@
 // Goal: what the page says of paths, commands, texts, times and metrics is right at its edges.
 
 import { describe, expect, test } from 'bun:test'
-import { BUSY_STATUS, GATEWAY_KEYS, metricsText } from '../../../scripts/rigs/console/documents.ts'
+import { GATEWAY_KEYS, metricsText } from '../../../scripts/rigs/console/documents.ts'
 import { present } from '../../../src/base/assert.ts'
 import { TOPICS } from '../../../src/console/live/changes.ts'
 import { commandOf, quoted } from '../../../src/console/web/core/command.ts'
@@ -19,7 +19,6 @@ import { quantileOf, readMetrics, sumOf, sumsBy } from '../../../src/console/web
 import { matchPath, pathTo, readAddress } from '../../../src/console/web/core/path.ts'
 import { eventsIn } from '../../../src/console/web/core/server-sent.ts'
 import { pointOf } from '../../../src/console/web/operator/gateway/rates.ts'
-import { alertsOf } from '../../../src/console/web/operator/host/alerts.ts'
 import {
   bodyOf,
   changesOf,
@@ -167,21 +166,6 @@ test('rows in view', () => {
   expect(rowsInView({ ...view, topPixels: 22_000 })).toEqual({ from: 492, to: 523 })
   expect(rowsInView({ ...view, topPixels: 43_400 })).toEqual({ from: 978, to: 1_000 })
   expect(rowsInView({ heightPixels: 600, topPixels: 0, count: 3 })).toEqual({ from: 0, to: 3 })
-})
-
-// Goal: the severe comes first, and a host with nothing wrong has no alert.
-test('alerts', () => {
-  expect(alertsOf(BUSY_STATUS).map(({ name, severe }) => [name, severe])).toEqual([
-    ['upstream', true],
-    ['witness.example', false],
-    ['certificate', false],
-    ['backup', false],
-  ])
-  const backups = { ...BUSY_STATUS.backups, state: 'good', problem: null, remedy: null } as const
-  const calm = { ...BUSY_STATUS, backups, log: null, tls: { ...BUSY_STATUS.tls, certificates: [] } }
-  expect(alertsOf({ ...calm, gateway: { ...calm.gateway, attested_upstreams: [] } })).toEqual([])
-  const problems = [{ name: 'disk', detail: 'is full', remedy: 'make room' }] as const
-  expect(alertsOf({ ...BUSY_STATUS, problems: [...problems] })[0]).toMatchObject({ name: 'disk', severe: true })
 })
 
 // Goal: an unchanged form changes nothing of a key, and the command beside it names the changes alone.

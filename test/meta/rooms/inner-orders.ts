@@ -93,6 +93,7 @@ export const INNER_ORDERS = {
     ['gateway-vm'],
     ['workload.ts'],
     ['builds.ts', 'dns.ts', 'inference.ts', 'operator.ts'],
+    ['problems'],
     ['fleet', 'guest-dns.ts', 'pool.ts', 'published.ts'],
     ['console', 'engine.ts'],
     [
@@ -307,7 +308,7 @@ export const INNER_ORDERS = {
     ['organizations.ts', 'status.ts'],
     ['console.ts', 'in-force.ts', 'inference.ts', 'removal.ts'],
     ['deps.ts', 'record'],
-    ['access', 'budget-watch.ts', 'budget.ts', 'certificates.ts', 'clock.ts', 'disk.ts', 'fleet.ts', 'log.ts'],
+    ['access', 'budget-watch.ts', 'budget.ts', 'certificates.ts', 'clock.ts', 'fleet.ts', 'log.ts', 'problems'],
   ],
   'src/verifier': [
     ['fetch', 'index.ts', 'measure.ts', 'tpm.ts'],

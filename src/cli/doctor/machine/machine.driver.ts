@@ -15,19 +15,16 @@ export function collectMachineFacts({
   platform,
   stateDir,
   daemonPid,
-  held,
 }: {
   readonly config: Config
   readonly platform: Platform
   readonly stateDir: string
   readonly daemonPid: number | null
-  readonly held: MachineFacts['held']
 }): MachineFacts {
   const nowMs = Date.now()
   return {
     nowMs,
     clock: kernelClock(),
-    held,
     boardMs: boardClockMs(),
     writtenMs: orNull(() => statSync(`${stateDir}/strongroom.db`).mtimeMs),
     freeDiskGib: orNull(() => freeDiskGib(stateDir)),

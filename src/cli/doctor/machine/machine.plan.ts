@@ -2,7 +2,6 @@
 
 import { iso } from '../../../base/clock.ts'
 import type { Config } from '../../../config/schema.ts'
-import type { AdminClock } from '../../../contract/admin/clock.ts'
 import type { KernelClock } from '../../../host/kernel-clock.ts'
 import type { Capacity } from '../../../vm/admission.plan.ts'
 import { type Check, fail, pass, skip, warn } from '../check.ts'
@@ -10,8 +9,6 @@ import { type Check, fail, pass, skip, warn } from '../check.ts'
 export type MachineFacts = {
   readonly nowMs: number
   readonly clock: KernelClock | null
-  /** Value reported by the daemon; null if none answers. */
-  readonly held: Pick<AdminClock, 'problem' | 'remedy'> | null
   /** Time of the board's clock; null without one. */
   readonly boardMs: number | null
   /** When the database was last written; null before the first start. */
@@ -62,9 +59,8 @@ const backwardMs = 60_000
 const skewMsMax = 120_000
 const CLOCK_REMEDY = 'install chrony, or run timedatectl set-ntp true: certificates, CRLs and billing follow this clock'
 
-function clockCheck({ nowMs, clock, held, boardMs, writtenMs }: MachineFacts): Check {
+function clockCheck({ nowMs, clock, boardMs, writtenMs }: MachineFacts): Check {
   const name = 'clock'
-  if (held !== null && held.problem !== null) return fail(name, held.problem, held.remedy ?? CLOCK_REMEDY)
   if (writtenMs !== null && writtenMs > nowMs + backwardMs) {
     const detail = `it is ${iso(nowMs)}, and the database was written at ${iso(writtenMs)}: the clock has gone back`
     return fail(name, detail, 'set the clock right (chronyc makestep), then restart the daemon')

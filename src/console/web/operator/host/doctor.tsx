@@ -11,8 +11,7 @@ import { ActionDialog } from '../../parts/dialog.tsx'
 import { Card, Empty, Facts, Note, Page, Shown } from '../../parts/page.tsx'
 import { type Column, Table } from '../../parts/table.tsx'
 import { CommandLine, Digest, Foreign, Instant, StateMark } from '../../parts/text.tsx'
-import { alertsOf } from './alerts.ts'
-import { Alerts, useStatus } from './overview.tsx'
+import { Problems, useStatus } from './overview.tsx'
 
 export function DoctorPage() {
   const status = useStatus()
@@ -23,7 +22,7 @@ export function DoctorPage() {
         <CommandLine command="strongroom doctor" />
       </Note>
       <Shown of={status} what="the status">
-        {found => <Alerts alerts={alertsOf(found)} />}
+        {found => <Problems problems={found.problems} />}
       </Shown>
       <ClockCard />
       <LeaksCard />

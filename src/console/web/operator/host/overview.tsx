@@ -1,12 +1,12 @@
-// The appliance at a glance: alerts, capacity, running VMs, certificates.
+// The appliance at a glance: problems, capacity, running VMs, certificates.
 
 import type { AdminStatus } from '../../../../contract/admin/admin.ts'
+import { type HostProblem, problemKey } from '../../../../contract/admin/problems.ts'
 import { bytesText, countsText, countText } from '../../core/format.ts'
 import { useLoaded } from '../../core/loaded.ts'
 import { operate } from '../../core/session.ts'
 import { Card, Facts, Meter, Page, Shown } from '../../parts/page.tsx'
 import { CommandLine, Foreign, Instant, Link, StateMark, Time } from '../../parts/text.tsx'
-import { type Alert, alertsOf } from './alerts.ts'
 
 export function useStatus() {
   return useLoaded('/status', options => operate<AdminStatus>('/status', options), { topics: ['status'] })
@@ -24,7 +24,7 @@ export function OverviewPage() {
       <Shown of={status} what="the status">
         {found => (
           <>
-            <Alerts alerts={alertsOf(found)} />
+            <Problems problems={found.problems} />
             <div class="cards">
               <CapacityCard status={found} />
               <RunningCard status={found} />
@@ -42,8 +42,8 @@ export function OverviewPage() {
   )
 }
 
-export function Alerts({ alerts }: { alerts: readonly Alert[] }) {
-  if (alerts.length === 0) {
+export function Problems({ problems }: { problems: readonly HostProblem[] }) {
+  if (problems.length === 0) {
     return (
       <div class="note good" role="status">
         <p>Ready. Nothing is known to be wrong.</p>
@@ -52,17 +52,23 @@ export function Alerts({ alerts }: { alerts: readonly Alert[] }) {
   }
   return (
     <ul class="alerts" aria-label="Problems that need action">
-      {alerts.map(({ name, severe, detail, remedy }) => (
-        <li key={`${name} ${detail}`} class={severe ? 'note bad' : 'note warn'}>
-          <strong>{name}</strong>
+      {problems.map(problem => (
+        <li key={problemKey(problem)} class={problem.severity === 'critical' ? 'note bad' : 'note warn'}>
+          <strong>{problem.name.replaceAll('_', ' ')}</strong>
           <p>
-            <Foreign text={detail} />
+            {problem.subject !== null && !problem.detail.includes(problem.subject) && (
+              <>
+                <Foreign text={problem.subject} />:{' '}
+              </>
+            )}
+            <Foreign text={problem.detail} />
           </p>
-          {remedy !== null && (
-            <p class="remedy">
-              <Foreign text={remedy} />
-            </p>
-          )}
+          <p>
+            Affects <Foreign text={problem.affects} />, since <Time at={problem.since} />
+          </p>
+          <p class="remedy">
+            <Foreign text={problem.remedy} />
+          </p>
         </li>
       ))}
     </ul>

@@ -1,0 +1,69 @@
+// Puts the list of problems together: the sources that look themselves, and the watch that dates and reports what they
+// find. Effects: those of the sources; from `run` on they repeat.
+
+import type { Logger } from '../../base/log.ts'
+import type { AdminLeak, AdminStatus } from '../../contract/admin/admin.ts'
+import { criticalProblem, type FoundProblem } from '../../contract/admin/problems.ts'
+import { diskProblems } from '../../operator/problems/disk.ts'
+import { ProblemJournal } from '../../operator/problems/journal.ts'
+import { LeakWatch } from '../../operator/problems/leaks.ts'
+import { ProblemWatch } from '../../operator/problems/watch.ts'
+import { type StatusDeps, unlessDamaged } from '../../operator/status.ts'
+import type { Store } from '../../store/db.ts'
+import { noteEvent } from '../../store/ledger/event.query.ts'
+import type { ChangeGate } from '../../upgrade/gate.ts'
+import type { FirewallWatch } from '../../vm/firewall-probe/watch.ts'
+import { createUpstreamWatch, type UpstreamWatchDeps } from './upstreams.ts'
+
+export type ProblemParts = UpstreamWatchDeps & {
+  readonly gate: Pick<ChangeGate, 'isOpen'>
+  readonly stateDir: string
+  readonly store: Store
+  readonly firewall: Pick<FirewallWatch, 'problems'>
+  readonly member: { readonly problems: () => readonly FoundProblem[] }
+  readonly leaks: () => Promise<readonly AdminLeak[]>
+  readonly log: Logger
+}
+
+export type ComposedProblems = Pick<StatusDeps, 'upstreams' | 'problems' | 'journal'> & {
+  readonly problemWatch: ProblemWatch
+  /** Looks, probes and searches until the signal is aborted. Never rejects. */
+  readonly run: (status: () => AdminStatus, signal: AbortSignal) => Promise<void>
+}
+
+export function composeProblems(parts: ProblemParts): ComposedProblems {
+  const { store, clock, stateDir } = parts
+  const log = parts.log.unit('problems')
+  const journal = new ProblemJournal(store)
+  const upstreams = createUpstreamWatch(parts)
+  const leaks = new LeakWatch({ find: parts.leaks, clock, log })
+  const problemWatch = new ProblemWatch({
+    clock,
+    log,
+    onEvent: (kind, detail) => noteEvent(store.ledger.db, log, { nowMs: clock.nowMs(), kind, subject: '', detail }),
+    openBefore: () => unlessDamaged(() => journal.open(), new Map()),
+  })
+  return {
+    upstreams: upstreams.view,
+    problems: () => [
+      ...trialProblems(parts.gate),
+      ...parts.firewall.problems().map(problem => criticalProblem(problem)),
+      ...diskProblems(stateDir),
+      ...parts.member.problems(),
+      ...leaks.problems(),
+    ],
+    journal,
+    problemWatch,
+    run: async (status, signal) => {
+      const list = () => status().problems
+      await Promise.all([problemWatch.run(list, signal), upstreams.run(signal), leaks.run(signal)])
+    },
+  }
+}
+
+function trialProblems({ isOpen }: ProblemParts['gate']): FoundProblem[] {
+  if (isOpen()) return []
+  const detail = 'an upgrade is on trial: no change is accepted until it is found good, or the former version is back'
+  const remedy = 'wait; `systemctl status strongroom-upgrade` shows the progress'
+  return [criticalProblem({ name: 'upgrade', detail, remedy })]
+}

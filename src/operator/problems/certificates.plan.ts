@@ -1,0 +1,84 @@
+// Problems of certificates: those that end soon, and names that get none by ACME. Pure.
+
+import { dayMs } from '../../base/time.ts'
+import type { AdminAcmeName, AdminStatus } from '../../contract/admin/admin.ts'
+import type { FoundProblem } from '../../contract/admin/problems.ts'
+
+/** The local certificates are renewed long before; the authorities are not. */
+const EXPIRY_SOON_DAYS = { server: 14, guest: 14, authority: 180, guest_authority: 180 } as const
+const EXPIRY_REMEDY =
+  'the log has the reason why a certificate is not renewed (tls.refused in the event log); renew tls.certificate_file if it is yours; replace an authority that ends by a new one, which clients must trust: strongroom help 3am'
+
+export function certificateProblems(certificates: AdminStatus['tls']['certificates'], nowMs: number): FoundProblem[] {
+  return certificates.flatMap(({ name, expires_at }): FoundProblem[] => {
+    const leftMs = Date.parse(expires_at) - nowMs
+    if (leftMs >= EXPIRY_SOON_DAYS[name] * dayMs) return []
+    const words = name.replace('_', ' ')
+    const isOver = leftMs <= 0
+    const detail = isOver ? `${words} expired at ${expires_at}` : `${words} ends soon: at ${expires_at}`
+    const severity = isOver ? 'critical' : 'warning'
+    return [{ name: 'certificate', subject: name, severity, sinceMs: null, detail, remedy: EXPIRY_REMEDY }]
+  })
+}
+
+/** At this age renewals have failed repeatedly. */
+const ACME_SOON_DAYS = 7
+const ACME_WAIT = 'wait for the first order; strongroom help configure has what it needs'
+
+export type AcmeSettings = { readonly directory: string; readonly httpListen: string }
+
+export function acmeProblems(names: readonly AdminAcmeName[], settings: AcmeSettings, nowMs: number): FoundProblem[] {
+  return names.flatMap((row): FoundProblem[] => {
+    const { name, expires_at, failure } = row
+    if (failure === null && expires_at !== null) return []
+    const problem = { name: 'acme', subject: name } as const
+    if (failure === null)
+      return [{ ...problem, severity: 'warning', sinceMs: null, detail: acmeText(row), remedy: ACME_WAIT }]
+    const type = failure.type?.replace('urn:ietf:params:acme:error:', '') ?? 'no problem document'
+    const isSoon = expires_at === null || Date.parse(expires_at) - nowMs < ACME_SOON_DAYS * dayMs
+    return [
+      {
+        ...problem,
+        severity: isSoon ? 'critical' : 'warning',
+        sinceMs: Date.parse(failure.at),
+        detail: acmeText(row),
+        remedy: acmeRemedy({ type, detail: failure.detail }, settings),
+      },
+    ]
+  })
+}
+
+/** Describes the certificate of a name and its next order. */
+export function acmeText({ holder, expires_at, next_at, failure }: AdminAcmeName): string {
+  const whose = holder === 'gateway' ? "the gateway VM's" : "this host's"
+  const held =
+    expires_at === null
+      ? `none for ${whose} key: clients get the certificate of the local authority`
+      : `for ${whose} key until ${expires_at}`
+  const next = next_at === null ? 'an order is due or under way' : `next order at ${next_at}`
+  if (failure === null) return `${held}; ${next}`
+  const type = failure.type?.replace('urn:ietf:params:acme:error:', '') ?? 'no problem document'
+  return `${held}; failed at ${failure.at}: ${type}: ${failure.detail}; ${next}`
+}
+
+function acmeRemedy(
+  { type, detail }: { readonly type: string; readonly detail: string },
+  { directory, httpListen }: AcmeSettings,
+): string {
+  if (detail.startsWith('tls.acme.http_listen'))
+    return `free ${httpListen}: ss --listening --tcp --processes shows which program has it; then systemctl reload strongroom`
+  switch (type) {
+    case 'rateLimited':
+      return 'the ACME server limits orders: wait; a gateway VM that is started again and again orders one each time'
+    case 'dns':
+    case 'caa':
+    case 'unauthorized':
+    case 'incorrectResponse':
+    case 'connection':
+      return `the ACME server does not find the proof: the name must lead to this host, for http-01 from port 80 to ${httpListen || 'tls.acme.http_listen'}, for dns-01 the domain must be delegated to its DNS server; then systemctl reload strongroom`
+    case 'externalAccountRequired':
+      return 'set tls.acme.eab_kid and tls.acme.eab_key_file as the ACME server gave them'
+    default:
+      return `see that this host reaches ${directory}, and tls.acme.ca_file if that is private; then systemctl reload strongroom`
+  }
+}
