@@ -58,6 +58,7 @@ export function appliancePackage({ executable, ...facts }: Facts & { executable:
       textFile('usr/lib/sysusers.d/strongroom.conf', sysusers),
       textFile('usr/lib/tmpfiles.d/strongroom.conf', tmpfiles),
       textFile('usr/share/strongroom/strongroom.toml', commentedConfig()),
+      ...monitoringEntries(repo),
       ...completionEntries(tree),
       ...manPages(tree, version).map(({ name, text }) => gzipped(`usr/share/man/man${name.at(-1)}/${name}.gz`, text)),
       ...documentation('strongroom', facts),
@@ -67,6 +68,14 @@ export function appliancePackage({ executable, ...facts }: Facts & { executable:
 }
 
 export const imagesDir = 'usr/lib/strongroom-images'
+
+/** Alert rules, an example of a configuration of Prometheus, and a dashboard for Grafana. */
+function monitoringEntries(repo: string): Entry[] {
+  const directory = join(repo, 'scripts/monitoring')
+  return readdirSync(directory)
+    .toSorted()
+    .map(name => textFile(`usr/share/strongroom/monitoring/${name}`, readFileSync(join(directory, name), 'utf8')))
+}
 
 /** The guest images, each under a name that tells its content, so that an upgrade changes none in place. */
 export function imagesPackage({ images, ...facts }: Facts & { images: readonly string[] }): Package {

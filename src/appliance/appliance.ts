@@ -17,6 +17,7 @@ import { createInstanceKeys } from '../inference/keys/instance-keys.ts'
 import { removeTree } from '../linux/files/removal.ts'
 import { ensureDir } from '../linux/files.ts'
 import { lockFileOfDead } from '../linux/lock.ts'
+import { RequestCounts } from '../operator/metrics/request-counts.ts'
 import { type LedgerDb, openStore, type Store } from '../store/db.ts'
 import { readClockMark, writeClockMark } from '../store/ledger/clock-mark.query.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
@@ -38,6 +39,7 @@ import { composeGuestDns } from './guest-dns.ts'
 import { composeInstances, serveInstances } from './instances.ts'
 import { startListener } from './listening.ts'
 import { composeTransparency } from './log/transparency.ts'
+import { serveMetrics } from './monitoring/metrics-listener.ts'
 import { serveOperator } from './operator.ts'
 import { createSimulatedPlatform } from './simulated-platform.ts'
 import { createStarter, ownStarter } from './starter/client.ts'
@@ -61,6 +63,8 @@ export type Serving = {
   readonly buildsUrl: string | null
   /** The console; null when it is switched off. */
   readonly consoleUrl: string | null
+  /** The metrics over HTTPS; null when they are switched off. */
+  readonly metricsUrl: string | null
   readonly dnsPort: number | null
   readonly adminSocket: string
   /** The authority that clients must trust; null while the operator's own certificate is served. */
@@ -120,12 +124,27 @@ export async function serve(
   if (dns !== null) undo.defer(() => dns.close())
   const console = await serveConsole({ ...parts, services: { instances, gateway, builds } })
   if (console !== null) undo.defer(() => console.stop())
+  const metrics = await serveMetrics(parts)
+  if (metrics !== null) undo.defer(() => metrics.stop())
 
-  const listening = listeningAt(config, { instances, gateway, builder, dns, console })
+  const listening = listeningAt(config, { instances, gateway, builder, dns, console, metrics })
   const { vms, traces, collectors, workerProblem } = gateway
-  const operated = { service, pool, builds, member, shares, listening, gateway: vms, traces, collectors, workerProblem }
+  const operated = {
+    service,
+    pool,
+    builds,
+    member,
+    shares,
+    listening,
+    gateway: vms,
+    traces,
+    collectors,
+    workerProblem,
+    dns,
+  }
   const admin = await serveOperator({ ...parts, ...operated, console })
   undo.defer(() => admin.stop())
+  metrics?.attach(admin.metrics)
 
   collateral?.start()
   parts.startFirewall()
@@ -138,30 +157,27 @@ export async function serve(
   // Without the directory it would refuse every key.
   const gatewayOnceThere = { start: () => link.whenThere(gateway.start) }
   const others = { start: () => peers.start(hosts => parts.names.othersAre(hosts)) }
-  const work = [
-    directory,
-    parts.sharedBudgets,
-    transparency,
-    background,
-    builders,
-    acme,
-    gatewayOnceThere,
-    admin,
-    member,
-    others,
-  ]
+  const first = [directory, parts.sharedBudgets, transparency, background]
+  const work = [...first, builders, acme, gatewayOnceThere, admin, member, others]
   undo.defer(startWhenOpen(gate, work, log))
   const running = undo.move()
   return {
-    instancesUrl: listening.instances,
-    inferenceUrl: listening.inference,
-    buildsUrl: listening.builds,
-    consoleUrl: listening.console,
+    ...urlsOf(listening),
     dnsPort: dns?.port ?? null,
     adminSocket: admin.path,
     caFile: tls.caFile,
     reload: () => tls.reload(),
     stop: () => running.disposeAsync(),
+  }
+}
+
+function urlsOf({ instances, inference, builds, console, metrics }: ReturnType<typeof listeningAt>) {
+  return {
+    instancesUrl: instances,
+    inferenceUrl: inference,
+    buildsUrl: builds,
+    consoleUrl: console,
+    metricsUrl: metrics,
   }
 }
 
@@ -191,7 +207,14 @@ function openShared(opened: OpenedStores, undo: AsyncDisposableStack) {
   const guestDns = undo.use(composeGuestDns({ config, engine, clock, log }))
   const strangers = undo.use(new AnonymousLogLimit({ clock, log: log.unit('http') }))
   const shared = { ...basis, store, link, peers, transparency, publish, logRoutes, engine, tls, strangers }
-  const watched = { ...shared, firewall: firewall.watch, guestDns, simulatedPlatform, guestCaPem: tls.guestCaPem }
+  const watched = {
+    ...shared,
+    requests: new RequestCounts(),
+    firewall: firewall.watch,
+    guestDns,
+    simulatedPlatform,
+    guestCaPem: tls.guestCaPem,
+  }
   return { ...watched, metering, sharedBudgets, keys, workloads, names, trust, startFirewall: () => firewall.start() }
 }
 
@@ -233,15 +256,17 @@ function listeningAt(
     readonly builder: BoundListener | null
     readonly dns: BoundListener | null
     readonly console: BoundListener | null
+    readonly metrics: BoundListener | null
   },
 ) {
-  const { instances, gateway, builder, dns, console } = at
+  const { instances, gateway, builder, dns, console, metrics } = at
   return {
     instances: localUrl(listen.instances, instances.port),
     inference: gateway.url,
     builds: builder === null ? null : localUrl(listen.builds, builder.port),
     dns: dns === null ? null : `${listenAddress(listen.dns).hostname}:${dns.port}`,
     console: console === null ? null : localUrl(listen.console, console.port),
+    metrics: metrics === null ? null : localUrl(listen.metrics, metrics.port),
   }
 }
 

@@ -25,6 +25,7 @@ import { createPublicLimiter } from '../http/public-rate.ts'
 import { createRequestRate } from '../http/rate.ts'
 import { type FetchHandler, pauseSecondsMax, type ServedTls, serveTls, type TlsServer } from '../http/serve.ts'
 import { createAuthenticate } from '../instances/http/auth.ts'
+import type { RequestCounts } from '../operator/metrics/request-counts.ts'
 import type { Store } from '../store/db.ts'
 import { launchOf } from '../store/ledger/launch.query.ts'
 import type { LogPeer } from '../transparency/routes.ts'
@@ -316,10 +317,16 @@ function fetchOf({ builds, network }: Config): BuildOrder['fetch'] {
 /** Service C over HTTPS. Fault host.unsupported: the address cannot be listened on. */
 export function serveBuilds(
   { fetch }: Builds,
-  { config, tls, log }: Pick<BuildsParts, 'config' | 'log'> & { readonly tls: ServedTls },
+  {
+    config,
+    tls,
+    log,
+    requests,
+  }: Pick<BuildsParts, 'config' | 'log'> & { readonly tls: ServedTls; readonly requests: RequestCounts },
 ): TlsServer {
+  const counted = requests.counted('builds', fetch)
   const handler: FetchHandler = (request, socket) =>
-    fetch(request, {
+    counted(request, {
       address: () => socket.requestIP(request)?.address ?? '',
       mayPause: () => socket.timeout(request, pauseSecondsMax),
     })

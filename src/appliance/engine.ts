@@ -363,9 +363,14 @@ export function firewallSettings(config: Config, { gatewayInVm }: Placement): Vm
 export function hostTableSettings(config: Config, { gatewayInVm }: Placement): VmNetworkDeps['host']['ruleset'] {
   const { listen, network, vm, tls, fleet } = config
   const others = [tls.acme.http_listen, fleet.peer_listen]
-  const listening = [listen.instances, listen.inference, listen.builds, listen.console, ...others].filter(
-    text => text !== '',
-  )
+  const listening = [
+    listen.instances,
+    listen.inference,
+    listen.builds,
+    listen.console,
+    listen.metrics,
+    ...others,
+  ].filter(text => text !== '')
   // Port 0 is for tests: the kernel chooses, and connections are not counted.
   const ports = [...new Set(listening.map(text => listenAddress(text).port))].filter(port => port !== 0)
   return {

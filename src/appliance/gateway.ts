@@ -13,6 +13,7 @@ import { UsageJournal } from '../inference/metering/journal/journal.ts'
 import { Metering } from '../inference/metering/ledger.ts'
 import { startLedgerWriter } from '../inference/metering/ledger-writer.ts'
 import { createCost } from '../inference/metering/price.ts'
+import { createClusterMetrics } from '../inference/metrics/cluster.ts'
 import type { TraceCounts } from '../inference/traces/exporter.ts'
 import { composeGatewayVm, dismissGatewayVms, type GatewayVmParts } from './gateway-vm.ts'
 import { composeInference, type Inference, type InferenceParts, serveInference } from './inference.ts'
@@ -51,7 +52,7 @@ export function placementOf({ listen, inference }: Config): 'vm' | 'host' | 'off
 export async function placeGateway(parts: GatewayParts): Promise<PlacedGateway> {
   const placement = placementOf(parts.config)
   if (placement === 'vm') return inVm(parts)
-  const placed = placement === 'host' ? await onHost(parts) : off
+  const placed = placement === 'host' ? await onHost(parts) : off(parts)
   const start = () => {
     dismissGatewayVms(parts)
     placed.start()
@@ -90,15 +91,15 @@ function openJournal(path: string, log: Logger): UsageJournal | null {
   }
 }
 
-const off: PlacedGateway = {
-  url: null,
-  fetch: null,
-  vms: 'off',
-  traces: () => null,
-  collectors: [],
-  workerProblem: () => null,
-  start: () => {},
-  stop: async () => {},
+/** VMs and instances have metrics without a gateway too. */
+function off({ store, capacity }: Pick<GatewayParts, 'store' | 'capacity'>): PlacedGateway {
+  return {
+    ...{ url: null, fetch: null, vms: 'off', traces: () => null },
+    collectors: [createClusterMetrics({ store, capacity })],
+    workerProblem: () => null,
+    start: () => {},
+    stop: async () => {},
+  }
 }
 
 /** The firewall leads the address of `listen.inference` to the VM. */

@@ -32,6 +32,7 @@ import { InstanceReconciler } from '../instances/reconciler.ts'
 import { restartOnOtherHost } from '../instances/restart-on-other-host.ts'
 import { runRetention } from '../instances/retention.ts'
 import { createInstancesService, type InstancesService } from '../instances/service.ts'
+import type { RequestCounts } from '../operator/metrics/request-counts.ts'
 import type { Store } from '../store/db.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import type { LogPeer } from '../transparency/routes.ts'
@@ -72,7 +73,11 @@ export type InstancesParts = Runtime & {
 /** Service A over HTTPS. Fault host.unsupported: the address cannot be listened on. */
 export function serveInstances(
   service: InstancesService,
-  parts: InstancesParts & { readonly tls: Tls; readonly operatorKey: Pick<OperatorKey, 'publicPem'> },
+  parts: InstancesParts & {
+    readonly tls: Tls
+    readonly operatorKey: Pick<OperatorKey, 'publicPem'>
+    readonly requests: RequestCounts
+  },
 ): TlsServer & { readonly fetch: EdgeFetch<LogPeer> } {
   const { config, store, engine, clock, random, log, tls, trust } = parts
   const attestationRate = createRequestRate({
@@ -93,7 +98,7 @@ export function serveInstances(
     clock,
     log: log.unit('instances'),
   })
-  const http = createHttp({
+  const edge = createHttp({
     log: log.unit('http'),
     clock,
     random,
@@ -114,6 +119,7 @@ export function serveInstances(
     published: createPublished({ config, operatorKey: parts.operatorKey, caFile: tls.caFile, clock }),
     openapi: openapiDocument(),
   })
+  const http = parts.requests.counted('instances', edge)
   const handler: FetchHandler = (request, socket) =>
     http(request, { address: () => socket.requestIP(request)?.address ?? '' })
   const server = serveTls(handler, {

@@ -12,6 +12,8 @@ import type { AdminLeak, AdminStatus } from '../contract/admin/admin.ts'
 import { findGatewayVmLeaks } from '../enclave-host/leaks.ts'
 import { mintGatewayKey } from '../inference/keys/authenticate.ts'
 import { readAttested } from '../inference/metrics/attested-read.ts'
+import { createDnsMetrics } from '../instances/dns/metrics.ts'
+import type { DnsServer } from '../instances/dns/server.ts'
 import { sampleEgress } from '../instances/egress.ts'
 import { mintKey } from '../instances/http/auth.ts'
 import type { WarmPool } from '../instances/pool.ts'
@@ -24,11 +26,14 @@ import { BudgetWatch } from '../operator/budget-watch.ts'
 import { createCertificateMetrics } from '../operator/certificates.ts'
 import { createClockMetrics } from '../operator/clock.ts'
 import type { AdminDeps } from '../operator/deps.ts'
-import { renderProblems } from '../operator/problems/metrics.ts'
+import { createHostMetrics } from '../operator/metrics/host.ts'
+import { renderProblems } from '../operator/metrics/problems.ts'
+import type { RequestCounts } from '../operator/metrics/request-counts.ts'
 import { runAuditRetention } from '../operator/record/audit-retention.ts'
 import { Removal } from '../operator/removal.ts'
 import { createStatus, type StatusDeps } from '../operator/status.ts'
 import type { Store } from '../store/db.ts'
+import { prepareInstanceFailures } from '../store/directory/instance-failures.query.ts'
 import { resourceOf } from '../store/ledger/resource.query.ts'
 import { createLogMetrics } from '../transparency/metrics.ts'
 import type { ChangeGate } from '../upgrade/gate.ts'
@@ -46,7 +51,7 @@ import type { FleetPeers } from './fleet/peers.ts'
 import type { SharedBudgets } from './fleet/shared-budgets.ts'
 import type { FleetShares } from './fleet/shares.ts'
 import type { GuestDns } from './guest-dns.ts'
-import { composeProblems } from './problems/problems.ts'
+import { composeProblems } from './monitoring/problems.ts'
 
 export type OperatorParts = Runtime & {
   readonly gate: ChangeGate
@@ -67,6 +72,10 @@ export type OperatorParts = Runtime & {
   readonly guestDns: Pick<GuestDns, 'status' | 'render'> | null
   readonly collectors: readonly Collector[]
   readonly strangers: Pick<Collector, 'render'>
+  /** Responses of the services by status. */
+  readonly requests: Pick<RequestCounts, 'render'>
+  /** Null if it is switched off. */
+  readonly dns: Pick<DnsServer, 'answers'> | null
   readonly tls: StatusDeps['tls']
   readonly operatorKey: StatusDeps['operatorKey']
   readonly listening: StatusDeps['listening']
@@ -81,8 +90,10 @@ export type OperatorParts = Runtime & {
   readonly peers: Pick<FleetPeers, 'view'>
 }
 
+export type ServedOperator = AdminServer & { readonly metrics: () => string; readonly start: () => void }
+
 /** Answers at once; `start` begins what runs without a request. Faults: conflict (another daemon), host.unsupported. */
-export async function serveOperator(parts: OperatorParts): Promise<AdminServer & { readonly start: () => void }> {
+export async function serveOperator(parts: OperatorParts): Promise<ServedOperator> {
   const { config, stateDir, store, engine, service, builds, member, clock, random } = parts
   const log = parts.log.unit('admin')
   reportFailures({
@@ -136,7 +147,7 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
       ...{ backups: () => readBackups(stateDir, clock.nowMs()), budgetsNear: () => budgets.near() },
       ...found,
     }),
-    collectors: [{ render: () => renderProblems(admin.status()) }, ...collectorsOf(parts), budgets],
+    collectors: [...hostCollectors(parts, () => admin.status()), ...collectorsOf(parts), budgets],
     leaks,
     consoleDir: vmId => vmPaths(stateDir, vmId).directory,
   })
@@ -146,6 +157,7 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
   let running: Promise<unknown> = Promise.resolve()
   return {
     path: server.path,
+    metrics: admin.metrics,
     start: () => {
       removal.start()
       const { events_days: keptDays } = config.operator
@@ -162,6 +174,18 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
       await Promise.all([server.stop(), removal.stop(), running])
     },
   }
+}
+
+function hostCollectors(
+  { store, stateDir, requests, dns }: OperatorParts,
+  status: () => AdminStatus,
+): Pick<Collector, 'render'>[] {
+  return [
+    { render: () => renderProblems(status()) },
+    createHostMetrics({ status, failures: prepareInstanceFailures(store.directory.db), stateDir }),
+    requests,
+    ...(dns === null ? [] : [createDnsMetrics(dns)]),
+  ]
 }
 
 function collectorsOf(parts: OperatorParts): Pick<Collector, 'render'>[] {

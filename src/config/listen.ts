@@ -13,6 +13,7 @@ export const LISTENERS = [
   'builds',
   'dns',
   'console',
+  'metrics',
 ] as const satisfies readonly (keyof Config['listen'])[]
 export type Listener = (typeof LISTENERS)[number]
 

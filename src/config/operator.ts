@@ -1,7 +1,7 @@
-// Configuration of who may ask the admin interface besides root, and of the console. Pure.
+// Configuration of who may ask the admin interface besides root, of the console and of the metrics. Pure.
 
 import { Type } from '@sinclair/typebox'
-import { Count, Entry, Section } from './fields.ts'
+import { Count, Entry, PathOrNone, Section } from './fields.ts'
 
 /** The rights of each: contract/admin/roles.ts. */
 const ADMIN_ROLES = ['admin', 'operator', 'auditor'] as const
@@ -54,4 +54,10 @@ export const ConsoleConfig = Section({
   }),
   session_idle_minutes: Count([30, 1, 1440], 'A session of the console ends after this time without a request.'),
   session_hours: Count([12, 1, 168], 'A session of the console ends after this time, whatever happens in it.'),
+})
+
+export const MetricsConfig = Section({
+  token_file: PathOrNone(
+    'File with the token that a scrape of `listen.metrics` must send as a Bearer token: 16 characters or more, read again for each scrape. "" for `metrics-token` in the state directory, which the daemon makes.',
+  ),
 })

@@ -25,7 +25,7 @@ import { FleetConfig } from './fleet/fleet.ts'
 import { InferenceConfig } from './inference.ts'
 import { KdsConfig } from './kds.ts'
 import { LogConfig } from './log/log.ts'
-import { ConsoleConfig, OperatorConfig } from './operator.ts'
+import { ConsoleConfig, MetricsConfig, OperatorConfig } from './operator.ts'
 
 const PLATFORMS = ['snp', 'kvm', 'tcg'] as const
 export type Platform = (typeof PLATFORMS)[number]
@@ -41,6 +41,10 @@ export const ListenConfig = Section({
   console: AddressPortOrOff(
     '',
     'HTTPS address of the console for browsers, such as "127.0.0.1:8444", which a tunnel of SSH reaches.',
+  ),
+  metrics: AddressPortOrOff(
+    '',
+    'HTTPS address of the metrics for Prometheus, such as "0.0.0.0:8445". A scrape needs the token of `metrics.token_file`.',
   ),
 })
 
@@ -358,6 +362,7 @@ export const Config = Entry({
   billing: BillingConfig,
   operator: OperatorConfig,
   console: ConsoleConfig,
+  metrics: MetricsConfig,
   fleet: FleetConfig,
 })
 export type Config = Static<typeof Config>

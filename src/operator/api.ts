@@ -5,7 +5,7 @@
 
 import { Elysia, ParseError, ValidationError } from 'elysia'
 import { Fault, messageOf, systemErrorCode } from '../base/fault.ts'
-import { metricsContentType } from '../base/prometheus.ts'
+import { family, metricsContentType, metricsText } from '../base/prometheus.ts'
 import { createDeadlines } from '../base/work/deadlines.ts'
 import { AdminLeaks, type AdminProblem, AdminStatus } from '../contract/admin/admin.ts'
 import { operationOf } from '../contract/admin/roles.ts'
@@ -39,6 +39,8 @@ export type Admin = AskedAdmin & {
   /** Returns the person behind an actor of the console; null if the configuration has no such person. */
   readonly personOf: (actor: string) => ConsolePerson | null
   readonly status: AdminDeps['status']
+  /** Prometheus text of all collectors. */
+  readonly metrics: () => string
   /** Methods and paths of all routes, for tests. */
   readonly routes: readonly string[]
 }
@@ -73,6 +75,7 @@ export function createAdmin(deps: AdminDeps): Admin {
     },
     personOf: actor => personOf(actor, deps),
     status: deps.status,
+    metrics: () => metricsOf(deps),
     turnAway: caller => {
       const by = knownOf(caller)
       if (by.role !== null) return null
@@ -112,7 +115,7 @@ const ofDirectory = /^\/(organizations|keys|gateway-keys|instances?)\b/
 type Recording = { readonly audit: Audit; readonly asked: WeakMap<Request, OperatorRequest> }
 
 function adminApp(deps: AdminDeps, recording: Recording) {
-  const { log, collectors } = deps
+  const { log } = deps
   const { audit, asked } = recording
   const deadlines = createDeadlines(deps.clock)
   const admit = ({ request, route }: { readonly request: Request; readonly route: string }) => {
@@ -152,10 +155,7 @@ function adminApp(deps: AdminDeps, recording: Recording) {
       })
       .get('/status', () => deps.status(), { response: AdminStatus })
       .get('/leaks', async () => ({ leaks: [...(await deps.leaks())] }), { response: AdminLeaks })
-      .get('/metrics', () => {
-        const text = collectors.map(collector => collector.render()).join('')
-        return new Response(text, { headers: { 'content-type': metricsContentType } })
-      })
+      .get('/metrics', () => new Response(metricsOf(deps), { headers: { 'content-type': metricsContentType } }))
       .use(eventRoutes(audit, deps.fleet))
       .use(organizationRoutes(deps, readBody))
       .use(deletionRoutes(deps))
@@ -171,6 +171,22 @@ function adminApp(deps: AdminDeps, recording: Recording) {
       .use(usageRoutes(deps))
       .use(consoleRoutes({ ...deps, knownOf: request => knownIn(asked, request) }, readBody))
   )
+}
+
+/** A collector that fails, as with a damaged database, leaves the others: the alarm depends on them. */
+function metricsOf({ collectors, log }: Pick<AdminDeps, 'collectors' | 'log'>): string {
+  let failures = 0
+  const texts = collectors.map(collector => {
+    try {
+      return collector.render()
+    } catch (error) {
+      failures += 1
+      log.error('some metrics could not be collected', { error })
+      return ''
+    }
+  })
+  const help = 'Collectors of metrics that failed in this scrape.'
+  return texts.join('') + metricsText([family('strongroom_metrics_failures', help, 'gauge', [[{}, failures]])])
 }
 
 function knownIn(asked: Recording['asked'], request: Request): IdentifiedCaller {

@@ -19,6 +19,7 @@ import { systemRandom } from '../../src/base/ids.ts'
 import { type LogLevel, silentLogger } from '../../src/base/log.ts'
 import { parseConfig } from '../../src/config/parse.ts'
 import { createTls } from '../../src/http/certificate.ts'
+import { RequestCounts } from '../../src/operator/metrics/request-counts.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertVm } from '../../src/store/ledger/vm.query.ts'
 import { openGate } from '../../src/upgrade/gate.ts'
@@ -63,7 +64,7 @@ async function serve(toml: string) {
   const parts = partsOf(toml)
   const tls = await createTls({ ...parts, onEvent: () => {} })
   const builds = composeBuilds(parts)
-  const server = serveBuilds(builds, { ...parts, tls })
+  const server = serveBuilds(builds, { ...parts, tls, requests: new RequestCounts() })
   const get = (path: string, init: RequestInit = {}) =>
     fetch(`https://127.0.0.1:${server.port}${path}`, { ...init, tls: { rejectUnauthorized: false } } as RequestInit)
   const key = addKey(parts.store.directory, { nowMs: certainClock.nowMs } as never, 'acme', 'write')

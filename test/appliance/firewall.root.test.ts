@@ -29,7 +29,7 @@ inOwnNetns(
         'nft',
         'add table ip f; add chain ip f forward { type filter hook forward priority 0; policy drop; }',
       ])
-      const listen = { instances: '127.0.0.1:0', inference: '', builds: '', dns: '', console: '' }
+      const listen = { instances: '127.0.0.1:0', inference: '', builds: '', dns: '', console: '', metrics: '' }
       const serving = await serve(
         { ...defaultConfig(), platform: 'tcg', listen },
         { stateDir, log: silentLogger, onTrial: false },

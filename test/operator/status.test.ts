@@ -95,7 +95,14 @@ function statusOf(): AdminStatus {
     problemWatch: new ProblemWatch({
       ...{ clock: createManualClock(0), log: silentLogger, onEvent: () => {}, openBefore: () => new Map() },
     }),
-    listening: { instances: 'https://127.0.0.1:1', inference: null, builds: null, dns: null, console: null },
+    listening: {
+      instances: 'https://127.0.0.1:1',
+      inference: null,
+      builds: null,
+      dns: null,
+      console: null,
+      metrics: null,
+    },
   }
   const status = createStatus(deps)()
   expect([...Value.Errors(AdminStatus, status)]).toEqual([])

@@ -19,7 +19,7 @@ export const STATUS: AdminStatus = {
   fleet: null,
   ready: true,
   problems: [],
-  listen: { instances: 'https://127.0.0.1:1', inference: null, builds: null, dns: null, console: null },
+  listen: { instances: 'https://127.0.0.1:1', inference: null, builds: null, dns: null, console: null, metrics: null },
   tls: {
     source: 'local',
     expires_at: '2027-01-01T00:00:00.000Z',

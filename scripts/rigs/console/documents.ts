@@ -78,7 +78,7 @@ export const BUSY_STATUS: AdminStatus = {
     inference: 'https://10.0.0.1:8442',
     builds: 'https://10.0.0.1:8443',
     dns: '10.0.0.1:53',
-    console: 'https://127.0.0.1:8444',
+    ...{ console: 'https://127.0.0.1:8444', metrics: null },
   },
   tls: {
     source: 'local',

@@ -65,6 +65,7 @@ async function serveTarget(mode: string, directory: string): Promise<void> {
           cookieSecret: systemRandom(32),
           texts: [],
           limited: new SharedArrayBuffer(4),
+          answers: new SharedArrayBuffer(64),
         })
   say({
     dnsPort: dns.port,

@@ -27,6 +27,7 @@ import { type FetchHandler, pauseSecondsMax, serveTls, type TlsServer } from '..
 import type { ConsoleCaller } from '../../operator/access/caller.ts'
 import type { ConsoleControl } from '../../operator/access/console-control.ts'
 import type { Admin } from '../../operator/api.ts'
+import type { RequestCounts } from '../../operator/metrics/request-counts.ts'
 import type { Command } from '../../operator/record/audit.ts'
 import type { LedgerDb, Store } from '../../store/db.ts'
 import { deletePasskey, listPasskeys } from '../../store/ledger/passkey.query.ts'
@@ -42,6 +43,7 @@ export type ConsoleParts = Runtime & {
   readonly gate: Pick<ChangeGate, 'admitChange' | 'isOpen'>
   readonly tls: Tls
   readonly strangers: Pick<AnonymousLogLimit, 'level'>
+  readonly requests: RequestCounts
   readonly services: Services
 }
 
@@ -134,8 +136,12 @@ export function composeConsole(parts: ConsoleParts): Console {
   }
 }
 
-function listen(fetch: ConsoleFetch, { config, tls, log }: Pick<ConsoleParts, 'config' | 'tls' | 'log'>): TlsServer {
-  const handler: FetchHandler = (request, socket) => fetch(request, peerOf(request, socket))
+function listen(
+  fetch: ConsoleFetch,
+  { config, tls, log, requests }: Pick<ConsoleParts, 'config' | 'tls' | 'log' | 'requests'>,
+): TlsServer {
+  const counted = requests.counted('console', fetch)
+  const handler: FetchHandler = (request, socket) => counted(request, peerOf(request, socket))
   return serveTls(handler, {
     ...listenAddress(config.listen.console),
     tls,

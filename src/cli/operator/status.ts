@@ -32,6 +32,7 @@ export function statusText(status: AdminStatus, paint: Paint): string {
     ['builds API', dash(status.listen.builds)],
     ['DNS', dash(status.listen.dns)],
     ['console', dash(status.listen.console)],
+    ['metrics', dash(status.listen.metrics)],
     ...namesFields(status),
     ['certificate', `${status.tls.source}, until ${status.tls.expires_at}`],
     ['authority', dash(status.tls.ca_file)],

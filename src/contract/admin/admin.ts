@@ -314,6 +314,8 @@ export const AdminStatus = Closed({
     dns: OrNull(Type.String()),
     /** The console for browsers. */
     console: OrNull(Type.String()),
+    /** The metrics for Prometheus. */
+    metrics: OrNull(Type.String()),
   }),
   tls: Closed({
     source: OneOf(['local', 'operator']),

@@ -34,6 +34,15 @@ export type ResponderDeps = {
   readonly onLimited: () => void
 }
 
+/** Outcomes of messages: response codes (RFC 1035 4.1.1) by their number, any other code, no response. */
+export const ANSWERS = ['NOERROR', 'FORMERR', 'SERVFAIL', 'NXDOMAIN', 'NOTIMP', 'REFUSED', 'other', 'none'] as const
+
+/** Returns the index in ANSWERS of a response; null for none. */
+export function answerSlot(response: Uint8Array | null): number {
+  if (response === null) return ANSWERS.indexOf('none')
+  return Math.min((response[3] ?? 0) & 0x0f, ANSWERS.indexOf('other'))
+}
+
 export type Responder = (message: Uint8Array, from: { transport: DnsTransport; address: string }) => Uint8Array | null
 
 /**

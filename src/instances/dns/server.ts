@@ -9,7 +9,7 @@ import type { Logger } from '../../base/log.ts'
 import type { ChallengeText, ShowTexts } from '../../http/acme/challenges.ts'
 import type { NameTableMemory } from './name-table.ts'
 import type { RateSettings } from './rate.plan.ts'
-import { type Standing, standingRates } from './responder.ts'
+import { ANSWERS, type Standing, standingRates } from './responder.ts'
 import type { ThreadReport, ThreadStart, ThreadTexts } from './thread.ts'
 
 export type DnsDeps = {
@@ -32,7 +32,16 @@ export type DnsServer = {
   readonly port: number
   /** Sets the TXT records. Rejects if a thread does not confirm them in time, for example because it is starting. */
   readonly showTexts: ShowTexts
+  /** Returns the number of messages by outcome, since the start. */
+  readonly answers: () => DnsAnswers
   readonly close: () => Promise<void>
+}
+
+export type DnsAnswers = readonly { readonly outcome: (typeof ANSWERS)[number]; readonly count: number }[]
+
+function countsIn(answers: SharedArrayBuffer): DnsAnswers {
+  const counts = new Uint32Array(answers)
+  return ANSWERS.map((outcome, slot) => ({ outcome, count: Atomics.load(counts, slot) }))
 }
 
 const startTimeoutMs = 10_000
@@ -45,6 +54,7 @@ const cookieSecretBytes = 32
 /** Starts the server. Fault host.unsupported if address or port cannot be used. Tests pass another `launch`. */
 export async function startDns(deps: DnsDeps, launch: typeof startThread = startThread): Promise<DnsServer> {
   const limited = new SharedArrayBuffer(4)
+  const answers = new SharedArrayBuffer(4 * ANSWERS.length)
   const common = {
     address: deps.address,
     except: deps.except ?? [],
@@ -55,6 +65,7 @@ export async function startDns(deps: DnsDeps, launch: typeof startThread = start
     names: deps.names,
     texts: [],
     limited,
+    answers,
   }
   // With port 0 the kernel chooses a free UDP port, which may be in use for TCP: try another.
   for (let attempt = 1; ; attempt += 1) {
@@ -70,7 +81,7 @@ export async function startDns(deps: DnsDeps, launch: typeof startThread = start
       const showTexts: ShowTexts = async texts => {
         await Promise.all([udp.showTexts(texts), tcp.showTexts(texts)])
       }
-      return { port: udp.port, showTexts, close }
+      return { port: udp.port, showTexts, answers: () => countsIn(answers), close }
     } catch (error) {
       await udp.close()
       if (deps.port !== 0 || attempt >= startAttemptsMax) throw error
@@ -79,7 +90,11 @@ export async function startDns(deps: DnsDeps, launch: typeof startThread = start
 }
 
 /** Replaces a thread that ends unexpectedly by another one on the same port. */
-async function keepUp(start: ThreadStart, deps: DnsDeps, launch: typeof startThread): Promise<DnsServer> {
+async function keepUp(
+  start: ThreadStart,
+  deps: DnsDeps,
+  launch: typeof startThread,
+): Promise<Omit<DnsServer, 'answers'>> {
   const stopping = new AbortController()
   let thread = await launch(start)
   const { port } = thread

@@ -12,7 +12,7 @@ import { type DnsSocket, type DnsTransport, listenDns } from '../../host/network
 import type { ChallengeText } from '../../http/acme/challenges.ts'
 import { type NameTableMemory, NameTableReader } from './name-table.ts'
 import { prefixOf, RateLimiter, type RateSettings } from './rate.plan.ts'
-import { createResponder, type Standing } from './responder.ts'
+import { answerSlot, createResponder, type Responder, type Standing } from './responder.ts'
 
 export type ThreadStart = {
   readonly transport: DnsTransport
@@ -27,6 +27,8 @@ export type ThreadStart = {
   readonly texts: readonly ChallengeText[]
   /** One Int32: number of messages that were not answered in full. */
   readonly limited: SharedArrayBuffer
+  /** One Int32 for each of ANSWERS: number of messages with this outcome. */
+  readonly answers: SharedArrayBuffer
 }
 
 /** TXT records from now on. The thread reports `turn` when it uses them. */
@@ -48,7 +50,8 @@ export function listenFrom(start: ThreadStart): Promise<DnsSocket> {
   take(start.texts)
   const { transport, address, port, except, domain, rates, seed, cookieSecret } = start
   const limited = new Int32Array(start.limited)
-  const handler = createResponder({
+  const answers = new Int32Array(start.answers)
+  const respond = createResponder({
     domain,
     names: new NameTableReader(start.names),
     limiters: {
@@ -61,6 +64,11 @@ export function listenFrom(start: ThreadStart): Promise<DnsSocket> {
     clock: systemClock,
     onLimited: () => void Atomics.add(limited, 0, 1),
   })
+  const handler: Responder = (message, from) => {
+    const response = respond(message, from)
+    Atomics.add(answers, answerSlot(response), 1)
+    return response
+  }
   return listenDns({ transport, address, port, except, handler, log: silentLogger, limits: { networkOf: prefixOf } })
 }
 

@@ -99,6 +99,7 @@ const NAMES = {
   builds: 'service C',
   dns: 'the DNS',
   console: 'the console',
+  metrics: 'the metrics',
 } as const satisfies Record<Listener, string>
 
 /**

@@ -93,7 +93,7 @@ export const INNER_ORDERS = {
     ['gateway-vm'],
     ['workload.ts'],
     ['builds.ts', 'dns.ts', 'inference.ts', 'operator.ts'],
-    ['problems'],
+    ['monitoring'],
     ['fleet', 'guest-dns.ts', 'pool.ts', 'published.ts'],
     ['console', 'engine.ts'],
     [
@@ -308,7 +308,17 @@ export const INNER_ORDERS = {
     ['organizations.ts', 'status.ts'],
     ['console.ts', 'in-force.ts', 'inference.ts', 'removal.ts'],
     ['deps.ts', 'record'],
-    ['access', 'budget-watch.ts', 'budget.ts', 'certificates.ts', 'clock.ts', 'fleet.ts', 'log.ts', 'problems'],
+    [
+      'access',
+      'budget-watch.ts',
+      'budget.ts',
+      'certificates.ts',
+      'clock.ts',
+      'fleet.ts',
+      'log.ts',
+      'metrics',
+      'problems',
+    ],
   ],
   'src/verifier': [
     ['fetch', 'index.ts', 'measure.ts', 'tpm.ts'],

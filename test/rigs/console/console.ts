@@ -15,6 +15,7 @@ import { createTls } from '../../../src/http/certificate.ts'
 import { mintGatewayKey } from '../../../src/inference/keys/authenticate.ts'
 import { mintKey } from '../../../src/instances/http/auth.ts'
 import type { Administrator, Caller } from '../../../src/operator/access/caller.ts'
+import { RequestCounts } from '../../../src/operator/metrics/request-counts.ts'
 import { openStore } from '../../../src/store/db.ts'
 import { insertGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
 import { insertKey } from '../../../src/store/directory/key.query.ts'
@@ -57,6 +58,7 @@ export async function startConsole({
     ...{ ...runtime, config, stateDir, store, tls },
     gate: { admitChange: gate.admitChange, isOpen: gate.isOpen },
     strangers: { level: wanted => wanted },
+    requests: new RequestCounts(),
     services: { ...NO_SERVICES, ...given.services },
   })
   const { control } = console

@@ -220,6 +220,7 @@ function AddressesCard({ status: { listen } }: { status: AdminStatus }) {
           ['Inference', <Foreign text={listen.inference} none="off" />],
           ['Builds', <Foreign text={listen.builds} none="off" />],
           ['DNS', <Foreign text={listen.dns} none="off" />],
+          ['Metrics', <Foreign text={listen.metrics} none="off" />],
         ]}
       />
     </Card>
