@@ -149,6 +149,7 @@ export async function serveOperator(parts: OperatorParts): Promise<ServedOperato
     }),
     collectors: [...hostCollectors(parts, () => admin.status()), ...collectorsOf(parts), budgets],
     leaks,
+    testAlerts: found.testAlerts,
     consoleDir: vmId => vmPaths(stateDir, vmId).directory,
   })
   parts.console?.attach(admin)

@@ -16,6 +16,7 @@ const COMMANDS: Loaders<Run> = {
   inference: async () => (await import('./operator/inference.ts')).addInference,
   model: async () => (await import('./operator/model.ts')).addModels,
   metrics: async () => (await import('./operator/gateway.ts')).addMetrics,
+  alerts: async () => (await import('./operator/alerts.ts')).addAlerts,
   clock: async () => (await import('./operator/clock.ts')).addClock,
   log: async () => (await import('./operator/log.ts')).addLog,
   console: async () => (await import('./operator/console.ts')).addConsole,

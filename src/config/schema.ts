@@ -5,6 +5,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { LOG_LEVELS } from '../base/log.ts'
 import { AcmeConfig } from './acme.ts'
+import { AlertsConfig } from './alerts.ts'
 import { AllowNames } from './allow-names.ts'
 import { BillingConfig } from './billing.ts'
 import { BuildsConfig } from './builds.ts'
@@ -363,6 +364,7 @@ export const Config = Entry({
   operator: OperatorConfig,
   console: ConsoleConfig,
   metrics: MetricsConfig,
+  alerts: AlertsConfig,
   fleet: FleetConfig,
 })
 export type Config = Static<typeof Config>

@@ -15,6 +15,7 @@ import { failureHeaders, isInternal } from '../http/problem.ts'
 import { type Caller, type IdentifiedCaller, knownCaller, personOf, refusalOf, strangerFault } from './access/caller.ts'
 import type { ConsolePerson } from './access/console-control.ts'
 import type { AskedAdmin } from './access/socket.ts'
+import { alertRoutes } from './alerts/routes.ts'
 import { buildRoutes } from './builds.ts'
 import { clockRoutes } from './clock.ts'
 import { consoleRoutes } from './console.ts'
@@ -165,6 +166,7 @@ function adminApp(deps: AdminDeps, recording: Recording) {
       .use(egressRoutes(deps, readBody))
       .use(buildRoutes(deps))
       .use(inferenceRoutes(deps))
+      .use(alertRoutes(deps))
       .use(clockRoutes(deps))
       .use(logRoutes(deps.transparency, readBody))
       .use(fleetRoutes(deps))

@@ -15,6 +15,7 @@ import type { Organization } from '../store/directory/organization.table.ts'
 import type { GatewayVmState } from '../store/ledger/gateway-vm.table.ts'
 import type { Administrator } from './access/caller.ts'
 import type { ConsoleControl } from './access/console-control.ts'
+import type { TestAlerts } from './alerts/routes.ts'
 import type { OperatorClock } from './clock.ts'
 import type { OperatorLog } from './log.ts'
 
@@ -53,6 +54,7 @@ export type AdminDeps = Runtime & {
   readonly transparency: OperatorLog
   readonly fleet: FleetAdmin
   readonly leaks: () => Promise<readonly AdminLeak[]>
+  readonly testAlerts: TestAlerts
   /** Parts of GET /metrics, in order. */
   readonly collectors: readonly Pick<Collector, 'render'>[]
   /** Returns the directory that holds the console of a VM. */

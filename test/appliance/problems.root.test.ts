@@ -1,5 +1,5 @@
-// Goal: what goes wrong on a host for real is a problem in status, doctor, the console and the metrics, with one line
-// in the log; what is put right leaves them. Whole appliances in a namespace, without VMs. Needs root.
+// Goal: what goes wrong on a host for real is a problem in status, doctor, the console, the metrics and the alerts,
+// with one line in the log; what is put right leaves them. Whole appliances in a namespace, without VMs. Needs root.
 
 import { afterAll, expect, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, rmSync, unlinkSync } from 'node:fs'
@@ -16,6 +16,7 @@ import { statusText } from '../../src/cli/operator/status.ts'
 import { defaultConfig } from '../../src/config/load.ts'
 import type { Config } from '../../src/config/schema.ts'
 import type { AdminStatus } from '../../src/contract/admin/admin.ts'
+import type { AlertMessage } from '../../src/contract/admin/alerts.ts'
 import type { HostProblem, ProblemName } from '../../src/contract/admin/problems.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertInstance, moveInstance } from '../../src/store/directory/instance.query.ts'
@@ -161,6 +162,15 @@ inOwnNetns(
 
     test('goal: faults of the configuration, the host and its services', async () => {
       const lines: string[] = []
+      const messages: AlertMessage[] = []
+      using hook = Bun.serve({
+        ...{ hostname: '127.0.0.1', port: 0 },
+        fetch: async request => {
+          messages.push((await request.json()) as AlertMessage)
+          return new Response(null, { status: 204 })
+        },
+      })
+      const notified = (name: ProblemName) => messages.some(({ began }) => began.some(problem => problem.name === name))
       await withHost(
         {
           domain: 'b.example',
@@ -168,6 +178,7 @@ inOwnNetns(
           inference: { placement: 'host', upstreams: [UPSTREAM] },
           vm: { tpm: 'auto', swtpm: '/nonexistent/swtpm', image_dir: '/nonexistent' },
           pool: { warm: 1 },
+          alerts: { webhook_url: `http://127.0.0.1:${hook.port}/`, after_s: 0, group_s: 0 },
         },
         async serving => {
           await seen(serving, 'tpm', { severity: 'warning' })
@@ -184,6 +195,16 @@ inOwnNetns(
           const problemsNow = async () => (await placesOf(serving)).status.problems.map(({ name }) => name)
           expect(await problemsNow()).not.toContain('backup')
           await until('each has its line', timeoutMs, () => lines.some(line => line.includes('problem models')))
+          const all = ['tpm', 'former_names', 'authority', 'instances', 'upstream', 'models'] as const
+          await until('each is notified', timeoutMs, () => all.every(notified))
+          expect(messages[0]).toMatchObject({ version: 1, kind: 'problems', host: { domain: 'b.example' } })
+          const test = { unix: serving.adminSocket, method: 'POST' } as RequestInit
+          const answer = await fetch('http://operator/alerts/test', test)
+          const target = `http://127.0.0.1:${hook.port}`
+          expect(await answer.json()).toEqual({
+            results: [{ receiver: 'webhook', ok: true, detail: target, remedy: null }],
+          })
+          expect(messages.at(-1)?.kind).toBe('test')
         },
         lines,
       )

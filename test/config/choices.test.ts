@@ -23,6 +23,8 @@ function choicesOf(schema: TSchema, path: string): string[] {
 
 test('goal: each field with its words', () => {
   expect(choicesOf(Config, '').toSorted()).toEqual([
+    'alerts.severity: "critical" "warning"',
+    'alerts.smtp_tls: "starttls" "tls"',
     'builds.auth: "key" "open"',
     'inference.pad_streams: "auto" "on" "off"',
     'inference.placement: "vm" "host"',

@@ -17,7 +17,10 @@ const MISTAKES: [string, string[]][] = [
   ['\n\n[tls]\n# c\nvalidty_days = 3', ['f:5: tls.validty_days: unknown field; did you mean validity_days?']],
   ['validity_days = 3', ['f:1: validity_days: unknown field; it belongs in [tls]']],
   ['[tls]\ndomain = "x"', ['f:2: tls.domain: unknown field; it belongs at the top of the file, before any [table]']],
-  ['[listen]\nzzz = 1', ['f:2: listen.zzz: unknown field; allowed: instances, inference, builds, dns, console, metrics']],
+  [
+    '[listen]\nzzz = 1',
+    ['f:2: listen.zzz: unknown field; allowed: instances, inference, builds, dns, console, metrics'],
+  ],
   ['[lisen]\ndns = ""', ['f:1: lisen: unknown field; did you mean listen?']],
   ['vm = 3', ['f:1: vm: 3 is not allowed; allowed: a table']],
   ['[vm]\nvcpus = "2"', ['f:2: vm.vcpus: "2" is not allowed; allowed: an integer from 1 to 255']],

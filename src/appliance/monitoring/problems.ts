@@ -1,18 +1,21 @@
 // Puts the list of problems together: the sources that look themselves, and the watch that dates and reports what they
 // find. Effects: those of the sources; from `run` on they repeat.
 
+import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import type { AdminLeak, AdminStatus } from '../../contract/admin/admin.ts'
 import { criticalProblem, type FoundProblem } from '../../contract/admin/problems.ts'
+import type { TestAlerts } from '../../operator/alerts/routes.ts'
 import { diskProblems } from '../../operator/problems/disk.ts'
 import { ProblemJournal } from '../../operator/problems/journal.ts'
 import { LeakWatch } from '../../operator/problems/leaks.ts'
-import { ProblemWatch } from '../../operator/problems/watch.ts'
+import { formerProblem, ProblemWatch } from '../../operator/problems/watch.ts'
 import { type StatusDeps, unlessDamaged } from '../../operator/status.ts'
 import type { Store } from '../../store/db.ts'
 import { noteEvent } from '../../store/ledger/event.query.ts'
 import type { ChangeGate } from '../../upgrade/gate.ts'
 import type { FirewallWatch } from '../../vm/firewall-probe/watch.ts'
+import { composeAlerts } from './alerts.ts'
 import { createUpstreamWatch, type UpstreamWatchDeps } from './upstreams.ts'
 
 export type ProblemParts = UpstreamWatchDeps & {
@@ -22,11 +25,13 @@ export type ProblemParts = UpstreamWatchDeps & {
   readonly firewall: Pick<FirewallWatch, 'problems'>
   readonly member: { readonly problems: () => readonly FoundProblem[] }
   readonly leaks: () => Promise<readonly AdminLeak[]>
+  readonly random: RandomBytes
   readonly log: Logger
 }
 
 export type ComposedProblems = Pick<StatusDeps, 'upstreams' | 'problems' | 'journal'> & {
   readonly problemWatch: ProblemWatch
+  readonly testAlerts: TestAlerts
   /** Looks, probes and searches until the signal is aborted. Never rejects. */
   readonly run: (status: () => AdminStatus, signal: AbortSignal) => Promise<void>
 }
@@ -37,11 +42,17 @@ export function composeProblems(parts: ProblemParts): ComposedProblems {
   const journal = new ProblemJournal(store)
   const upstreams = createUpstreamWatch(parts)
   const leaks = new LeakWatch({ find: parts.leaks, clock, log })
-  const problemWatch = new ProblemWatch({
-    clock,
-    log,
-    onEvent: (kind, detail) => noteEvent(store.ledger.db, log, { nowMs: clock.nowMs(), kind, subject: '', detail }),
-    openBefore: () => unlessDamaged(() => journal.open(), new Map()),
+  const onEvent = (kind: string, detail: Record<string, unknown>) =>
+    noteEvent(store.ledger.db, log, { nowMs: clock.nowMs(), kind, subject: '', detail })
+  const openBefore = () => unlessDamaged(() => journal.open(), new Map())
+  const problemWatch = new ProblemWatch({ clock, log, onEvent, openBefore })
+  const alerts = composeAlerts({
+    ...parts,
+    hostId: store.hostId,
+    notifiedBefore: receiver =>
+      unlessDamaged(() => [...journal.notified(receiver).values()], []).map(open => formerProblem(open)),
+    present: () => problemWatch.reported(),
+    ...{ log: parts.log.unit('alerts'), onEvent },
   })
   return {
     upstreams: upstreams.view,
@@ -51,12 +62,14 @@ export function composeProblems(parts: ProblemParts): ComposedProblems {
       ...diskProblems(stateDir),
       ...parts.member.problems(),
       ...leaks.problems(),
+      ...alerts.problems(),
     ],
     journal,
     problemWatch,
+    testAlerts: alerts.test,
     run: async (status, signal) => {
       const list = () => status().problems
-      await Promise.all([problemWatch.run(list, signal), upstreams.run(signal), leaks.run(signal)])
+      await Promise.all([problemWatch.run(list, signal), upstreams.run(signal), leaks.run(signal), alerts.run(signal)])
     },
   }
 }

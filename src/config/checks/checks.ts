@@ -9,6 +9,7 @@ import { guestDnsPort, LISTENERS, type Listener, listenOverlap, parseListen } fr
 import { type Config, ListenConfig } from '../schema.ts'
 import { workerUpstreamName } from '../upstream/kinds.ts'
 import { acmeProblems } from './acme.ts'
+import { alertsProblems } from './alerts.ts'
 import { buildsProblems, type CrossProblem } from './builds.ts'
 import { consoleProblems } from './console.ts'
 import { embeddingProblems } from './embedding.ts'
@@ -143,6 +144,7 @@ const CHECKS: readonly Check[] = [
   fallbackProblems,
   processProblems,
   consoleProblems,
+  ({ alerts }) => alertsProblems(alerts),
   fleetProblems,
   ({ inference }) => upstreamNameProblems(inference.upstreams.map(upstream => upstream.name)),
   ({ instances }) =>

@@ -33,6 +33,7 @@ export const PROBLEM_NAMES = [
   'backup',
   'budget',
   'traces',
+  'alerts',
 ] as const
 export type ProblemName = (typeof PROBLEM_NAMES)[number]
 
@@ -65,6 +66,7 @@ export const PROBLEMS = {
   backup: 'what you can restore after a loss of this host',
   budget: 'requests of the key or organization once its budget is spent',
   traces: 'the traces of requests',
+  alerts: 'the notification of new problems by this receiver',
 } as const satisfies Record<ProblemName, string>
 
 /** `critical`: this host is not ready, because it does not give clients what its services promise. */

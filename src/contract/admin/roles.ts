@@ -61,6 +61,7 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
   'POST /builds/:id/cancel': { name: 'builds.cancel', right: 'operate' },
   'GET /inference': { name: 'inference.show', right: 'look' },
   'POST /inference/update': { name: 'inference.update', right: 'operate' },
+  'POST /alerts/test': { name: 'alerts.test', right: 'operate' },
   'GET /clock': { name: 'clock', right: 'look' },
   // Allows records to be deleted.
   'POST /clock/confirm': { name: 'clock.confirm', right: 'administer' },

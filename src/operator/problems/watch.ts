@@ -12,7 +12,7 @@ import {
   problemCountMax,
   problemKey,
 } from '../../contract/admin/problems.ts'
-import { type OpenProblems, PROBLEM_BEGAN, PROBLEM_ENDED } from './journal.ts'
+import { type OpenProblem, type OpenProblems, PROBLEM_BEGAN, PROBLEM_ENDED } from './journal.ts'
 
 export type ProblemWatchDeps = {
   readonly clock: Clock
@@ -69,6 +69,12 @@ export class ProblemWatch {
       if (!all.has(key)) all.set(key, this.#follow(key, problem, nowMs))
     }
     return [...all.values()].toSorted(compare).slice(0, problemCountMax)
+  }
+
+  /** Returns the problems that log and journal have, those that have just gone included. */
+  reported(): HostProblem[] {
+    this.#readJournal()
+    return [...this.#followed.values()].flatMap(({ problem, reported }) => (reported === null ? [] : [problem]))
   }
 
   /** Looks every 15 s until the signal is aborted. `list` uses `dated`. Never rejects. */
@@ -140,15 +146,20 @@ export class ProblemWatch {
     if (this.#hasReadJournal) return
     this.#hasReadJournal = true
     const nowMs = this.#deps.clock.nowMs()
-    for (const [key, { sinceMs, ...open }] of this.#deps.openBefore()) {
-      const problem = { ...open, since: iso(sinceMs), affects: PROBLEMS[open.name], remedy: '' }
-      this.#followed.set(key, { sinceMs, problem, seenMs: nowMs, looks: 0, reported: open.severity })
+    for (const [key, open] of this.#deps.openBefore()) {
+      const { sinceMs, severity: reported } = open
+      this.#followed.set(key, { sinceMs, problem: formerProblem(open), seenMs: nowMs, looks: 0, reported })
     }
   }
 }
 
 /** No share: problems of this host. */
 const followedMax = 2 * problemCountMax
+
+/** Returns a problem in the form of the journal, without its remedy. */
+export function formerProblem({ sinceMs, ...open }: OpenProblem): HostProblem {
+  return { ...open, since: iso(sinceMs), affects: PROBLEMS[open.name], remedy: '' }
+}
 
 /** 0 is the most severe. */
 function rank(severity: HostProblem['severity'] | null): number {

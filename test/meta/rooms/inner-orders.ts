@@ -179,6 +179,7 @@ export const INNER_ORDERS = {
     ['inference.ts'],
     [
       'acme.ts',
+      'alerts.ts',
       'billing.ts',
       'builds.ts',
       'egress.ts',
@@ -308,6 +309,7 @@ export const INNER_ORDERS = {
     ['organizations.ts', 'status.ts'],
     ['console.ts', 'in-force.ts', 'inference.ts', 'removal.ts'],
     ['deps.ts', 'record'],
+    ['alerts'],
     [
       'access',
       'budget-watch.ts',

@@ -25,7 +25,15 @@ export function egressAdmin(
   changes: Partial<
     Pick<
       AdminDeps,
-      'clock' | 'gateway' | 'administrators' | 'log' | 'removeOrganization' | 'console' | 'status' | 'fleet'
+      | 'clock'
+      | 'gateway'
+      | 'administrators'
+      | 'log'
+      | 'removeOrganization'
+      | 'console'
+      | 'status'
+      | 'fleet'
+      | 'testAlerts'
     >
   > = {},
   store = openStore(':memory:'),

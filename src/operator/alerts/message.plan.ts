@@ -1,0 +1,111 @@
+// Which problems a receiver has to be notified of, and the words of a message. Pure.
+
+import { harmlessLine } from '../../base/harmless.ts'
+import { type AlertMessage, alertProblemsMax } from '../../contract/admin/alerts.ts'
+import { type HostProblem, problemKey } from '../../contract/admin/problems.ts'
+
+/** Problems that a receiver was notified of and that have not ended for it, by key. */
+export type Notified = ReadonlyMap<string, HostProblem>
+
+export type AlertRules = {
+  readonly severity: HostProblem['severity']
+  readonly afterMs: number
+}
+
+export type AlertChanges = { readonly began: readonly HostProblem[]; readonly resolved: readonly HostProblem[] }
+
+/** `present`: the problems of this host now. */
+export function changesFor(
+  notified: Notified,
+  present: readonly HostProblem[],
+  { severity, afterMs }: AlertRules,
+  nowMs: number,
+): AlertChanges {
+  const keys = new Set(present.map(problemKey))
+  const began = present.filter(problem => {
+    if (severity === 'critical' && problem.severity !== 'critical') return false
+    const before = notified.get(problemKey(problem))
+    if (before !== undefined) return before.severity !== 'critical' && problem.severity === 'critical'
+    return nowMs - Date.parse(problem.since) >= afterMs
+  })
+  return { began, resolved: [...notified].filter(([key]) => !keys.has(key)).map(([, problem]) => problem) }
+}
+
+export type MessageFacts = {
+  readonly id: string
+  readonly kind: AlertMessage['kind']
+  readonly at: string
+  readonly host: AlertMessage['host']
+  readonly present: readonly HostProblem[]
+  readonly changes: AlertChanges
+}
+
+const detailCharsMax = 1_000
+
+export function messageOf({ id, kind, at, host, present, changes: { began, resolved } }: MessageFacts): AlertMessage {
+  const lists = [began, resolved, present]
+  const [first = [], second = [], third = []] = lists.map(list => list.slice(0, alertProblemsMax).map(bounded))
+  return {
+    version: 1,
+    ...{ id, kind, at, host },
+    ready: present.every(({ severity }) => severity !== 'critical'),
+    began: first,
+    resolved: second,
+    open: third,
+    omitted: lists.reduce((sum, list) => sum + Math.max(0, list.length - alertProblemsMax), 0),
+  }
+}
+
+function bounded(problem: HostProblem): HostProblem {
+  const { detail, remedy } = problem
+  return { ...problem, detail: detail.slice(0, detailCharsMax), remedy: remedy.slice(0, detailCharsMax) }
+}
+
+export function subjectOf({ kind, host, ready, began, resolved, open }: AlertMessage): string {
+  const counts = [
+    ...(began.length === 0 ? [] : [`${began.length} began: ${namesOf(began)}`]),
+    ...(resolved.length === 0 ? [] : [`${resolved.length} resolved: ${namesOf(resolved)}`]),
+  ]
+  const words = {
+    test: 'test of the alerts',
+    reminder: `still not ready: ${namesOf(open.filter(({ severity }) => severity === 'critical'))}`,
+    problems: counts.join('; '),
+  } as const satisfies Record<AlertMessage['kind'], string>
+  return harmlessLine(`[strongroom] ${host.domain} ${ready ? 'ready' : 'NOT READY'}: ${words[kind]}`).slice(0, 200)
+}
+
+const shownNames = 3
+
+function namesOf(problems: readonly HostProblem[]): string {
+  const names = [...new Set(problems.map(({ name }) => name))]
+  return names.slice(0, shownNames).join(', ') + (names.length > shownNames ? ', …' : '')
+}
+
+export function textOf(message: AlertMessage): string {
+  const { host, kind, at, ready, began, resolved, open, omitted } = message
+  const section = (title: string, problems: readonly HostProblem[]) =>
+    problems.length === 0 ? [] : [`${title}:`, '', ...problems.flatMap(problemLines)]
+  const others = open.filter(problem => !began.some(other => problemKey(other) === problemKey(problem)))
+  return [
+    `${host.domain} (${host.id}) is ${ready ? 'ready' : 'NOT READY'} at ${at}.`,
+    '',
+    ...(kind === 'test' ? ['This is a test of the alerts. Nothing has changed.', ''] : []),
+    ...section('Began', began),
+    ...section('Resolved', resolved),
+    ...section(began.length + resolved.length === 0 ? 'Problems' : 'Still there', others),
+    ...(omitted === 0 ? [] : [`${omitted} more are left out.`, '']),
+    '`strongroom status` has all of them; `strongroom help 3am` has a section for each.',
+    '',
+  ].join('\n')
+}
+
+function problemLines({ name, subject, severity, since, detail, affects, remedy }: HostProblem): string[] {
+  const title = subject === null ? name : `${name} ${subject}`
+  const lines = [
+    `${severity} ${title}, since ${since}`,
+    `  ${detail}`,
+    `  affects: ${affects}`,
+    ...(remedy === '' ? [] : [`  remedy: ${remedy}`]),
+  ]
+  return [...lines.map(harmlessLine), '']
+}

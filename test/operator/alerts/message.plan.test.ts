@@ -1,0 +1,76 @@
+// Goal: a receiver is notified of each problem once it has lasted, again when it becomes critical, and of its end; the
+// words are safe in a mail's head and bounded.
+
+import { expect, test } from 'bun:test'
+import { AlertMessage, alertProblemsMax } from '../../../src/contract/admin/alerts.ts'
+import { type HostProblem, problemKey } from '../../../src/contract/admin/problems.ts'
+import { checkValue } from '../../../src/contract/check.ts'
+import { changesFor, messageOf, subjectOf, textOf } from '../../../src/operator/alerts/message.plan.ts'
+
+const nowMs = Date.parse('2026-11-26T12:00:00.000Z')
+const problem = (name: HostProblem['name'], change: Partial<HostProblem> = {}): HostProblem => ({
+  ...{ name, subject: null, severity: 'warning', since: '2026-11-26T11:00:00.000Z' },
+  ...{ detail: `${name} is wrong`, affects: 'clients', remedy: 'mend it', ...change },
+})
+const disk = problem('disk')
+const models = problem('models', { severity: 'critical' })
+const known = (...problems: HostProblem[]) => new Map(problems.map(item => [problemKey(item), item]))
+const all = { severity: 'warning', afterMs: 120_000 } as const
+const names = ({ began, resolved }: ReturnType<typeof changesFor>) => [
+  began.map(({ name }) => name),
+  resolved.map(({ name }) => name),
+]
+
+test('goal: what is new, worse or over is a change; the rest is none', () => {
+  const young = problem('backup', { since: '2026-11-26T11:58:01.000Z' })
+  const old = problem('backup', { since: '2026-11-26T11:58:00.000Z' })
+  expect(names(changesFor(known(), [disk, models, young], all, nowMs))).toEqual([['disk', 'models'], []])
+  expect(names(changesFor(known(), [old], all, nowMs))).toEqual([['backup'], []])
+  expect(names(changesFor(known(disk, models), [disk, models], all, nowMs))).toEqual([[], []])
+  const worse = { ...disk, severity: 'critical' } as const
+  expect(names(changesFor(known(disk), [worse], all, nowMs))).toEqual([['disk'], []])
+  expect(names(changesFor(known(worse), [disk], all, nowMs))).toEqual([[], []])
+  expect(names(changesFor(known(disk, models), [models], all, nowMs))).toEqual([[], ['disk']])
+})
+
+test('goal: whoever wants critical ones alone gets no warning, and the end of what became milder', () => {
+  const severe = { ...all, severity: 'critical' } as const
+  expect(names(changesFor(known(), [disk, models], severe, nowMs))).toEqual([['models'], []])
+  const milder = { ...models, severity: 'warning' } as const
+  expect(names(changesFor(known(models), [milder], severe, nowMs))).toEqual([[], []])
+  expect(names(changesFor(known(models), [], severe, nowMs))).toEqual([[], ['models']])
+})
+
+const facts = {
+  ...({ id: 'msg_1', kind: 'problems', at: '2026-11-26T12:00:00.000Z' } as const),
+  host: { id: 'h', domain: 'a.example', version: '1' },
+} as const
+
+test('goal: a message fits its schema, however much is wrong, and says how much it leaves out', () => {
+  const many = Array.from({ length: 120 }, (_, at) =>
+    problem('upstream', { subject: `u${at}`, detail: 'x'.repeat(9_000) }),
+  )
+  const message = messageOf({ ...facts, present: many, changes: { began: many, resolved: [disk] } })
+  expect(checkValue(AlertMessage, message)).toMatchObject({ ok: true })
+  expect([message.began.length, message.resolved.length, message.omitted]).toEqual([alertProblemsMax, 1, 140])
+  expect(message.began[0]?.detail).toHaveLength(1_000)
+  expect([
+    message.ready,
+    messageOf({ ...facts, present: [models], changes: { began: [], resolved: [] } }).ready,
+  ]).toEqual([true, false])
+})
+
+test('goal: subject and text name what began and ended, on lines that no upstream can forge', () => {
+  const hostile = problem('upstream', { subject: 'u', detail: 'it says\r\nBcc: all@example.org\u001b[2J' })
+  const message = messageOf({ ...facts, present: [models, hostile], changes: { began: [hostile], resolved: [disk] } })
+  expect(subjectOf(message)).toBe('[strongroom] a.example NOT READY: 1 began: upstream; 1 resolved: disk')
+  const text = textOf(message)
+  expect(text).toContain(
+    'Began:\n\nwarning upstream u, since 2026-11-26T11:00:00.000Z\n  it says Bcc: all@example.org\\x1b[2J\n',
+  )
+  expect(text).toContain('Resolved:\n\nwarning disk')
+  expect(text).toContain('Still there:\n\ncritical models')
+  const reminder = messageOf({ ...facts, kind: 'reminder', present: [models], changes: { began: [], resolved: [] } })
+  expect(subjectOf(reminder)).toBe('[strongroom] a.example NOT READY: still not ready: models')
+  expect(textOf(reminder)).toContain('Problems:\n\ncritical models')
+})
