@@ -10,7 +10,11 @@ export const PROBLEM_LIST: readonly HostProblem[] = [
   problem({ name: 'instances', subject: 'boot_failed', detail: '2 instances have failed (boot_failed)' }),
   problem({ name: 'log', subject: 'witness.example', detail: 'has not cosigned for an hour' }),
   problem({ name: 'certificate', subject: 'guest', detail: 'guest ends soon' }),
-  problem({ name: 'backup', detail: `the last is of ${at(86_400 * 3)}` }),
+  problem({
+    name: 'backup',
+    detail: `the last is of ${at(86_400 * 3)}`,
+    remedy: '`journalctl --unit strongroom-backup.service` has the reason',
+  }),
 ]
 
 function problem(words: Partial<HostProblem> & Pick<HostProblem, 'name' | 'detail'>): HostProblem {

@@ -61,7 +61,8 @@ test('goal: a visitor without a good key and without a session reaches no servic
   const statusOf = async (path: string, authorization: string | null) =>
     (await rig.send(`/api/tenant${path}`, { headers: authorization === null ? {} : { authorization } })).status
   const paths = ['/instances/v1/me', '/inference/health', '/inference/attestation', '/builds/health', '', '/other/x']
-  const bad = [null, '', 'Bearer ca_x', `Basic ${btoa(ca)}`, `Bearer ${ca.slice(0, -1)}0`, `Bearer ${revoked}`]
+  const other = `${ca.slice(0, -1)}${ca.endsWith('0') ? '1' : '0'}`
+  const bad = [null, '', 'Bearer ca_x', `Basic ${btoa(ca)}`, `Bearer ${other}`, `Bearer ${revoked}`]
   for (const path of paths) {
     for (const authorization of bad) {
       expect([path, authorization, await statusOf(path, authorization)]).toEqual([path, authorization, 401])

@@ -1,7 +1,16 @@
 // Goal: an operator does at the page what the command line does: the same requests, words and refusals, live.
 
 import { afterAll, beforeEach, expect, test } from 'bun:test'
-import { at, build, hostileText, instance, organization, SESSION } from '../../../scripts/rigs/console/documents.ts'
+import {
+  at,
+  BUSY_STATUS,
+  build,
+  hostileText,
+  instance,
+  organization,
+  SESSION,
+} from '../../../scripts/rigs/console/documents.ts'
+import { PROBLEM_LIST } from '../../../scripts/rigs/console/problem-list.ts'
 import {
   document,
   refusalResponse,
@@ -15,6 +24,7 @@ import {
   AdminInstanceList,
   AdminKeyCreated,
   AdminOrganization,
+  AdminStatus,
 } from '../../../src/contract/admin/admin.ts'
 import { SessionDocument } from '../../../src/contract/admin/console.ts'
 import { desk, openPage } from '../../rigs/console/browser.ts'
@@ -245,6 +255,23 @@ test('roles', async () => {
   for (const name of names) expect(await page.getByRole('button', { name }).count()).toBe(0)
   await show('/instances/acme/aaaaaaa1', 'acme/aaaaaaa1', own)
   expect(await page.getByRole('heading', { name: 'Console' }).count()).toBe(0)
+})
+
+test('problems', async () => {
+  // Goal: the first page has each problem with its effect and remedy, and calls no such host good; without one it does.
+  await show('/', 'Overview')
+  const rows = page.getByRole('list', { name: 'Problems that need action' }).getByRole('listitem')
+  await rows.first().waitFor()
+  const texts = await rows.allTextContents()
+  expect(texts).toHaveLength(PROBLEM_LIST.length)
+  for (const [at, { detail, affects, remedy }] of PROBLEM_LIST.entries()) {
+    for (const part of [detail, `Affects ${affects}`, remedy]) expect(texts[at]).toContain(part)
+  }
+  expect(await page.getByText('Nothing is known to be wrong').count()).toBe(0)
+  const before = first.answer(`GET ${operator}/status`, () => document(AdminStatus, { ...BUSY_STATUS, problems: [] }))
+  await show('/', 'Overview')
+  await page.getByText('Ready. Nothing is known to be wrong.').waitFor()
+  if (before !== null) first.answer(`GET ${operator}/status`, before)
 })
 
 test('backups', async () => {

@@ -64,7 +64,7 @@ export function Problems({ problems }: { problems: readonly HostProblem[] }) {
             <Foreign text={problem.detail} />
           </p>
           <p>
-            Affects <Foreign text={problem.affects} />, since <Time at={problem.since} />
+            Affects <Foreign text={problem.affects} />. Began <Time at={problem.since} />.
           </p>
           <p class="remedy">
             <Foreign text={problem.remedy} />
