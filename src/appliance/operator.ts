@@ -183,7 +183,7 @@ function hostCollectors(
 ): Pick<Collector, 'render'>[] {
   return [
     { render: () => renderProblems(status()) },
-    createHostMetrics({ status, failures: prepareInstanceFailures(store.directory.db), stateDir }),
+    createHostMetrics({ status, failures: prepareInstanceFailures(store.directory.db, store.hostId), stateDir }),
     requests,
     ...(dns === null ? [] : [createDnsMetrics(dns)]),
   ]

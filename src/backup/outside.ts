@@ -56,7 +56,7 @@ export function outsideFiles(
  * Images, models, firmware and programs are not among them: packages bring them, and they are large.
  */
 export function namedFiles(config: Config): string[] {
-  const { tls, builds, inference, fleet } = config
+  const { tls, builds, inference, fleet, metrics, alerts } = config
   const { traces, upstreams, worker } = inference
   return [
     tls.certificate_file,
@@ -76,6 +76,11 @@ export function namedFiles(config: Config): string[] {
     worker.gpu_policy,
     fleet.password_file,
     fleet.ca_file,
+    metrics.token_file,
+    alerts.webhook_secret_file,
+    alerts.webhook_ca_file,
+    alerts.smtp_password_file,
+    alerts.smtp_ca_file,
   ].filter(path => path !== '')
 }
 

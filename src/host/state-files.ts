@@ -28,6 +28,9 @@ export const STATE_FILES = [
   'simulator',
   'allowlist.json',
   'kds',
+  /** Receivers and Prometheus have copies of these secrets. */
+  'alerts-secret',
+  'metrics-token',
 ] as const
 
 /**

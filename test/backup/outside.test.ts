@@ -7,6 +7,10 @@ import { parseConfig } from '../../src/config/parse.ts'
 import { Config } from '../../src/config/schema.ts'
 
 const IN_BACKUP = [
+  'alerts.smtp_ca_file',
+  'alerts.smtp_password_file',
+  'alerts.webhook_ca_file',
+  'alerts.webhook_secret_file',
   'builds.fetch_ca_file',
   'fleet.ca_file',
   'fleet.password_file',
@@ -18,6 +22,7 @@ const IN_BACKUP = [
   'inference.upstreams.ca_file',
   'inference.upstreams.key_file',
   'inference.worker.gpu_policy',
+  'metrics.token_file',
   'tls.acme.ca_file',
   'tls.acme.eab_key_file',
   'tls.certificate_file',
@@ -69,6 +74,18 @@ test('the files of every field are named', () => {
     [inference.traces]
     headers_file = "/f/inference.traces.headers_file"
     ca_file = "/f/inference.traces.ca_file"
+    [metrics]
+    token_file = "/f/metrics.token_file"
+    [alerts]
+    webhook_url = "https://hook.example/x"
+    webhook_secret_file = "/f/alerts.webhook_secret_file"
+    webhook_ca_file = "/f/alerts.webhook_ca_file"
+    smtp_server = "mail.example:587"
+    email_from = "a@example.org"
+    email_to = ["b@example.org"]
+    smtp_user = "a"
+    smtp_password_file = "/f/alerts.smtp_password_file"
+    smtp_ca_file = "/f/alerts.smtp_ca_file"
     [inference.worker]
     model_file = "/f/model"
     gpu = ["0000:01:00.0"]

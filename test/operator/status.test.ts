@@ -168,10 +168,18 @@ test('goal: a host with failed instances lists them, and a code that only this d
   expect(problems[0]?.remedy).toContain('strongroom instance list --status failed')
 })
 
-function failedInstance(at: number, code: string): void {
+test('goal: failures of another host are that host’s problem, unless it is lost', () => {
+  insertOrganization(store.directory.db, { id: 'o', slug: 'acme', nowMs: 1 })
+  for (const [at, code] of ['ssh_unreachable', 'ssh_unreachable', 'host_lost'].entries())
+    failedInstance(at, code, 'another host')
+  const { ready, problems } = statusOf()
+  expect([ready, problems.map(({ subject }) => subject)]).toEqual([true, ['host_lost']])
+})
+
+function failedInstance(at: number, code: string, hostId = store.hostId): void {
   const name = `abcdefg${at}`
   const instance = insertInstance(store.directory.db, {
-    ...{ id: `i${at}`, hostId: store.hostId, organizationId: 'o', name, hostname: `${name}.agents.test` },
+    ...{ id: `i${at}`, hostId, organizationId: 'o', name, hostname: `${name}.agents.test` },
     ...{ agent: 'opencode', publicKey: 'ssh-ed25519 A', inferenceMode: 'gateway', inferenceModel: 'm' },
     ...{ vmId: `v${at}`, platform: 'tcg', nowMs: 0 },
   })

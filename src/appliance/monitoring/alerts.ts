@@ -33,7 +33,7 @@ export type ComposedAlerts = {
   readonly run: (signal: AbortSignal) => Promise<void>
 }
 
-/** File of the secret in the state directory, where `alerts.webhook_secret_file` names none. */
+/** File of the secret in the state directory (host/state-files.ts), where `alerts.webhook_secret_file` names none. */
 const secretFileName = 'alerts-secret'
 
 export function composeAlerts(parts: AlertParts): ComposedAlerts {

@@ -13,7 +13,8 @@ export type LeakWatchDeps = {
   readonly log: Logger
 }
 
-const intervalMs = 120_000
+/** A search reads the state of kernel and disk for each VM. */
+const intervalMs = 300_000
 
 export class LeakWatch {
   readonly #deps: LeakWatchDeps

@@ -1,4 +1,4 @@
-// Failed instances by their failure code, for the list of problems. Effects: SQL.
+// Failed instances of a host by their failure code, for the list of problems. Effects: SQL.
 
 import { type DirectoryDb, prepareRaw } from '../db.ts'
 
@@ -18,17 +18,23 @@ export type InstanceFailures = {
   readonly lastReadyMs: number | null
 }
 
-/** Returns a function that counts the instances that are failed now. */
-export function prepareInstanceFailures(db: DirectoryDb): () => InstanceFailures {
-  const lastReady = prepareRaw<{ atMs: number | null }>(db, 'SELECT max(ready_at_ms) AS atMs FROM instances')
+/**
+ * Returns a function that counts the instances of a host that are failed now. Each host of a
+ * fleet counts the instances of lost hosts too.
+ */
+export function prepareInstanceFailures(db: DirectoryDb, hostId: string): () => InstanceFailures {
+  const lastReady = prepareRaw<{ atMs: number | null }>(
+    db,
+    'SELECT max(ready_at_ms) AS atMs FROM instances WHERE host_id = ?',
+  )
   const counts = prepareRaw<FailedInstances>(
     db,
     `SELECT coalesce(failure_code, 'internal') AS code, count(*) AS count, min(changed_at_ms) AS firstMs,
       max(changed_at_ms) AS lastMs, sum(changed_at_ms > ?) AS sinceReady
-    FROM instances WHERE status = 'failed' GROUP BY 1 ORDER BY 1`,
+    FROM instances WHERE status = 'failed' AND (host_id = ? OR failure_code = 'host_lost') GROUP BY 1 ORDER BY 1`,
   )
   return () => {
-    const lastReadyMs = lastReady.get()?.atMs ?? null
-    return { byCode: counts.all(lastReadyMs ?? 0), lastReadyMs }
+    const lastReadyMs = lastReady.get(hostId)?.atMs ?? null
+    return { byCode: counts.all(lastReadyMs ?? 0, hostId), lastReadyMs }
   }
 }
