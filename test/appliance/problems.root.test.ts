@@ -21,6 +21,7 @@ import type { HostProblem, ProblemName } from '../../src/contract/admin/problems
 import { openStore } from '../../src/store/db.ts'
 import { insertInstance, moveInstance } from '../../src/store/directory/instance.query.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
+import { writeClockMark } from '../../src/store/ledger/clock-mark.query.ts'
 import { paintFor } from '../../src/terminal/render.ts'
 import { upgradePaths, writeRecord } from '../../src/upgrade/record.ts'
 import { cookieOf, pageHeaders } from '../rigs/console/console.ts'
@@ -147,6 +148,13 @@ function failInstances(code: string, count: number): void {
   store.close()
 }
 
+/** The clock of a host that shows an earlier time than its records. */
+function wroteInTheFuture(): void {
+  const store = openStore(join(stateDir, 'strongroom.db'))
+  writeClockMark(store.ledger.db, { bootId: 'before', uptimeMs: 0, wallMs: Date.now() + 400 * 86_400_000 })
+  store.close()
+}
+
 inOwnNetns(
   import.meta.path,
   () => {
@@ -226,6 +234,13 @@ inOwnNetns(
         await seen(serving, 'certificate', { subject: 'server', severity: 'warning' })
         await seen(serving, 'capacity', { severity: 'warning', detail: expect.stringContaining('memory') })
         await seen(serving, 'gateway', { severity: 'critical' })
+      })
+      wroteInTheFuture()
+      await withHost({}, async serving => {
+        await seen(serving, 'clock', {
+          severity: 'critical',
+          detail: expect.stringContaining('behind what is certain'),
+        })
       })
       {
         using _ = smallDisk(stateDir, 300)
