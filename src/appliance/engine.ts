@@ -92,6 +92,8 @@ export type EngineDeps = Runtime & {
 
 export type Engine = {
   readonly reconciler: VmReconciler
+  /** Returns when each VM was paused for lack of disk space; one that ended since may be among them. */
+  readonly pausedVms: () => ReadonlyMap<string, number>
   readonly network: VmNetwork
   readonly namespace: VmNamespace
   /** Makes the namespace of VMs, and takes over VMs of earlier releases. Faults: host.*. */
@@ -208,6 +210,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   return {
     ...firewall,
     reconciler,
+    pausedVms: () => driver.pausedVms(),
     readAhead: vm => readAhead({ image, launcher, kernels, log: log.unit('vm') }, vm),
     platform,
     tpm: () => tpm().kind,

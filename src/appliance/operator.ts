@@ -145,7 +145,7 @@ export async function serveOperator(parts: OperatorParts): Promise<ServedOperato
       attestedUpstreams: () => attestedUpstreamsIn(parts.collectors),
       fleetStatus: member.status,
       ...{ backups: () => readBackups(stateDir, clock.nowMs()), budgetsNear: () => budgets.near() },
-      ...found,
+      ...{ ...found, pausedVms: engine.pausedVms },
     }),
     collectors: [...hostCollectors(parts, () => admin.status()), ...collectorsOf(parts), budgets],
     leaks,

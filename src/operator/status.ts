@@ -12,13 +12,13 @@ import { criticalProblem, type FoundProblem, isReady } from '../contract/admin/p
 import { collateralProblem, type KeptCollateral } from '../host/kds/kept.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
 import type { Tls } from '../http/certificate.ts'
-import type { Store } from '../store/db.ts'
+import type { LedgerDb, Store } from '../store/db.ts'
 import { buildDiskBytes, countBuildsByState } from '../store/directory/build.query.ts'
 import { countInstances } from '../store/directory/instance.query.ts'
 import { prepareInstanceFailures } from '../store/directory/instance-failures.query.ts'
 import { listOrganizations } from '../store/directory/organization.query.ts'
 import { restsAt } from '../store/ledger/address.query.ts'
-import { countVms, reservedBy } from '../store/ledger/vm.query.ts'
+import { countVms, reservedBy, vmById } from '../store/ledger/vm.query.ts'
 import type { WatchedLog } from '../transparency/health.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 import { clockView } from './clock.ts'
@@ -27,7 +27,7 @@ import { gatewaySummary, gatewayView } from './inference.ts'
 import { logSummary, unwritableLog } from './log.ts'
 import type { ObservedUpstream } from './problems/gateway.plan.ts'
 import type { ProblemJournal } from './problems/journal.ts'
-import { type JournalFacts, problemsIn } from './problems/problems.plan.ts'
+import { type JournalFacts, type ProblemFacts, problemsIn } from './problems/problems.plan.ts'
 import type { ProblemWatch } from './problems/watch.ts'
 
 export type PoolSummary = Pick<AdminStatus['pool'], 'wanted' | 'warm' | 'booting' | 'lacking'> & {
@@ -79,6 +79,8 @@ export type StatusDeps = {
   /** Returns the problems of sources that look themselves. */
   readonly problems: () => readonly FoundProblem[]
   readonly journal: Pick<ProblemJournal, 'facts'>
+  /** Returns when each VM was paused for lack of disk space; one that ended since may be among them. */
+  readonly pausedVms: () => ReadonlyMap<string, number>
   readonly problemWatch: Pick<ProblemWatch, 'dated'>
   /** The address of each service; null for one that is switched off. */
   readonly listening: AdminStatus['listen']
@@ -158,6 +160,7 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
         gatewayVms: unlessDamaged(() => gatewayView(deps.gateway).gateways, []),
       },
       journal: unlessDamaged(() => deps.journal.facts(), UNKNOWN_JOURNAL),
+      pausedVms: unlessDamaged(() => runningOf(ledger, deps.pausedVms()), []),
       instance: { memoryMib: config.vm.memory_mib, vcpus: config.vm.vcpus },
       acme: { directory: config.tls.acme.directory, httpListen: config.tls.acme.http_listen },
     })
@@ -166,6 +169,13 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
     const problems = deps.problemWatch.dated([...databaseProblems(store), ...found])
     return { ...status, ready: isReady(problems), problems }
   }
+}
+
+function runningOf(ledger: LedgerDb, paused: ReadonlyMap<string, number>): ProblemFacts['pausedVms'] {
+  return [...paused].flatMap(([vm, sinceMs]) => {
+    const row = vmById(ledger, vm)
+    return row?.desired === 'running' && row.state === 'running' ? [{ vm, sinceMs }] : []
+  })
 }
 
 const damaged = 'the database is damaged'
@@ -179,7 +189,7 @@ const UNKNOWN_POOL: PoolSummary = {
   nextAttemptAtMs: null,
 }
 const UNKNOWN_BUILD_VMS: BuildVmsSummary = { wanted: 0, warm: 0, booting: 0, reserved: 0, lacking: damaged }
-const UNKNOWN_JOURNAL: JournalFacts = { tableRestoredMs: null, authorityReplacedMs: null, pausedVms: [] }
+const UNKNOWN_JOURNAL: JournalFacts = { tableRestoredMs: null, authorityReplacedMs: null }
 const UNKNOWN_GATEWAY: ReturnType<typeof gatewaySummary> = {
   placement: 'vm',
   vm: null,

@@ -14,12 +14,15 @@ import { createStatus, type StatusDeps } from '../../src/operator/status.ts'
 import { openStore, type Store } from '../../src/store/db.ts'
 import { insertInstance, moveInstance } from '../../src/store/directory/instance.query.ts'
 import { insertOrganization, listOrganizations } from '../../src/store/directory/organization.query.ts'
+import { insertVm } from '../../src/store/ledger/vm.query.ts'
+import { vms } from '../../src/store/ledger/vm.table.ts'
 import { STATUS } from '../rigs/admin-status.ts'
 
 const pageBytes = 4_096
 
 let dir: string
 let store: Store
+const paused = new Map<string, number>()
 let logFailure: { atMs: number; reason: string } | null = null
 
 beforeEach(() => {
@@ -92,6 +95,7 @@ function statusOf(): AdminStatus {
     problems: () => [],
     upstreams: () => [],
     journal: new ProblemJournal(store),
+    pausedVms: () => paused,
     problemWatch: new ProblemWatch({
       ...{ clock: createManualClock(0), log: silentLogger, onEvent: () => {}, openBefore: () => new Map() },
     }),
@@ -166,6 +170,19 @@ test('goal: a host with failed instances lists them, and a code that only this d
   ])
   expect(problems[0]?.detail).toStartWith('2 instances have failed (ssh_unreachable): The instance did not become')
   expect(problems[0]?.remedy).toContain('strongroom instance list --status failed')
+})
+
+test('goal: a VM that is paused for lack of disk space is a problem as long as it is to run', () => {
+  const { db } = store.ledger
+  insertVm(db, { id: 'v', hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs: 1 })
+  db.update(vms).set({ state: 'running' }).run()
+  paused.set('v', 5).set('of another time', 6)
+  const [problem] = statusOf().problems
+  expect(problem).toMatchObject({ name: 'vm_paused', severity: 'critical', since: '1970-01-01T00:00:00.005Z' })
+  expect(problem?.detail).toStartWith('1 VMs are paused')
+  db.update(vms).set({ state: 'failed' }).run()
+  expect(statusOf().problems).toEqual([])
+  paused.clear()
 })
 
 test('goal: failures of another host are that host’s problem, unless it is lost', () => {

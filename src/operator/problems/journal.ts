@@ -1,17 +1,14 @@
-// Reads from the journal of this host events that need attention for a while, paused VMs, and problems that were open
-// when the former daemon ended. Each entry is read once. Effects: reads the store.
+// Reads from the journal of this host events that need attention for a while, and problems that were open when the
+// former daemon ended. Each entry is read once. Effects: reads the store.
 
 import type { AlertReceiver } from '../../contract/admin/alerts.ts'
 import { type FoundProblem, PROBLEM_NAMES, PROBLEM_SEVERITIES, problemKey } from '../../contract/admin/problems.ts'
 import type { Store } from '../../store/db.ts'
 import { type KindEvent, prepareEventsOfKinds } from '../../store/ledger/event.query.ts'
-import { vmById } from '../../store/ledger/vm.query.ts'
 import type { JournalFacts } from './problems.plan.ts'
 
 const TABLE_RESTORED = 'nft.restored'
 const AUTHORITY_REPLACED = 'tls.authority_replaced'
-const VM_PAUSED = 'vm.paused'
-const VM_RESUMED = 'vm.resumed'
 export const PROBLEM_BEGAN = 'problem.began'
 export const PROBLEM_ENDED = 'problem.ended'
 /** A message that a receiver took; the detail has the lists `began` and `resolved`. */
@@ -21,33 +18,22 @@ export const ALERT_SENT = 'alert.sent'
 export type OpenProblems = ReadonlyMap<string, OpenProblem>
 export type OpenProblem = Omit<FoundProblem, 'remedy' | 'sinceMs'> & { readonly sinceMs: number }
 
-/** Paused VMs that are remembered. No share: a host has fewer VMs. */
-const pausedMax = 10_000
-
 export class ProblemJournal {
-  readonly #store: Pick<Store, 'ledger'>
   readonly #read: (afterId: number) => KindEvent[]
   #lastId = 0
   #tableRestoredMs: number | null = null
   #authorityReplacedMs: number | null = null
-  readonly #paused = new Map<string, number>()
   readonly #open = new Map<string, OpenProblem>()
   readonly #notified = new Map<string, Map<string, OpenProblem>>()
 
   constructor(store: Pick<Store, 'ledger'>) {
-    this.#store = store
-    const kinds = [TABLE_RESTORED, AUTHORITY_REPLACED, VM_PAUSED, VM_RESUMED, PROBLEM_BEGAN, PROBLEM_ENDED, ALERT_SENT]
+    const kinds = [TABLE_RESTORED, AUTHORITY_REPLACED, PROBLEM_BEGAN, PROBLEM_ENDED, ALERT_SENT]
     this.#read = prepareEventsOfKinds(store.ledger.db, kinds)
   }
 
   facts(): JournalFacts {
     this.#follow()
-    for (const vm of this.#paused.keys()) if (!this.#isRunning(vm)) this.#paused.delete(vm)
-    return {
-      tableRestoredMs: this.#tableRestoredMs,
-      authorityReplacedMs: this.#authorityReplacedMs,
-      pausedVms: [...this.#paused].map(([vm, sinceMs]) => ({ vm, sinceMs })),
-    }
+    return { tableRestoredMs: this.#tableRestoredMs, authorityReplacedMs: this.#authorityReplacedMs }
   }
 
   /** Returns the problems that began and have not ended. */
@@ -69,11 +55,9 @@ export class ProblemJournal {
     }
   }
 
-  #note({ kind, atMs, subject, detail }: KindEvent): void {
+  #note({ kind, atMs, detail }: KindEvent): void {
     if (kind === TABLE_RESTORED) this.#tableRestoredMs = atMs
     else if (kind === AUTHORITY_REPLACED) this.#authorityReplacedMs = atMs
-    else if (kind === VM_RESUMED) this.#paused.delete(subject)
-    else if (kind === VM_PAUSED && this.#paused.size < pausedMax) this.#paused.set(subject, atMs)
     else if (kind === PROBLEM_BEGAN || kind === PROBLEM_ENDED) this.#noteProblem(kind, JSON.parse(detail), atMs)
     else if (kind === ALERT_SENT) this.#noteSent(JSON.parse(detail), atMs)
   }
@@ -92,12 +76,6 @@ export class ProblemJournal {
     if (problem === null) return
     if (kind === PROBLEM_BEGAN) this.#open.set(problemKey(problem), problem)
     else this.#open.delete(problemKey(problem))
-  }
-
-  /** A VM that ended while it was paused is not resumed. */
-  #isRunning(id: string): boolean {
-    const vm = vmById(this.#store.ledger.db, id)
-    return vm !== null && vm.desired === 'running' && vm.state !== 'failed' && vm.state !== 'gone'
   }
 }
 

@@ -16,8 +16,6 @@ export type JournalFacts = {
   readonly tableRestoredMs: number | null
   /** When the local certificate authority was last replaced; null if never. */
   readonly authorityReplacedMs: number | null
-  /** VMs that are paused because the disk was full, with the time. */
-  readonly pausedVms: readonly { readonly vm: string; readonly sinceMs: number }[]
 }
 
 export type ProblemFacts = {
@@ -27,6 +25,8 @@ export type ProblemFacts = {
   readonly failures: FailureFacts | null
   readonly gateway: GatewayFacts
   readonly journal: JournalFacts
+  /** VMs that are paused because the disk was full, with the time. */
+  readonly pausedVms: readonly { readonly vm: string; readonly sinceMs: number }[]
   /** Size of an instance. */
   readonly instance: { readonly memoryMib: number; readonly vcpus: number }
   readonly acme: { readonly directory: string; readonly httpListen: string }
@@ -69,8 +69,7 @@ function critical(name: ProblemName, words: Words): FoundProblem {
   return { ...warning(name, words), severity: 'critical' }
 }
 
-function vmProblems({ journal, nowMs }: ProblemFacts): FoundProblem[] {
-  const { pausedVms, tableRestoredMs } = journal
+function vmProblems({ journal: { tableRestoredMs }, pausedVms, nowMs }: ProblemFacts): FoundProblem[] {
   const paused = pausedVms.map(({ sinceMs }) => sinceMs)
   const [first] = pausedVms
   return [

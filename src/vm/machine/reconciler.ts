@@ -43,7 +43,7 @@ import {
 export type VmReconcilerDeps = {
   readonly ledger: LedgerStore
   readonly hostId: string
-  readonly driver: Pick<VmDriver, keyof VmDriver>
+  readonly driver: Pick<VmDriver, Exclude<keyof VmDriver, 'pausedVms'>>
   readonly clock: Clock
   /** Prevents an untrusted wall clock from ending the rest of an address. */
   readonly guard: Pick<ClockGuard, 'certainMs'>

@@ -74,8 +74,12 @@ const removeTimeoutMs = 60_000
 /** The first inherited descriptor after the standard ones. */
 const firstFd = 3
 
+/** Paused VMs that are remembered, those that ended since included. No share: a host has fewer VMs. */
+const pausedMax = 10_000
+
 export class VmDriver {
   readonly #deps: VmDriverDeps
+  readonly #paused = new Map<string, number>()
   readonly #taps: TapStates
 
   constructor(deps: VmDriverDeps) {
@@ -170,9 +174,18 @@ export class VmDriver {
 
   /** Resumes a VM that was paused for lack of disk space, once there is some. Never throws. */
   async resume(vm: Vm, link: VmLink): Promise<null> {
-    if (link.observe().paused)
+    if (link.observe().paused) {
+      if (this.#paused.size >= pausedMax) this.#paused.clear()
+      if (!this.#paused.has(vm.id)) this.#paused.set(vm.id, this.#deps.clock.nowMs())
       await resumeWhenFree(this.#deps, { vmId: vm.id, directory: this.#paths(vm).directory, link })
+    }
+    if (!link.observe().paused) this.#paused.delete(vm.id)
     return null
+  }
+
+  /** Returns when each VM was paused for lack of disk space. A VM that ended since may be among them. */
+  pausedVms(): ReadonlyMap<string, number> {
+    return this.#paused
   }
 
   /** Bounds the size of QEMU's log. Never throws. */

@@ -132,6 +132,8 @@ inOwnNetns(
         )
         await until('the VM is paused', readyTimeoutMs, () => appliance.log().includes('a VM is paused'))
         expect((await acme.retrieve(name)).status).toBe('ready')
+        const listed = expect.arrayContaining([expect.objectContaining({ name: 'vm_paused', severity: 'critical' })])
+        expect(await appliance.admin('status')).toMatchObject({ ready: false, problems: listed })
         unlinkSync(filler)
         await until('it runs again', 60_000, () => appliance.log().includes('a paused VM runs again'))
         const zeros = new Bun.CryptoHasher('sha256').update(new Uint8Array(zerosMiB * MiB)).digest('hex')

@@ -18,7 +18,8 @@ const GOOD: ProblemFacts = {
   nowMs,
   failures: { byCode: [], lastReadyMs: null },
   gateway: { upstreams: [], gatewayVms: [] },
-  journal: { tableRestoredMs: null, authorityReplacedMs: null, pausedVms: [] },
+  journal: { tableRestoredMs: null, authorityReplacedMs: null },
+  pausedVms: [],
   instance: { memoryMib: 1, vcpus: 1 },
   acme: { directory: 'https://acme.example', httpListen: '0.0.0.0:80' },
 }
@@ -125,7 +126,7 @@ const TABLE: [string, ProblemFacts, string[]][] = [
     failures(nowMs - 30_000, failed('ssh_unreachable', 2)),
     ['warning instances ssh_unreachable'],
   ],
-  ['a paused VM', journal({ pausedVms: [{ vm: 'v', sinceMs: nowMs - hourMs }] }), ['critical vm_paused']],
+  ['a paused VM', { ...GOOD, pausedVms: [{ vm: 'v', sinceMs: nowMs - hourMs }] }, ['critical vm_paused']],
   ['a table that was restored', journal({ tableRestoredMs: nowMs - 23 * hourMs }), ['warning firewall_table']],
   ['a table that was restored long ago', journal({ tableRestoredMs: nowMs - 25 * hourMs }), []],
   ['a new authority', journal({ authorityReplacedMs: nowMs - hourMs }), ['warning authority']],

@@ -128,15 +128,14 @@ test('goal: the source knows best since when; critical ones and old ones come fi
   expect(watch.dated([...many, { ...disk, severity: 'critical' }])).toHaveLength(problemCountMax)
 })
 
-test('goal: the journal knows paused VMs, and entries that are no problems of this release do no harm', () => {
-  const event = (kind: string, detail: Record<string, unknown>, subject = '') =>
-    appendEvent(store.ledger.db, { nowMs: startMs, kind, subject, detail })
+test('goal: entries that are no problems of this release do no harm', () => {
+  const event = (kind: string, detail: Record<string, unknown>) =>
+    appendEvent(store.ledger.db, { nowMs: startMs, kind, subject: '', detail })
   const journal = new ProblemJournal(store)
   event('nft.restored', {})
-  event('vm.paused', {}, 'gone')
   event('problem.began', { name: 'of another release', subject: null, severity: 'warning', detail: 'x' })
   event('problem.began', { name: 'disk', subject: null, severity: 'warning', detail: 'x' })
-  expect(journal.facts()).toEqual({ tableRestoredMs: startMs, authorityReplacedMs: null, pausedVms: [] })
+  expect(journal.facts()).toEqual({ tableRestoredMs: startMs, authorityReplacedMs: null })
   expect([...journal.open().keys()]).toEqual(['disk'])
   event('problem.ended', { name: 'disk', subject: null, severity: 'warning', detail: 'x' })
   expect([...journal.open().keys()]).toEqual([])

@@ -20,7 +20,7 @@ import type { LinkObservation, VmLink } from '../../../src/vm/link.driver.ts'
 import { VmReconciler } from '../../../src/vm/machine/reconciler.ts'
 import type { VmDriver } from '../../../src/vm/machine/vm.driver.ts'
 
-type Driver = Pick<VmDriver, keyof VmDriver>
+type Driver = Pick<VmDriver, Exclude<keyof VmDriver, 'pausedVms'>>
 
 export const bootTimeoutMs = 30_000
 export const addressRestMs = 600_000
