@@ -1,6 +1,7 @@
 // Sends alerts as e-mails, over TLS alone. Effects: one connection for each message; reads the files of the password
 // and of the authorities.
 
+import { onAbort } from '../../base/clock.ts'
 import type { AlertsConfig } from '../../config/alerts.ts'
 import { subjectOf, textOf } from './message.plan.ts'
 import type { AlertSender } from './notifier.ts'
@@ -11,9 +12,12 @@ export type MailSettings = Pick<
   'smtp_server' | 'smtp_tls' | 'smtp_user' | 'smtp_password_file' | 'smtp_ca_file' | 'email_from' | 'email_to'
 >
 
+/** Limits of one step and of a whole message, because a server may answer byte by byte for ever. */
 const timeoutMs = 15_000
+const messageTimeoutMs = 60_000
 
-export function createMail(settings: MailSettings): AlertSender {
+/** `limitMs`: for tests. */
+export function createMail(settings: MailSettings, limitMs = messageTimeoutMs): AlertSender {
   const { smtp_server: server, email_from: from, email_to: to } = settings
   return {
     receiver: 'email',
@@ -21,19 +25,24 @@ export function createMail(settings: MailSettings): AlertSender {
     send: async (message, signal) => {
       signal.throwIfAborted()
       const transport = await openTransport(settings)
-      const close = () => transport.close()
-      signal.addEventListener('abort', close, { once: true })
+      const { promise: ended, reject } = Promise.withResolvers<never>()
+      const cancel = onAbort(signal, () => reject(signal.reason))
+      const timer = setTimeout(() => reject(new Error(`the message was not taken within ${limitMs} ms`)), limitMs)
       try {
-        await transport.sendMail({
+        const sent = transport.sendMail({
           ...{ from, to: [...to], subject: subjectOf(message), text: textOf(message), date: new Date(message.at) },
           // The same for each attempt: a server that took the message already may drop the second.
           messageId: `<${message.id}@${from.split('@')[1]}>`,
           headers: { 'Auto-Submitted': 'auto-generated' },
           ...noAccess,
         })
+        // A failure after the limit has no listener any more.
+        sent.catch(() => {})
+        await Promise.race([sent, ended])
       } finally {
-        signal.removeEventListener('abort', close)
-        close()
+        clearTimeout(timer)
+        cancel()
+        transport.close()
       }
     },
   }

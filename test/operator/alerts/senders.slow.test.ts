@@ -3,7 +3,9 @@
 
 import { afterAll, expect, test } from 'bun:test'
 import { createHmac } from 'node:crypto'
+import { once } from 'node:events'
 import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { type AddressInfo, createServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { systemClock } from '../../../src/base/clock.ts'
@@ -112,12 +114,15 @@ test('goal: another status, a redirect, an authority that is not trusted and a b
 
 const passwordFile = join(dir, 'password')
 writeFileSync(passwordFile, 'hunter2 hunter2\n')
-const mail = (port: number, change: Partial<MailSettings> = {}) =>
-  createMail({
-    ...{ smtp_server: `127.0.0.1:${port}`, smtp_tls: 'starttls', smtp_ca_file: trusted.file },
-    ...{ smtp_user: 'strongroom', smtp_password_file: passwordFile },
-    ...{ email_from: 'strongroom@agents.example', email_to: ['a@example.org', 'b@example.org'], ...change },
-  })
+const mail = (port: number, change: Partial<MailSettings> = {}, limitMs?: number) =>
+  createMail(
+    {
+      ...{ smtp_server: `127.0.0.1:${port}`, smtp_tls: 'starttls', smtp_ca_file: trusted.file },
+      ...{ smtp_user: 'strongroom', smtp_password_file: passwordFile },
+      ...{ email_from: 'strongroom@agents.example', email_to: ['a@example.org', 'b@example.org'], ...change },
+    },
+    limitMs,
+  )
 
 test('goal: an e-mail by STARTTLS and one by TLS at once, with the password under TLS alone', async () => {
   for (const kind of ['starttls', 'tls'] as const) {
@@ -152,4 +157,18 @@ test('goal: a server without TLS, with another certificate, or that refuses the 
   expect(plain.commands.filter(line => line.startsWith('AUTH'))).toEqual([])
   await plain[Symbol.asyncDispose]()
   expect(await failure(mail(plain.port).send(message, never))).toContain('ECONNREFUSED')
+})
+
+test('goal: a server that never answers holds no message beyond its limit, and not beyond the end of the daemon', async () => {
+  const open = new Set<Socket>()
+  const silent = createServer(socket => open.add(socket)).listen(0, '127.0.0.1')
+  await once(silent, 'listening')
+  const { port } = silent.address() as AddressInfo
+  expect(await failure(mail(port, {}, 200).send(message, never))).toBe('Error: the message was not taken within 200 ms')
+  const stopping = new AbortController()
+  const sending = failure(mail(port).send(message, stopping.signal))
+  stopping.abort(new Error('the daemon stops'))
+  expect(await sending).toBe('Error: the daemon stops')
+  for (const socket of open) socket.destroy()
+  silent.close()
 })
