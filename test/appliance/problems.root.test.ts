@@ -225,13 +225,18 @@ inOwnNetns(
       rmSync(stateDir, { recursive: true })
       mkdirSync(stateDir)
       const listen = { ...GOOD.listen, inference: '127.0.0.1:7443' }
-      const small = {
-        ...{ listen, capacity: { memory_mib: 1_024, vcpus: 8 } },
+      const dead = { directory: 'https://127.0.0.1:9/directory', terms_agreed: true, http_listen: '127.0.0.1:7480' }
+      const small: Change = {
+        listen: { ...listen, builds: '127.0.0.1:0' },
+        capacity: { memory_mib: 1_024, vcpus: 8 },
         inference: { placement: 'vm' },
-        tls: { validity_days: 10, renew_before_days: 1 },
-      } as const
+        builds: { warm: 1, image_dir: '/nonexistent' },
+        tls: { validity_days: 10, renew_before_days: 1, acme: { ...defaultConfig().tls.acme, ...dead } },
+      }
       await withHost(small, async serving => {
         await seen(serving, 'certificate', { subject: 'server', severity: 'warning' })
+        await seen(serving, 'acme', { subject: 'instances.a.example', severity: 'critical' })
+        await seen(serving, 'builds', { severity: 'warning' })
         await seen(serving, 'capacity', { severity: 'warning', detail: expect.stringContaining('memory') })
         await seen(serving, 'gateway', { severity: 'critical' })
       })
