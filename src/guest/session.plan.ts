@@ -56,7 +56,10 @@ export function messageOfTheDay({ hostname, inference }: Claim): string {
       'how much is used. When it is spent, only answers to your SSH go out,',
       'and few: copy your work away (scp, rsync) in good time.',
     ],
-    'Your work': ['is in your home and ends with this VM.'],
+    'Your work': [
+      'is in your home and ends with this VM. On your machine,',
+      'strongroom snapshot takes an encrypted copy.',
+    ],
   }
   const lines = Object.entries(topics).flatMap(([topic, texts]) =>
     texts.map((text, index) => `${(index === 0 ? topic : '').padEnd(11)}${text}`),
