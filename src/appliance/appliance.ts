@@ -101,10 +101,10 @@ export async function serve(
   const peers = undo.use(await composePeers({ ...basis, fleet }))
   const parts = openShared({ ...opened, engine, store, link, peers }, undo)
 
-  const { service, pool, background } = composeInstances(parts)
+  const { service, pool, snapshots, background } = composeInstances(parts)
   undo.defer(() => background.stop())
   const member = undo.use(composeFleetHost({ ...parts, fleet, pool, onEvent }))
-  const instances = await startListener('instances', config.listen, () => serveInstances(service, parts))
+  const instances = await startListener('instances', config.listen, () => serveInstances({ service, snapshots }, parts))
   undo.defer(() => instances.stop(true))
   const shares = composeShares({ ...parts, fleet })
   const gateway = await placeGateway({ ...parts, platform, capacity, shares })

@@ -26,6 +26,7 @@ import { InferenceConfig } from './inference.ts'
 import { KdsConfig } from './kds.ts'
 import { LogConfig } from './log/log.ts'
 import { ConsoleConfig, OperatorConfig } from './operator.ts'
+import { SnapshotsConfig } from './snapshots.ts'
 
 const PLATFORMS = ['snp', 'kvm', 'tcg'] as const
 export type Platform = (typeof PLATFORMS)[number]
@@ -351,6 +352,7 @@ export const Config = Entry({
   capacity: CapacityConfig,
   pool: PoolConfig,
   instances: InstancesConfig,
+  snapshots: SnapshotsConfig,
   inference: InferenceConfig,
   builds: BuildsConfig,
   kds: KdsConfig,

@@ -75,6 +75,8 @@ export type HostFacts = ImageFacts & {
   readonly stateDir: string
   /** Null when the directory does not exist yet. */
   readonly stateDirFreeBytes: number | null
+  /** Size of the snapshots of instances. */
+  readonly snapshotBytes: number
   readonly stateDirWritable: boolean
   readonly database: DatabaseFacts
   /** The newest schema that this executable supports. */
@@ -361,11 +363,13 @@ function ledgerCheck({ leaks }: HostFacts): Check {
   )
 }
 
-function stateDirCheck({ stateDir, stateDirFreeBytes, stateDirWritable }: HostFacts): Check {
+function stateDirCheck({ stateDir, stateDirFreeBytes, stateDirWritable, snapshotBytes }: HostFacts): Check {
   if (stateDirFreeBytes === null) return skip('state directory', `${stateDir} is made by the first start`)
   if (!stateDirWritable)
     return fail('state directory', `${stateDir} cannot be written`, 'run as root, or check --state-dir')
-  const free = `${stateDir}, ${Math.floor(stateDirFreeBytes / 1_048_576)} MiB free`
+  const mib = (bytes: number) => `${Math.floor(bytes / 1_048_576)} MiB`
+  const snapshots = snapshotBytes === 0 ? '' : `; snapshots of instances take ${mib(snapshotBytes)}`
+  const free = `${stateDir}, ${mib(stateDirFreeBytes)} free${snapshots}`
   return stateDirFreeBytes < stateFreeBytesMin
     ? fail('state directory', free, `free some space: at least ${stateFreeBytesMin / 1_048_576} MiB are needed`)
     : pass('state directory', free)

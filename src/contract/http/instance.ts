@@ -39,7 +39,7 @@ const FAILURE_CODES = Object.keys(INSTANCE_FAILURES) as InstanceFailureCode[]
 /** States of an instance, in the order of its life. */
 export const INSTANCE_STATUSES = ['provisioning', 'ready', 'failed', 'terminating', 'terminated'] as const
 
-const Timestamp = (description: string) =>
+export const Timestamp = (description: string) =>
   Type.String({
     pattern: '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{3}Z$',
     description: `${description} ISO 8601, UTC, milliseconds.`,
