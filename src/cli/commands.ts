@@ -32,6 +32,7 @@ const COMMANDS: Loaders<Run> = {
   teardown: async () => (await import('./operator/teardown.ts')).addTeardown,
   client: async () => (await import('../client/setup/client.ts')).addClient,
   up: async () => (await import('../client/instances/up.ts')).addUp,
+  snapshot: async () => (await import('../client/snapshot.ts')).addSnapshot,
   ls: async () => (await import('../client/instances/ls.ts')).addLs,
   ssh: async () => (await import('../client/ssh.ts')).addSsh,
   cp: async () => (await import('../client/instances/cp.ts')).addCp,

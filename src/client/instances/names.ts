@@ -41,6 +41,8 @@ export const LocalInstance = Closed({
   hostname: OrNull(Type.String({ maxLength: 253 })),
   /** Address in the verified claim; null before. */
   address: OrNull(Type.String({ pattern: '^[0-9a-f.:]{2,39}$' })),
+  /** Snapshot that is still to be restored, as INSTANCE:NUMBER. */
+  restoring: Type.Optional(Type.String({ pattern: '^[a-z0-9]{8}:[0-9]{1,9}$' })),
 })
 export type LocalInstance = Static<typeof LocalInstance>
 

@@ -24,6 +24,8 @@ export type Connection = {
 export type Login = Connection & {
   /** Options of ssh, and the command to run. */
   readonly args: readonly string[]
+  /** Standard input of the command; default: that of this program. */
+  readonly input?: string
 }
 
 export type Copy = Connection & {
@@ -40,12 +42,12 @@ export type CopyEnd =
 
 /** Runs ssh and returns its exit code; for a signal, 128 plus its number, as in shells. */
 export function runSsh(run: Run, login: Login): Promise<number> {
-  return runWith(run, login.knownHost, file => sshArguments(login, file))
+  return runWith(run, login, file => sshArguments(login, file))
 }
 
 /** Runs scp, and returns as `runSsh`. */
 export function runScp(run: Run, copy: Copy): Promise<number> {
-  return runWith(run, copy.knownHost, file => scpArguments(copy, file))
+  return runWith(run, copy, file => scpArguments(copy, file))
 }
 
 export type SshAnswer = { readonly code: number; readonly stdout: string }
@@ -80,9 +82,12 @@ async function textOf(stream: ReadableStream<Uint8Array>, bytesMax: number): Pro
   return Buffer.concat(chunks).toString('utf8')
 }
 
-function runWith({ io }: Run, knownHost: KnownHost, argvOf: (file: string) => string[]): Promise<number> {
+type Starting = Pick<Login, 'knownHost' | 'input'>
+
+function runWith({ io }: Run, { knownHost, input }: Starting, argvOf: (file: string) => string[]): Promise<number> {
   return withKnownHosts(knownHost, async file => {
-    const child = start(argvOf(file), io.env, { stdin: 'inherit', stdout: 'inherit' })
+    const stdin = input === undefined ? 'inherit' : Buffer.from(input)
+    const child = start(argvOf(file), io.env, { stdin, stdout: 'inherit' })
     // The terminal sends SIGINT to the child too, which handles it.
     io.onSignal('SIGINT', () => {})
     io.onSignal('SIGTERM', () => child.kill('SIGTERM'))
@@ -157,6 +162,18 @@ export function refuseSharing(args: readonly string[]): void {
     }
     if (end === flags.length - 1) at += 1
   }
+}
+
+/** Returns the options of ssh(1) before the command. */
+export function optionsOf(args: readonly string[]): readonly string[] {
+  let at = 0
+  for (; at < args.length; at += 1) {
+    const arg = args[at] ?? ''
+    if (!/^-./.test(arg) || arg === '--') break
+    const letter = [...arg.slice(1)].findIndex(flag => valued.includes(flag))
+    if (letter !== -1 && letter === arg.length - 2) at += 1
+  }
+  return args.slice(0, at)
 }
 
 /** Returns the path as a local file for scp, which takes `a:b` for another host and `-a` for an option. */
