@@ -49,6 +49,7 @@ import {
 import { createService, type Service } from './service.ts'
 import { createSnapshotService } from './snapshot-service.ts'
 import { type UserAt, withUser } from './target.ts'
+import { earlierWords, readEarlierExpectation, withVerifiedImages } from './verified-images.ts'
 import { waitForInstance } from './wait.ts'
 
 type UpOptions = InstanceOptions &
@@ -143,7 +144,13 @@ async function up(run: Run, target: UserAt, args: readonly string[], options: Up
     await progress.phase('verify', record.hostname)
     const instance = readInstanceHostname(record.hostname)
     if (instance === null) return
-    const judged = await judgedAtLast(() => judgeExpected(run, instance, options, narrowed(expectation, local)))
+    const readEarlier = async () => {
+      const earlier = await readEarlierExpectation(run, local, options, identitiesOf(args))
+      return earlier === null ? null : narrowed(earlier, local)
+    }
+    const judged = await judgedAtLast(() =>
+      judgeExpected(run, instance, options, narrowed(expectation, local), readEarlier),
+    )
     isDone = judged.shown.ok
     await progress.stop(!isDone)
     const knownHost = await concluded(run, { name, names, judged, options, hostname: record.hostname })
@@ -151,13 +158,16 @@ async function up(run: Run, target: UserAt, args: readonly string[], options: Up
     const address = addressOf(judged)
     const hostKey = knownHost.line.split(' ').slice(1).join(' ')
     memory.verified({ hostname: record.hostname, localName: name, hostKey, atMs: systemClock.nowMs() })
-    await names.replace(name, local, { ...local, address })
+    const verified = await withVerifiedImages(run, { local, judged, options, expectation })
+    const entry = { ...verified, address }
+    await names.replace(name, local, entry)
+    if (judged.isEarlier) await run.hint(earlierWords(name))
     if (wanted !== null) {
       const identity = identityOf(options.publicKey ?? expectation.defaults.public_key)
       const login = { user, knownHost, identity, address: await addressFor(knownHost.hostname, address, args) }
       await restore(run, wanted, { into: record.name, snapshots, login, args })
-      const { restoring: _, ...done } = { ...local, address }
-      await names.replace(name, local, done)
+      const { restoring: _, ...done } = entry
+      await names.replace(name, entry, done)
     }
     await entered(run, {
       name,

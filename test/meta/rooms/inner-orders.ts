@@ -72,7 +72,7 @@ export const INNER_ORDERS = {
     ['instances'],
     ['snapshots'],
     ['verify', 'show'],
-    ['known-hosts.ts', 'log', 'tdx'],
+    ['known-hosts.ts', 'known-images.ts', 'log', 'tdx'],
     ['trust', 'verdict', 'evidence', 'kds', 'source', 'measure', 'id-block', 'client-config.ts'],
   ],
   'src/cli': [
