@@ -50,6 +50,19 @@ export function runScp(run: Run, copy: Copy): Promise<number> {
   return runWith(run, copy, file => scpArguments(copy, file))
 }
 
+export type Forward = Login & {
+  /** Address and port that ssh opens here, and those in the instance. */
+  readonly local: string
+  readonly remote: string
+  /** Called once ssh listens. */
+  readonly onReady: () => Promise<void>
+}
+
+/** Forwards a local port until ssh ends or a signal comes, and returns as `runSsh`. */
+export function runForward(run: Run, forward: Forward): Promise<number> {
+  return runWith(run, forward, file => forwardArguments(forward, file), forward.onReady)
+}
+
 export type SshAnswer = { readonly code: number; readonly stdout: string }
 
 /** Runs ssh with this standard input. Throws Fault host.command_failed, also for an output beyond `bytesMax`. */
@@ -84,14 +97,28 @@ async function textOf(stream: ReadableStream<Uint8Array>, bytesMax: number): Pro
 
 type Starting = Pick<Login, 'knownHost' | 'input'>
 
-function runWith({ io }: Run, { knownHost, input }: Starting, argvOf: (file: string) => string[]): Promise<number> {
+/** `onReady`: called after the first output on stdout, which then belongs to this process. */
+function runWith(
+  { io }: Run,
+  { knownHost, input }: Starting,
+  argvOf: (file: string) => string[],
+  onReady: (() => Promise<void>) | null = null,
+): Promise<number> {
   return withKnownHosts(knownHost, async file => {
     const stdin = input === undefined ? 'inherit' : Buffer.from(input)
-    const child = start(argvOf(file), io.env, { stdin, stdout: 'inherit' })
+    const child = start(argvOf(file), io.env, { stdin, stdout: onReady === null ? 'inherit' : 'pipe' })
     // The terminal sends SIGINT to the child too, which handles it.
-    io.onSignal('SIGINT', () => {})
+    io.onSignal('SIGINT', () => {
+      if (onReady !== null) child.kill('SIGTERM')
+    })
     io.onSignal('SIGTERM', () => child.kill('SIGTERM'))
     io.onSignal('SIGHUP', () => child.kill('SIGHUP'))
+    if (onReady !== null && child.stdout instanceof ReadableStream) {
+      for await (const _ of child.stdout) {
+        await onReady()
+        break
+      }
+    }
     return await child.exited
   })
 }
@@ -126,6 +153,23 @@ export function start<In extends 'inherit' | Buffer, Out extends 'inherit' | 'pi
 export function sshArguments(login: Login, knownHostsFile: string): string[] {
   const { user, knownHost, args } = login
   return ['ssh', ...ourOptions(login, knownHostsFile), `${user}@${knownHost.hostname}`, ...args]
+}
+
+/** Returns the command line of a forwarding, which prints a line on stdout once it listens. */
+export function forwardArguments(forward: Omit<Forward, 'onReady'>, knownHostsFile: string): string[] {
+  const { user, knownHost, args, local, remote } = forward
+  const options = {
+    ExitOnForwardFailure: 'yes',
+    // ssh runs it in this machine's shell after it has opened the port (ssh_config(5)).
+    PermitLocalCommand: 'yes',
+    LocalCommand: 'echo ready',
+    // A VM that no longer answers ends the forwarding after a minute.
+    ServerAliveInterval: '15',
+    ServerAliveCountMax: '4',
+  }
+  const more = Object.entries(options).flatMap(([name, value]) => ['-o', `${name}=${value}`])
+  const words = ['-N', '-T', '-L', `${local}:${remote}`, `${user}@${knownHost.hostname}`]
+  return ['ssh', ...ourOptions(forward, knownHostsFile), ...more, ...words, ...args]
 }
 
 /**
