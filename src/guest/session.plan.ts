@@ -37,6 +37,7 @@ export function messageOfTheDay({ hostname, inference }: Claim): string {
           `opencode, or opencode run "...". Model: ${inference.model}`,
           'OPENAI_BASE_URL and OPENAI_API_KEY are set for other clients,',
           'and so are ANTHROPIC_BASE_URL and ANTHROPIC_API_KEY.',
+          'For others: strongroom-agents install claude-code (or codex).',
         ]
   const topics: Record<string, readonly string[]> = {
     Measured: [
