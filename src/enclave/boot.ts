@@ -130,8 +130,8 @@ class Init {
 }
 
 /**
- * The runtime looks every second whether to collect garbage, for half a minute after any work, and the host asks for a
- * report every five seconds: a gateway at rest would collect all the time. Allocations still start collections.
+ * The runtime checks every second whether to collect garbage, for half a minute after any work. The host requests a
+ * report every five seconds, so a gateway at rest would collect all the time. Allocations still start collections.
  */
 const gcTimerMs = '10000'
 

@@ -1,5 +1,5 @@
-// strongroom connect --instance: verifies an instance, then forwards one of its ports to this machine over SSH. Effects:
-// network, files, a loopback port, a process that runs until a signal.
+// strongroom connect --instance: verifies an instance, then forwards one of its ports to this machine over SSH.
+// Effects: network, files, a loopback port, a process that runs until a signal.
 
 import { createServer } from 'node:net'
 import { InvalidArgumentError } from 'commander'

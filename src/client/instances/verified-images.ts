@@ -50,7 +50,7 @@ export type Verified = {
   readonly expectation: Pick<InstanceExpectation, 'defaults'>
 }
 
-/** After PASS with the images of options or client.toml, stores their manifests and returns the record with their names. */
+/** After PASS with images of options or client.toml, stores their manifests and returns the record with their names. */
 export async function withVerifiedImages(run: Run, verified: Omit<Verified, 'names' | 'name'>): Promise<LocalInstance> {
   const { local, judged, options, expectation } = verified
   const directory = clientDirectory(run.io.env)

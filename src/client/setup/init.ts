@@ -291,7 +291,7 @@ type InitResult = {
   readonly earlier: readonly string[]
 }
 
-/** Number of names in the remark about earlier images. */
+/** In the remark about earlier images. No share: names of one user. */
 const namesShownMax = 8
 
 function earlierText(names: readonly string[]): string {

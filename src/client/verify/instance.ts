@@ -156,8 +156,8 @@ export type InstanceExpectation = Omit<InstanceQuestion, 'instance' | 'nonce' | 
 }
 
 /**
- * Reads all that an owner expects. `identities`: identity files for ssh. `images`: those instead of client.toml's. Fault
- * invalid_request.
+ * Reads all that an owner expects. `identities`: identity files for ssh. `images`: those instead of client.toml's.
+ * Fault invalid_request.
  */
 export async function readExpectation(
   run: Run,

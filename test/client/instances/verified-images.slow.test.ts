@@ -1,5 +1,6 @@
 // Goal: after an upgrade of the images, an instance from before stays accepted with the images that it was verified
-// with, a new one does not, and a refusal names the whole command. The real HTTP of service A, scripted VMs, a real sshd.
+// with, a new one does not, and a refusal names the whole command. The real HTTP of service A, scripted VMs, a real
+// sshd.
 
 import { afterAll, beforeEach, describe, expect, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

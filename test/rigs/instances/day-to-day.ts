@@ -1,5 +1,5 @@
-// What developers do with a machine over SSH every day, against an instance: copies, git, terminals that stay, editors
-// that bring a server of their own, tools of administrators. Effects: ssh processes, files in the instance.
+// The day-to-day tools of developers against an instance: copies, git, terminals that stay, editors with a server of
+// their own, tools of administrators. Effects: ssh processes, files in the instance.
 
 import { expect } from 'bun:test'
 import { readFileSync, writeFileSync } from 'node:fs'
@@ -62,7 +62,7 @@ async function theCopies({ prints, appliance }: Inside, { run, there }: Programs
   await prints('rm moved link')
 }
 
-/** What runs in tmux goes on after the session that began it. */
+/** A program in tmux outlives the session that began it. */
 async function theSessionThatStays({ appliance, hostname, prints }: Inside): Promise<void> {
   // A connection of its own, whose end is the end of its session.
   const begun = await appliance.ssh(hostname, [
@@ -123,8 +123,8 @@ server.serve_forever()
 }
 
 /**
- * As VS Code Remote and JetBrains begin without the Internet: a script by standard input looks at the machine, a tree of
- * the server is copied and unpacked, the server listens on loopback, and the editor comes through a forwarded port.
+ * The start of VS Code Remote and JetBrains without the Internet: a script by standard input looks at the machine, the
+ * server is copied and unpacked, it listens on loopback, and the editor comes through a forwarded port.
  */
 async function theEditor({ appliance, hostname, prints }: Inside, { run, there }: Programs): Promise<void> {
   const look = `uname -sm; getconf LONG_BIT; ldd --version | head -1 | grep -o '[0-9.]*$'
