@@ -1,7 +1,7 @@
 // Manifests of images beside client.toml, each under a name of its content: those that client.toml names, and earlier
 // ones, which VMs from before an upgrade still run. Effects: these files. Fault invalid_request.
 
-import { existsSync, readdirSync } from 'node:fs'
+import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { sha256 } from '../attest/hash.ts'
 import { parsed } from '../attest/malformed.ts'
@@ -25,10 +25,10 @@ export function storedName(name: string, bytes: Uint8Array, extension: string): 
   return `${name}-${toHex(sha256(bytes)).slice(0, 16)}.${extension}`
 }
 
-/** Writes the manifest beside client.toml, unless the directory has it, and returns its name there. */
+/** Writes the manifest beside client.toml, unless the directory has it unchanged, and returns its name there. */
 export function storeManifest(directory: string, kind: ManifestKind, bytes: Uint8Array): string {
   const name = storedName(`${kind}-manifest`, bytes, 'json')
-  if (existsSync(join(directory, name))) return name
+  if (readStored(directory, kind, name) !== null) return name
   ensureDir(directory, { mode: 0o700 })
   writeFileAtomic(join(directory, name), bytes, { mode: 0o600 })
   return name

@@ -1,9 +1,5 @@
-<<<<<<< HEAD:src/client/instances/verified.ts
-// An instance that has just been verified, for commands that then connect to it. Effects: network, files.
-=======
 // Verifies an instance right before a login, for commands that then connect to it. Effects: network,
 // files. Prints the verdict.
->>>>>>> dd33f9e5 (Plain words in comments and help of the last changes):src/client/instances/verified-login.ts
 
 import type { Run } from '../../terminal/command.ts'
 import { EXIT } from '../../terminal/exit.ts'
