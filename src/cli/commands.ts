@@ -14,6 +14,7 @@ const COMMANDS: Loaders<Run> = {
   instance: async () => (await import('./operator/instance.ts')).addInstance,
   builds: async () => (await import('./operator/builds.ts')).addBuilds,
   inference: async () => (await import('./operator/inference.ts')).addInference,
+  upstream: async () => (await import('./upstream/upstream.ts')).addUpstream,
   model: async () => (await import('./operator/model.ts')).addModels,
   metrics: async () => (await import('./operator/gateway.ts')).addMetrics,
   clock: async () => (await import('./operator/clock.ts')).addClock,

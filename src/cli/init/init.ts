@@ -19,7 +19,7 @@ import type { Command, Run } from '../operator-run.ts'
 import { type Candidate, candidateOf } from './candidate.ts'
 import { nextSteps } from './next.plan.ts'
 import { presentAnswer, promptText, QUESTIONS, readAnswer } from './questions.ts'
-import { serviceWith } from './service.driver.ts'
+import { serviceWith } from '../service.driver.ts'
 import { tryInstance } from './trial.driver.ts'
 
 type Options = { preseed?: string; dryRun?: boolean; organization: string; trial: boolean }
