@@ -5,7 +5,8 @@ import type { Config } from '../config/schema.ts'
 import { type OfferedModels, offeredModels } from '../contract/key-rules.ts'
 
 /** Models without a price: budgets in dollars do not count their requests. Sorted. */
-export function unpricedModels({ inference }: Pick<Config, 'inference'>): string[] {
+export function unpricedModels({ inference, listen }: Pick<Config, 'inference' | 'listen'>): string[] {
+  if (listen.inference === '') return []
   const priced = new Set(inference.prices.map(({ model }) => model))
   return [...configuredModels({ inference }).served.difference(priced)].toSorted()
 }

@@ -113,8 +113,7 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
     fleet: member.admin,
     hostName: id => hostNameOf(parts, id),
     ...{ mintKey, mintGatewayKey },
-    offeredModels: configuredModels(config),
-    unpricedModels: config.listen.inference === '' ? [] : unpricedModels(config),
+    ...{ offeredModels: configuredModels(config), unpricedModels: unpricedModels(config) },
     deleteInstance,
     applyEgressLimits: async () => {
       await engine.network.resync()

@@ -53,7 +53,7 @@ export function userBudgetView({ shortBudgets }: Pick<KeyBudgetTerms, 'shortBudg
 type UserBudget = NonNullable<Static<typeof AdminKeyBudgetSet>['user_budget']>
 
 type PriceCheck = {
-  /** Those of the key; null for all. */
+  /** Models of the key; null for all. */
   readonly models: readonly string[] | null
   /** Models without a price. Default: none. */
   readonly unpriced?: readonly string[] | undefined

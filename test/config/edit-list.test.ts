@@ -31,6 +31,7 @@ describe('goal: a new entry stands behind the last, in the form of the text, and
     ['a list in an inline table', 'a = { list = [{ x = 0 }] }\n', 'a = { list = [{ x = 0 }, { x = 1 }] }\n'],
     ['another list of tables', '[[a.other]]\nx = 0\n', '[[a.other]]\nx = 0\n\n[[a.list]]\nx = 1\n'],
   ]
+  // Goal: each row's text becomes what stands beside it.
   test.each(rows)('%s', (_what, text, edited) => {
     expect(appendEntry(text, path, { x: 1 })).toBe(edited)
   })
@@ -46,6 +47,7 @@ describe('goal: the entry of an index goes, with its tables, and its neighbours 
     ['the first of a line', '[a]\nlist = [{ x = 0 }, { x = 1 }]\n', 0, '[a]\nlist = [{ x = 1 }]\n'],
     ['the last of a line', '[a]\nlist = [{ x = 0 }, { x = 1 }]\n', 1, '[a]\nlist = [{ x = 0 }]\n'],
   ]
+  // Goal: each row's text becomes what stands beside it.
   test.each(rows)('%s', (_what, text, index, edited) => {
     expect(removeEntry(text, path, index)).toBe(edited)
   })

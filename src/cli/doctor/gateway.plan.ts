@@ -113,8 +113,11 @@ function controlKeyCheck(key: ControlKeyFacts): Check {
   return fail(name, detail, `run chown root ${path} and chmod 600 ${path}; replace the key if others could read it`)
 }
 
+/** Name of the check whether a VM of the gateway serves. */
+export const gatewayVmCheck = 'gateway VM'
+
 function vmChecks(shown: AdminGatewayVms | null, nowMs: number): Check[] {
-  const name = 'gateway VM'
+  const name = gatewayVmCheck
   if (shown === null) return [skip(name, 'the daemon does not answer')]
   if (shown.placement !== 'vm') {
     return [

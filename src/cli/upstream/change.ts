@@ -1,4 +1,4 @@
-// Carries out a change of the upstreams: shows it, asks before it stops prompts of instances, writes the configuration,
+// Carries out a change of the upstreams: shows it, confirms it if prompts of instances stop, writes the configuration,
 // restarts the service, and waits for the gateway. Effects: the configuration file, the service.
 
 import { ConfigFault } from '../../config/load.ts'
@@ -76,7 +76,7 @@ async function livingInstances(run: Run): Promise<string[] | null> {
     .map(({ organization, name }) => `${organization}/${name}`)
 }
 
-/** Faults: conflict, if the person does not agree or there is none. */
+/** Throws Fault conflict if the person does not agree, or there is no terminal. */
 async function confirm({ io }: Run, words: string): Promise<void> {
   const remedy = 'tell their owners first; then run the command again with --yes'
   if (io.ask === undefined) throw new AdvisedFault('conflict', `nothing was changed. ${words}`, { remedy })

@@ -1,4 +1,4 @@
-// What a change of the upstreams means for instances and clients, in words. No effects.
+// Describes the effects of changed upstreams on instances and clients. Pure.
 
 import { hasWorker } from '../../config/checks/worker.ts'
 import type { Config } from '../../config/schema.ts'
@@ -50,7 +50,7 @@ export type AddedUpstream = {
   readonly entry: string
 }
 
-/** What follows an added upstream, one line each. `gateway`: null if no gateway VM serves with it yet. */
+/** Lists the consequences of an added upstream, one line each. `gateway`: null if no gateway VM serves with it yet. */
 export function afterAdd(added: AddedUpstream, config: Config, gateway: GatewayNow | null): string[] {
   const { name, url, model, contextTokens, isFree, isEmbedding, entry } = added
   return [
@@ -72,7 +72,7 @@ export function afterAdd(added: AddedUpstream, config: Config, gateway: GatewayN
   ]
 }
 
-/** What follows any change of the upstreams. */
+/** Lists the consequences of any change of the upstreams, one line each. */
 export function afterChange(config: Config, gateway: GatewayNow | null, accept: readonly string[]): string[] {
   if (!stopsPrompts(config)) return []
   const workload = gateway?.workloadSha256 ?? null

@@ -13,7 +13,7 @@ import { infoIn, type ListedModel, type ModelList, modelListIn, propsContextIn }
 export type ModelUse = 'completions' | 'embeddings'
 
 export type ServerAddress = {
-  /** As in the configuration: up to and including /v1. */
+  /** Base URL up to and including /v1. */
   readonly url: string
   readonly key: string | null
   /** PEM of the authorities to trust; null for those of the system. */

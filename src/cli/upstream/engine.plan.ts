@@ -1,4 +1,4 @@
-// What an inference server reports of itself: kind, models, context size. Pure.
+// Reads the reports of an inference server: its kind, its models, its context size. Pure.
 
 import { isRecord } from '../../base/json.ts'
 import type { Engine } from '../../config/upstream/kinds.ts'

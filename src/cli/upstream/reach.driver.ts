@@ -42,7 +42,7 @@ async function addressesOf(host: string, resolve: NonNullable<Reach['resolve']>)
   try {
     return await resolve(host)
   } catch (error) {
-    throw new InputFault(`${host} has no address: no resolver of this host knows the name`, {
+    throw new InputFault(`${host} has no address: the resolvers of this host do not have the name`, {
       param: 'url',
       remedy: 'correct the name, or give the address of the server',
       cause: error,

@@ -27,7 +27,7 @@ export type PriceOptions = { readonly priceIn?: string; readonly priceOut?: stri
 
 export type TriedUpstream = Omit<NewUpstream, 'price'> & { readonly tookMs: number }
 
-/** Faults: invalid_request, api.unreachable, upstream_failed. */
+/** Throws Fault invalid_request, api.unreachable or upstream_failed if the server cannot be used. */
 export async function triedUpstream(
   run: Run,
   config: Config,

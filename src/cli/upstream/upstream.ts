@@ -31,7 +31,7 @@ export function addUpstream(program: Command): void {
     .option('--model <id>', 'model that it serves (default: its only one)')
     .option('--name <name>', 'name in logs and receipts, which clients see (default: made of the URL)')
     .option('--embeddings', 'the model makes embeddings or ranks documents, not completions')
-    .option('--key-file <file>', 'absolute path of a file with the API key that the server wants')
+    .option('--key-file <file>', 'absolute path of a file with the API key that the server requires')
     .option('--ca-file <file>', 'absolute path of the PEM certificates of the authority that signed its certificate')
     .option(
       '--context-tokens <n>',

@@ -1,5 +1,5 @@
-// Goal: `strongroom upstream` against a scripted server: it tries before it writes, names what is wrong, asks for a price,
-// and keeps the file as it was whenever it refuses.
+// Goal: `strongroom upstream` against a scripted server: it tries before it writes, names the mistake, requires a
+// price, and keeps the file as it was whenever it refuses.
 
 import { afterAll, beforeEach, expect, test } from 'bun:test'
 import { chmodSync, mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
