@@ -104,7 +104,7 @@ const created = {
   }),
   public_key: Type.String({
     maxLength: publicKeyCharsMax,
-    description: 'The public key given at creation, whitespace normalized.',
+    description: 'The public key as it was sent at creation.',
   }),
   inference_mode: Type.Literal(supportedInferenceMode, { description: 'How the agent reaches a model.' }),
   inference_model: Type.String({ maxLength: 256, description: 'The model in use.', examples: ['strongroom-tiny'] }),

@@ -65,8 +65,8 @@ export function openapiDocument(): OpenApiDocument {
 
 const DESCRIPTION = [
   'Every JSON response is an envelope with a `request_id` of its own and either `data` or `error`.',
-  'A method that a path does not have gets a 405, an unknown path a 404; both in the envelope.',
-  'Only a message that is not well-formed HTTP is refused without an envelope, before it reaches this API.',
+  'A method that a path does not have gets a 405 with the code `invalid_request`, an unknown path a 404; both in the envelope.',
+  'Three messages are refused without an envelope, before they reach this API: one that is not well-formed HTTP (400), one whose request line and headers have more than 16 KiB (431), and one whose method is not registered for HTTP (the connection is closed).',
 ].join('\n')
 
 const PUBLIC_KEY = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHsJzTQ0tPK4Tw9J6f8W6S1QhIYzG1mJtN5gRt0cMZrE ops@example.org'
