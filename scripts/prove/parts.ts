@@ -5,7 +5,7 @@ import { copyFileSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'nod
 import { join } from 'node:path'
 import type { Steps } from '../lib/steps.ts'
 import { difference, tracesOf } from '../rigs/booted/traces.ts'
-import { type Release, recommended } from '../rigs/booted/tree.ts'
+import type { Release } from '../rigs/booted/tree.ts'
 import { faultFile, laterVersion } from '../rigs/upgrade/later-executable.ts'
 import type { ProvedHost, Session } from './host.ts'
 import type { ProvedPackages } from './packages.ts'
@@ -51,7 +51,7 @@ export const PARTS: readonly Part[] = [
 
 async function install({ host, packages, step }: Proof): Promise<void> {
   await step('apt-get satisfy: what the package depends on', async () => {
-    await host.apt('satisfy', await dependsOf(host, packages.first), ...recommended)
+    await host.apt('satisfy', await dependsOf(host, packages.first))
     kept.set(host, { bare: await tracesOf(host.debian) })
   })
   await step('apt-get install strongroom strongroom-images', async () => {

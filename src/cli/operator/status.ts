@@ -104,6 +104,7 @@ function peersText({ peer_address: address, peers }: AdminStatus['fleet'] & {}, 
 function backupField({ backups }: AdminStatus, paint: Paint): [string, string] {
   const { state, last, nightly, problem, remedy } = backups
   const made = last === null ? 'none is known' : oneLine(`${last.at}, ${bytesText(last.bytes)}, ${last.file}`)
+  if (state === 'none' && !nightly) return ['backup', 'none yet: strongroom help backup']
   const next = nightly ? '; the timer makes one each night' : '; the nightly timer is off'
   const wrong = problem === null ? '' : `; ${paint.bad(state)}: ${oneLine(`${problem}; ${remedy}`)}`
   return ['backup', `${made}${next}${wrong}`]

@@ -47,7 +47,9 @@ test('goal: the last backup, whether the next comes by itself, and what is wrong
     )
     return row.replace(/ {2,}/, ' ')
   }
-  expect(backupLine({})).toBe('backup: none is known; the nightly timer is off')
+  expect(backupLine({})).toBe('backup: none yet: strongroom help backup')
+  const old = { state: 'old', problem: 'none since', remedy: 'make one' } as const
+  expect(backupLine(old)).toBe('backup: none is known; the nightly timer is off; old: none since; make one')
   const last = { at: '2026-11-20T03:15:00.000Z', file: '/b\u001b.age', bytes: 41_943_040 }
   const made = '2026-11-20T03:15:00.000Z, 40.0 MiB, /b\\x1b.age; the timer makes one each night'
   expect(backupLine({ state: 'good', last, nightly: true })).toBe(`backup: ${made}`)
