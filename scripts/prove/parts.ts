@@ -65,11 +65,42 @@ async function dependsOf({ debian }: ProvedHost, file: string): Promise<string> 
   return (await debian.exec(['dpkg-deb', '--field', file, 'Depends'])).stdout.trim()
 }
 
+/** From the bare Debian to an answered prompt: `apt install` and `strongroom init`, typed once. */
 async function init({ host, step }: Proof): Promise<void> {
-  await step('strongroom init, typed: an instance created, verified, logged into, deleted', async () => {
-    const screen = await typeInit(host, 'acme', [], initTimeoutMs)
+  // A gateway of the daemon reaches the scripted server at this address; one in a VM would need an image of its own.
+  writeFileSync(`${host.debian.root}/etc/strongroom/strongroom.toml`, '[inference]\nplacement = "host"\n')
+  await using engine = scriptedEngine()
+  await step('strongroom init, typed: an instance created, verified, logged into, prompted, deleted', async () => {
+    const screen = await typeInit(host, 'acme', [], { timeoutMs: initTimeoutMs, modelUrl: engine.url })
+    if (!/PASS {2}prompt /.test(screen)) throw new Error(`no prompt was answered: ${screen}`)
+    if (engine.promptCount() !== 2)
+      throw new Error(`${engine.promptCount()} prompts instead of the trial's and the instance's`)
     return [...screen.matchAll(/PASS {2}(\S.*?) +([0-9.]+ s) /g)].map(([, name, took]) => `${name} ${took}`).join(', ')
   })
+}
+
+/** An OpenAI-compatible server of this process, in the network namespace that the container shares. */
+function scriptedEngine() {
+  let prompts = 0
+  const server = Bun.serve({
+    hostname: '127.0.0.1',
+    port: 0,
+    fetch: async request => {
+      if (new URL(request.url).pathname === '/v1/models') {
+        return Response.json({ data: [{ id: 'scripted', owned_by: 'vllm', max_model_len: 32_768 }] })
+      }
+      prompts += 1
+      const choice = { index: 0, message: { role: 'assistant', content: 'OK' }, finish_reason: 'stop' }
+      const usage = { prompt_tokens: 5, completion_tokens: 1, total_tokens: 6 }
+      const { model } = (await request.json()) as { model: string }
+      return Response.json({ id: 'c', object: 'chat.completion', created: 1, model, choices: [choice], usage })
+    },
+  })
+  return {
+    url: `http://127.0.0.1:${server.port}/v1`,
+    promptCount: () => prompts,
+    [Symbol.asyncDispose]: () => server.stop(true),
+  }
 }
 
 async function openInstance({ host, step }: Proof): Promise<void> {

@@ -18,11 +18,13 @@ import {
   AdminOrganizationList,
   type AdminStatus,
 } from '../../contract/admin/admin.ts'
+import { exposureNames } from '../../contract/vm/exposure.ts'
 import { run as runCommand } from '../../linux/command.ts'
 import { AdvisedFault } from '../../terminal/exit.ts'
 import { json } from '../../terminal/render.ts'
 import type { KnownHost } from '../../verifier/ssh-key.ts'
 import { path, type Run } from '../operator-run.ts'
+import { allowedEntry } from '../upstream/entry.ts'
 import { promptCommand, promptedModel, promptVerdict } from './prompt.plan.ts'
 import { clientOf, type TrialClient } from './trial-client.driver.ts'
 
@@ -154,6 +156,17 @@ async function reached(run: Run, { ref, wanted, timeoutMs, clock }: Reaching): P
 type Files = { readonly identity: string; readonly key: string; readonly policy: string }
 type Verifying = { readonly name: string; readonly files: Files; readonly client: TrialClient }
 
+/** Accepts the gateway of this host as it is configured. */
+function ownGateway({ inference, instances }: Config) {
+  const isElsewhere = instances.inference_base_url !== ''
+  return {
+    anyGateway: true,
+    unattestedGateway: isElsewhere ? 'elsewhere' : inference.placement === 'host' ? 'host' : 'no-worker',
+    allowOutside: inference.upstreams.map(allowedEntry),
+    allow: exposureNames,
+  } as const
+}
+
 /** Verifies like its owner, with the image and operator key of this host. Any gateway is accepted. */
 async function verify({ run, config, status, organization }: Options, { name, files, client }: Verifying) {
   const image = config.vm.image_dir
@@ -166,8 +179,7 @@ async function verify({ run, config, status, organization }: Options, { name, fi
     policy: files.policy,
     image,
     publicKey: `${files.identity}.pub`,
-    anyGateway: true,
-    unattestedGateway: 'no-worker',
+    ...ownGateway(config),
     ...(caFile === null ? {} : { ca: caFile }),
     ...(status.evidence_simulated ? { trustSimulatedRoot: join(run.stateDir, 'simulator/root.pem') } : {}),
   })

@@ -155,7 +155,7 @@ inOwnNetns(
             for (const step of ['create', 'boot', 'verify', 'log in', 'delete'])
               expect(done.stderr).toContain(`PASS  ${step}`)
             expect(done.stdout).toContain('What is next')
-          } else expect(await typeInit(host, 'acme', ['--no-trial'], timeoutMs)).toContain('What is next')
+          } else expect(await typeInit(host, 'acme', ['--no-trial'], { timeoutMs })).toContain('What is next')
           const after = config()
           expect(after).toContain('#domain = ')
           const pid = await host.systemctl('show', '--value', '--property=MainPID', 'strongroom.service')
