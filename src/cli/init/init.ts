@@ -8,7 +8,7 @@ import type { Config } from '../../config/schema.ts'
 import { defaultRouteAddress } from '../../host/network/default-route.ts'
 import { listListening } from '../../host/network/listening.ts'
 import { ownAddresses } from '../../host/network/own-networks.ts'
-import { AdvisedFault, EXIT } from '../../terminal/exit.ts'
+import { AdvisedFault, EXIT, InputFault } from '../../terminal/exit.ts'
 import { oneLine } from '../../terminal/render.ts'
 import { checkFiles } from '../config-files.driver.ts'
 import { readConfigText, writeConfigText } from '../config-write.driver.ts'
@@ -60,6 +60,12 @@ async function initialize(run: Run, options: Options): Promise<void> {
   const kept = openKeptAnswers(run.stateDir)
   const daemon = await startedService(run)
   const forFleet = options.forFleet === true
+  if (forFleet && options.organization !== undefined) {
+    throw new InputFault('--for-fleet contradicts --organization', {
+      param: 'for-fleet',
+      remedy: 'leave one of them out: the organizations of a fleet are in its directory',
+    })
+  }
   const asked =
     options.preseed === undefined
       ? await askedAnswers(run, { config, kept, daemonPid: daemon?.pid ?? null, withOrganization: !forFleet })

@@ -6,6 +6,7 @@ import type { Config } from '../../config/schema.ts'
 import { AdminInstanceList } from '../../contract/admin/admin.ts'
 import { isUnderSystemd } from '../../linux/process/scope.ts'
 import { AdvisedFault } from '../../terminal/exit.ts'
+import { oneLine } from '../../terminal/render.ts'
 import { checkFiles } from '../config-files.driver.ts'
 import { writeConfigText } from '../config-write.driver.ts'
 import type { Run } from '../operator-run.ts'
@@ -41,7 +42,7 @@ export async function changeUpstreams(
   if (problems.length > 0) {
     throw new ConfigFault(problems.map(({ field, message }) => ({ file, line: 1, field, message })))
   }
-  const plan = verdict.changes.map(change => `  ${change}`).join('\n')
+  const plan = verdict.changes.map(change => `  ${oneLine(change)}`).join('\n')
   const stopped = stopsPrompts(source.config) ? await livingInstances(run) : []
   const words = stopped === null || stopped.length > 0 ? confirmText(stopped, accept) : ''
   if (options.dryRun === true) {

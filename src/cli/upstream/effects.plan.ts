@@ -74,9 +74,11 @@ export function afterAdd(added: AddedUpstream, config: Config, gateway: GatewayN
 
 /** Lists the consequences of any change of the upstreams, one line each. */
 export function afterChange(config: Config, gateway: GatewayNow | null, accept: readonly string[]): string[] {
-  if (!stopsPrompts(config)) return []
+  const fleet = config.fleet.database === '' ? [] : ['make the same change on each host of the fleet']
+  if (!stopsPrompts(config)) return fleet
   const workload = gateway?.workloadSha256 ?? null
   return [
+    ...fleet,
     workload === null
       ? 'publish the new SHA-256 of workload.json: strongroom inference show --json has it when the new VM serves'
       : `publish the new SHA-256 of workload.json: ${workload}`,

@@ -88,7 +88,7 @@ async function addServer(run: Run, url: string, options: AddOptions): Promise<vo
     ...{ ok: true, file: source.file, name, model, engine, context_tokens: contextTokens, took_ms: tookMs },
     ...{ changes: changed.changes, workload_sha256: changed.gateway?.workloadSha256 ?? null, next },
   }
-  const lines = next.map(line => `- ${line}\n`).join('')
+  const lines = next.map(line => `- ${oneLine(line)}\n`).join('')
   await run.result(document, `The gateway sends prompts for ${oneLine(model)} to ${name}.\n${lines}`)
 }
 
@@ -107,7 +107,7 @@ async function removeServer(run: Run, name: string, options: ChangeOptions): Pro
   const next = afterChange(verdict.config, changed.gateway, [])
   await run.result(
     { ok: true, file: source.file, name, changes: changed.changes, next },
-    `Upstream ${name} is removed.\n${next.map(line => `- ${line}\n`).join('')}`,
+    `Upstream ${name} is removed.\n${next.map(line => `- ${oneLine(line)}\n`).join('')}`,
   )
 }
 
