@@ -31,7 +31,14 @@ const commandTimeoutMs = 240_000
 const service = 'strongroom.service'
 
 /** Findings of earlier parts that later ones use, by host. */
-type ProofState = { key: string; name: string; session: Session; bare: ReadonlySet<string> }
+type ProofState = {
+  key: string
+  name: string
+  session: Session
+  bare: ReadonlySet<string>
+  /** When the first package was requested; monotonic milliseconds. */
+  startedMs: number
+}
 const kept = new WeakMap<ProvedHost, Partial<ProofState>>()
 
 export const PARTS: readonly Part[] = [
@@ -50,9 +57,10 @@ export const PARTS: readonly Part[] = [
 ]
 
 async function install({ host, packages, step }: Proof): Promise<void> {
+  const startedMs = performance.now()
   await step('apt-get satisfy: what the package depends on', async () => {
     await host.apt('satisfy', await dependsOf(host, packages.first))
-    kept.set(host, { bare: await tracesOf(host.debian) })
+    kept.set(host, { bare: await tracesOf(host.debian), startedMs })
   })
   await step('apt-get install strongroom strongroom-images', async () => {
     await host.install(packages.first, packages.images)
@@ -66,7 +74,7 @@ async function dependsOf({ debian }: ProvedHost, file: string): Promise<string> 
 }
 
 /** From the bare Debian to an answered prompt: `apt install` and `strongroom init`, typed once. */
-async function init({ host, step }: Proof): Promise<void> {
+async function init({ host, step, note }: Proof): Promise<void> {
   // A gateway of the daemon reaches the scripted server at this address; one in a VM would need an image of its own.
   writeFileSync(`${host.debian.root}/etc/strongroom/strongroom.toml`, '[inference]\nplacement = "host"\n')
   await using engine = scriptedEngine()
@@ -77,6 +85,8 @@ async function init({ host, step }: Proof): Promise<void> {
       throw new Error(`${engine.promptCount()} prompts instead of the trial's and the instance's`)
     return [...screen.matchAll(/PASS {2}(\S.*?) +([0-9.]+ s) /g)].map(([, name, took]) => `${name} ${took}`).join(', ')
   })
+  const tookS = (performance.now() - (kept.get(host)?.startedMs ?? 0)) / 1000
+  note(`from a bare Debian to an answered prompt: ${tookS.toFixed(0)} s, by apt-get install and strongroom init`)
 }
 
 /** An OpenAI-compatible server of this process, in the network namespace that the container shares. */
@@ -207,8 +217,20 @@ async function listed(host: ProvedHost): Promise<string> {
     .join()
 }
 
-async function removal({ host, step }: Proof): Promise<void> {
-  await step('apt-get remove: VMs, taps, tables, forwarding', () => host.apt('remove', 'strongroom').then(() => ''))
+async function removal({ host, packages, step }: Proof): Promise<void> {
+  const remove = async () => {
+    const printed = await host.apt('remove', 'strongroom')
+    if (printed.includes('not everything has ended')) throw new Error(printed)
+    return ''
+  }
+  await step('apt-get remove: VMs, taps, tables, forwarding', remove)
+  await step('apt-get install again: the service starts, with the state of before', async () => {
+    await host.install(packages.later)
+    await host.answers()
+    if (!(await succeed(host, ['org', 'list'])).includes('acme')) throw new Error('the state of before is gone')
+  })
+  // Without a VM since the start: no slice has ever been active.
+  await step('apt-get remove, on a host without VMs', remove)
   await step('apt-get purge: nothing is left', async () => {
     await host.apt('purge', 'strongroom', 'strongroom-images')
     const { left, missing } = difference(kept.get(host)?.bare ?? new Set(), await tracesOf(host.debian))
