@@ -87,6 +87,21 @@ async function init({ host, step, note }: Proof): Promise<void> {
   })
   const tookS = (performance.now() - (kept.get(host)?.startedMs ?? 0)) / 1000
   note(`from a bare Debian to an answered prompt: ${tookS.toFixed(0)} s, by apt-get install and strongroom init`)
+  const urls = async () => {
+    const { upstreams } = JSON.parse(await succeed(host, ['upstream', 'ls', '--json'])) as {
+      upstreams: { name: string; url: string }[]
+    }
+    return upstreams.map(({ url }) => url).join()
+  }
+  await step('strongroom upstream rm, then add: the service restarts with each', async () => {
+    const before = await pidOf(host)
+    await succeed(host, ['upstream', 'rm', '127-0-0-1'], commandTimeoutMs)
+    expectEqual('upstreams', await urls(), '')
+    await succeed(host, ['upstream', 'add', engine.url], commandTimeoutMs)
+    expectEqual('upstreams', await urls(), engine.url)
+    if ((await pidOf(host)) === before) throw new Error('the daemon has the former configuration')
+    await host.answers()
+  })
 }
 
 /** An OpenAI-compatible server of this process, in the network namespace that the container shares. */

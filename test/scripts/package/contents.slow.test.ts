@@ -152,6 +152,7 @@ const lintian = Bun.which('lintian')
 test.skipIf(skipUnless(lintian !== null, 'the package is not checked by lintian: it is not installed'))(
   'goal: lintian finds no error in the package, in its default compression',
   async () => {
+    // Goal: none but those that the package itself explains.
     const outDir = mkdtempSync(join(tmpdir(), 'srt-lintian-'))
     const named = { ...facts, version: '1.2.3-1', maintainer: 'Operations <ops@agents.dev>', epochS: 1_790_000_000 }
     const parts = appliancePackage({ ...named, executable: process.execPath })
