@@ -8,6 +8,8 @@ import type { Listening } from '../../host/network/listening.ts'
 export type AddressFacts = {
   /** Addresses of this host's interfaces, without loopback and link-local ones. */
   readonly own: readonly string[]
+  /** Whether a service listens on all addresses, so that its name needs an address from elsewhere. */
+  readonly listensOnAll: boolean
   /** IPv4 address of the default route's interface; null if there is none, or several. */
   readonly routeV4: string | null
   /** Sockets that wait for clients; null if they are not known. */
@@ -37,8 +39,10 @@ export function addressVerdict(field: string, answer: string, facts: AddressFact
   }
 }
 
-function publicVerdict(answer: string, { own }: AddressFacts, fallback: string | null): AddressVerdict {
+function publicVerdict(answer: string, facts: AddressFacts, fallback: string | null): AddressVerdict {
+  const { own, listensOnAll } = facts
   if (answer === '') {
+    if (!listensOnAll) return good
     return fallback === null
       ? refused('this host has no default route with one such address; type the address at which clients reach it')
       : { kind: 'remark', text: `that is ${fallback}` }

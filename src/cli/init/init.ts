@@ -3,6 +3,7 @@
 // instance for a minute.
 
 import { messageOf } from '../../base/fault.ts'
+import { parseListen } from '../../config/listen.ts'
 import { ConfigFault, configFileDefault } from '../../config/load.ts'
 import type { Config } from '../../config/schema.ts'
 import { defaultRouteAddress } from '../../host/network/default-route.ts'
@@ -112,7 +113,10 @@ type Prompting = {
 async function askedAnswers(run: Run, { config, kept, daemonPid, withOrganization }: Prompting): Promise<InitAnswers> {
   const listening = await listListening(listeningTimeoutMs).catch(() => null)
   const own = ownAddresses({ withV6: true })
-  const addresses = { own, routeV4: defaultRouteAddress(), listening, daemonPid }
+  const listensOnAll = [config.listen.instances, config.listen.dns].some(text =>
+    ['0.0.0.0', '::'].includes(parseListen(text)?.hostname ?? ''),
+  )
+  const addresses = { own, listensOnAll, routeV4: defaultRouteAddress(), listening, daemonPid }
   return await askQuestions(run, { config, kept, addresses, withOrganization })
 }
 

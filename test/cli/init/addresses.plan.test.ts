@@ -6,6 +6,7 @@ import { type AddressFacts, addressVerdict } from '../../../src/cli/init/address
 
 const facts: AddressFacts = {
   own: ['192.0.2.10', '2001:db8::10'],
+  listensOnAll: true,
   routeV4: '192.0.2.10',
   listening: [
     { protocol: 'tcp', host: '0.0.0.0', port: 8442, holders: [{ pid: 7, name: 'other' }] },
@@ -55,5 +56,6 @@ test('goal: without a daemon a socket of an unknown program counts, without a ro
   const bare = { ...facts, daemonPid: null, routeV4: null }
   expect(addressVerdict('listen.builds', '0.0.0.0:9000', bare)).toMatchObject({ kind: 'refused' })
   expect(addressVerdict('network.public_v4', '', bare)).toMatchObject({ kind: 'refused' })
+  expect(addressVerdict('network.public_v4', '', { ...bare, listensOnAll: false })).toEqual({ kind: 'good' })
   expect(addressVerdict('listen.builds', '0.0.0.0:9000', { ...bare, listening: null })).toEqual({ kind: 'good' })
 })

@@ -18,8 +18,14 @@ function keptOf(answers: Record<string, string> = {}): KeptAnswers & { answers: 
   }
 }
 
-const v4: AddressFacts = { own: ['192.0.2.10'], routeV4: '192.0.2.10', listening: [], daemonPid: null }
-const v6: AddressFacts = { own: ['2001:db8::10'], routeV4: null, listening: [], daemonPid: null }
+const v4: AddressFacts = {
+  own: ['192.0.2.10'],
+  listensOnAll: true,
+  routeV4: '192.0.2.10',
+  listening: [],
+  daemonPid: null,
+}
+const v6: AddressFacts = { own: ['2001:db8::10'], listensOnAll: true, routeV4: null, listening: [], daemonPid: null }
 
 /** `null` ends the input. */
 async function ask(
