@@ -17,7 +17,7 @@ const usage = `usage: bun scripts/build-package.ts [--executable FILE] [--images
   --out DIR            where packages go (default: dist)
   --version VERSION    of both packages (default: that of package.json, with the commit and its time)
   --maintainer TEXT    'NAME <ADDRESS>' (default: DEBFULLNAME and DEBEMAIL, as dpkg's own tools have it)
-  --compression NAME   ${COMPRESSIONS.join(', ')} (default: xz, and none for images, whose content is packed already)
+  --compression NAME   ${COMPRESSIONS.join(', ')} (default: zstd, and none for images, whose content is packed already)
 
 SOURCE_DATE_EPOCH is the time of every file (default: that of the commit).
 `
@@ -65,7 +65,7 @@ async function main(args: string[]): Promise<void> {
   const shared = { outDir, epochS }
   if (executable !== null) {
     const made = appliancePackage({ ...facts, executable: resolve(executable) })
-    await report(await writeDeb({ ...made, ...shared, compression: compression ?? 'xz' }))
+    await report(await writeDeb({ ...made, ...shared, compression: compression ?? 'zstd' }))
   }
   if (images.length > 0) {
     const made = imagesPackage({ ...facts, images })

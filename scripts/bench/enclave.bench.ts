@@ -19,12 +19,14 @@ import { listGatewayVms, servingGatewayVm } from '../rigs/gateway/serving-gatewa
 import { qemuProcesses } from '../rigs/leftovers.ts'
 import { until } from '../rigs/until.ts'
 import type { Figures } from './bench-report.ts'
+import { cpuPercent } from './boot/process-time.ts'
 import { measureEncryption } from './encryption.ts'
 import { measureForward } from './forward.ts'
 import { measureInNetns, percentile, round } from './in-netns.ts'
 import type { BenchContext } from './main.ts'
 
 const startRuns = 3
+const [settleMs, restMs] = [45_000, 60_000]
 const loadClients = 2
 const lagRequests = 20
 const goneTimeoutMs = 120_000
@@ -54,6 +56,8 @@ async function measure(): Promise<Figures> {
   const client = await createGatewayClient(appliance, 'bench')
   // The first one of an appliance waits for the keys of the simulated platform, which are made once.
   await servingGatewayVm(appliance)
+  const rest = await measureRest(appliance)
+  say(`at rest: ${rest} % of a processor`)
   const starts: Start[] = []
   for (let count = 1; count <= startRuns; count += 1) {
     const start = await measureStart(appliance, client)
@@ -72,6 +76,7 @@ async function measure(): Promise<Figures> {
     startMs: { value: median(start => start.startMs), unit: 'ms', aim: null, baseline: 'bootMs' },
     bootMs: { value: median(start => start.bootMs), unit: 'ms', aim: null },
     servesMs: { value: median(start => start.servesMs), unit: 'ms', aim: null, baseline: 'bootMs' },
+    restCpuPercent: { value: rest, unit: '%', aim: { atMost: 2 } },
     updateFailedRequests: { value: update.failed, unit: '', aim: { atMost: 0 } },
     updateRequests: { value: update.asked, unit: '', aim: null },
     updateMs: { value: update.updateMs, unit: 'ms', aim: null, baseline: 'startMs' },
@@ -84,6 +89,14 @@ async function measure(): Promise<Figures> {
  * From the VM's start: until its first message, until the host verified it, until a client got and verified an answer.
  */
 type Start = { readonly bootMs: number; readonly servesMs: number; readonly startMs: number }
+
+/** Processor time of a gateway VM without requests, after the work of its start. */
+async function measureRest(appliance: Appliance): Promise<number> {
+  const [pid] = qemuProcesses(appliance.stateDir)
+  if (pid === undefined) throw new Error('the gateway VM has no QEMU')
+  await Bun.sleep(settleMs)
+  return await cpuPercent(pid, restMs)
+}
 
 /** A VM dies, and another takes its place: from that one's start to the first answer that a client has verified. */
 async function measureStart(appliance: Appliance, client: GatewayClient): Promise<Start> {

@@ -63,7 +63,7 @@ export function appliancePackage({ executable, ...facts }: Facts & { executable:
       ...manPages(tree, version).map(({ name, text }) => gzipped(`usr/share/man/man${name.at(-1)}/${name}.gz`, text)),
       ...documentation('strongroom', facts),
     ],
-    scripts: scriptsOf(repo, 'strongroom', ['postinst', 'prerm', 'postrm'], values),
+    scripts: scriptsOf(repo, 'strongroom', ['preinst', 'postinst', 'prerm', 'postrm'], values),
   }
 }
 

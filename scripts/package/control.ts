@@ -16,7 +16,10 @@ export type Control = {
   readonly description: readonly string[]
 }
 
-/** The service does not start without these, on Debian 12 and 13 alike. */
+/**
+ * All that a host needs, on Debian 12 and 13 alike. So `apt install --no-install-recommends` leaves nothing out, and
+ * brings no desktop: QEMU itself recommends its window for GTK.
+ */
 export const DEPENDS = [
   'libc6',
   // deb-systemd-invoke, systemd-sysusers, systemd-tmpfiles, scopes of VMs.
@@ -29,6 +32,14 @@ export const DEPENDS = [
   'iproute2',
   // The jail of every QEMU.
   'bubblewrap',
+  // The TPM of VMs on kvm and tcg.
+  'swtpm',
+  // A model that is run on the host.
+  'erofs-utils',
+  // `strongroom init` and `strongroom ssh` log in.
+  'openssh-client',
+  // `build submit` and `verify build` of a tar.xz.
+  'xz-utils',
   // /bin/kill, by which the unit reloads.
   'procps',
 ] as const
@@ -39,16 +50,8 @@ export const DEPENDS = [
  */
 export const RECOMMENDS = [
   'strongroom-images',
-  // `build submit` and `verify build` of a tar.xz.
-  'xz-utils',
   // SNP guests.
   'qemu-system-x86 (>= 1:9.1)',
-  // The TPM of VMs on kvm and tcg.
-  'swtpm',
-  // A model that is run on the host.
-  'erofs-utils',
-  // `strongroom init` and `strongroom ssh` log in.
-  'openssh-client',
 ] as const
 
 export function controlText(control: Control, installedBytes: number): string {

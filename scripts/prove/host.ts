@@ -7,7 +7,7 @@ import { connect } from 'node:net'
 import { basename, join } from 'node:path'
 import { type BootedDebian, bootDebian } from '../rigs/booted/container.ts'
 import type { Executed } from '../rigs/booted/output.ts'
-import { bareDebianTree, type Release, recommended } from '../rigs/booted/tree.ts'
+import { bareDebianTree, type Release } from '../rigs/booted/tree.ts'
 import { until } from '../rigs/until.ts'
 
 export type ProvedHost = AsyncDisposable & {
@@ -101,7 +101,7 @@ export async function bootTree(tree: string, files: readonly string[]): Promise<
   return {
     debian,
     apt,
-    install: (...paths) => apt('install', ...paths, ...recommended),
+    install: (...paths) => apt('install', ...paths),
     strongroom,
     systemctl: async (...words) => (await debian.exec(['systemctl', ...words], { check: false })).stdout.trim(),
     answers: () => {

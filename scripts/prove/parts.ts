@@ -5,7 +5,7 @@ import { copyFileSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'nod
 import { join } from 'node:path'
 import type { Steps } from '../lib/steps.ts'
 import { difference, tracesOf } from '../rigs/booted/traces.ts'
-import { type Release, recommended } from '../rigs/booted/tree.ts'
+import type { Release } from '../rigs/booted/tree.ts'
 import { faultFile, laterVersion } from '../rigs/upgrade/later-executable.ts'
 import type { ProvedHost, Session } from './host.ts'
 import type { ProvedPackages } from './packages.ts'
@@ -31,7 +31,14 @@ const commandTimeoutMs = 240_000
 const service = 'strongroom.service'
 
 /** Findings of earlier parts that later ones use, by host. */
-type ProofState = { key: string; name: string; session: Session; bare: ReadonlySet<string> }
+type ProofState = {
+  key: string
+  name: string
+  session: Session
+  bare: ReadonlySet<string>
+  /** When the first package was requested; monotonic milliseconds. */
+  startedMs: number
+}
 const kept = new WeakMap<ProvedHost, Partial<ProofState>>()
 
 export const PARTS: readonly Part[] = [
@@ -50,9 +57,10 @@ export const PARTS: readonly Part[] = [
 ]
 
 async function install({ host, packages, step }: Proof): Promise<void> {
+  const startedMs = performance.now()
   await step('apt-get satisfy: what the package depends on', async () => {
-    await host.apt('satisfy', await dependsOf(host, packages.first), ...recommended)
-    kept.set(host, { bare: await tracesOf(host.debian) })
+    await host.apt('satisfy', await dependsOf(host, packages.first))
+    kept.set(host, { bare: await tracesOf(host.debian), startedMs })
   })
   await step('apt-get install strongroom strongroom-images', async () => {
     await host.install(packages.first, packages.images)
@@ -65,11 +73,59 @@ async function dependsOf({ debian }: ProvedHost, file: string): Promise<string> 
   return (await debian.exec(['dpkg-deb', '--field', file, 'Depends'])).stdout.trim()
 }
 
-async function init({ host, step }: Proof): Promise<void> {
-  await step('strongroom init, typed: an instance created, verified, logged into, deleted', async () => {
-    const screen = await typeInit(host, 'acme', [], initTimeoutMs)
+/** From the bare Debian to an answered prompt: `apt install` and `strongroom init`, typed once. */
+async function init({ host, step, note }: Proof): Promise<void> {
+  // A gateway of the daemon reaches the scripted server at this address; one in a VM would need an image of its own.
+  writeFileSync(`${host.debian.root}/etc/strongroom/strongroom.toml`, '[inference]\nplacement = "host"\n')
+  await using engine = scriptedEngine()
+  await step('strongroom init, typed: an instance created, verified, logged into, prompted, deleted', async () => {
+    const screen = await typeInit(host, 'acme', [], { timeoutMs: initTimeoutMs, modelUrl: engine.url })
+    if (!/PASS {2}prompt /.test(screen)) throw new Error(`no prompt was answered: ${screen}`)
+    if (engine.promptCount() !== 2)
+      throw new Error(`${engine.promptCount()} prompts instead of the trial's and the instance's`)
     return [...screen.matchAll(/PASS {2}(\S.*?) +([0-9.]+ s) /g)].map(([, name, took]) => `${name} ${took}`).join(', ')
   })
+  const tookS = (performance.now() - (kept.get(host)?.startedMs ?? 0)) / 1000
+  note(`from a bare Debian to an answered prompt: ${tookS.toFixed(0)} s, by apt-get install and strongroom init`)
+  const urls = async () => {
+    const { upstreams } = JSON.parse(await succeed(host, ['upstream', 'ls', '--json'])) as {
+      upstreams: { name: string; url: string }[]
+    }
+    return upstreams.map(({ url }) => url).join()
+  }
+  await step('strongroom upstream rm, then add: the service restarts with each', async () => {
+    const before = await pidOf(host)
+    await succeed(host, ['upstream', 'rm', '127-0-0-1'], commandTimeoutMs)
+    expectEqual('upstreams', await urls(), '')
+    await succeed(host, ['upstream', 'add', engine.url], commandTimeoutMs)
+    expectEqual('upstreams', await urls(), engine.url)
+    if ((await pidOf(host)) === before) throw new Error('the daemon has the former configuration')
+    await host.answers()
+  })
+}
+
+/** An OpenAI-compatible server of this process, in the network namespace that the container shares. */
+function scriptedEngine() {
+  let prompts = 0
+  const server = Bun.serve({
+    hostname: '127.0.0.1',
+    port: 0,
+    fetch: async request => {
+      if (new URL(request.url).pathname === '/v1/models') {
+        return Response.json({ data: [{ id: 'scripted', owned_by: 'vllm', max_model_len: 32_768 }] })
+      }
+      prompts += 1
+      const choice = { index: 0, message: { role: 'assistant', content: 'OK' }, finish_reason: 'stop' }
+      const usage = { prompt_tokens: 5, completion_tokens: 1, total_tokens: 6 }
+      const { model } = (await request.json()) as { model: string }
+      return Response.json({ id: 'c', object: 'chat.completion', created: 1, model, choices: [choice], usage })
+    },
+  })
+  return {
+    url: `http://127.0.0.1:${server.port}/v1`,
+    promptCount: () => prompts,
+    [Symbol.asyncDispose]: () => server.stop(true),
+  }
 }
 
 async function openInstance({ host, step }: Proof): Promise<void> {
@@ -176,8 +232,20 @@ async function listed(host: ProvedHost): Promise<string> {
     .join()
 }
 
-async function removal({ host, step }: Proof): Promise<void> {
-  await step('apt-get remove: VMs, taps, tables, forwarding', () => host.apt('remove', 'strongroom').then(() => ''))
+async function removal({ host, packages, step }: Proof): Promise<void> {
+  const remove = async () => {
+    const printed = await host.apt('remove', 'strongroom')
+    if (printed.includes('not everything has ended')) throw new Error(printed)
+    return ''
+  }
+  await step('apt-get remove: VMs, taps, tables, forwarding', remove)
+  await step('apt-get install again: the service starts, with the state of before', async () => {
+    await host.install(packages.later)
+    await host.answers()
+    if (!(await succeed(host, ['org', 'list'])).includes('acme')) throw new Error('the state of before is gone')
+  })
+  // Without a VM since the start: no slice has ever been active.
+  await step('apt-get remove, on a host without VMs', remove)
   await step('apt-get purge: nothing is left', async () => {
     await host.apt('purge', 'strongroom', 'strongroom-images')
     const { left, missing } = difference(kept.get(host)?.bare ?? new Set(), await tracesOf(host.debian))

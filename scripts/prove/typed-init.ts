@@ -13,12 +13,15 @@ const ANSWERS: Readonly<Record<string, string>> = {
   'listen.inference': '""',
 }
 
-/** Returns what the screen showed; throws unless it ends well. The first answer is wrong, and corrected. */
+/**
+ * Returns what the screen showed; throws unless it ends well. The first answer is wrong, and corrected. `modelUrl`: an
+ * own model server for the gateway; without one there is no gateway.
+ */
 export async function typeInit(
   { debian }: ProvedHost,
   organization: string,
   words: readonly string[],
-  timeoutMs: number,
+  { timeoutMs, modelUrl = null }: { readonly timeoutMs: number; readonly modelUrl?: string | null },
 ): Promise<string> {
   const init = atTerminal(debian.argv(['strongroom', 'init', ...words]))
   const timer = setTimeout(init.kill, timeoutMs)
@@ -30,7 +33,18 @@ export async function typeInit(
         await init.printed('not allowed', questionTimeoutMs)
         await init.printed(text, questionTimeoutMs)
       }
-      init.type(`${field === null ? organization : (ANSWERS[field.join('.')] ?? '')}\r`)
+      const isGateway = modelUrl !== null && field?.join('.') === 'listen.inference'
+      init.type(`${field === null ? organization : isGateway ? '' : (ANSWERS[field.join('.')] ?? '')}\r`)
+    }
+    if (modelUrl !== null) {
+      for (const [question, answer] of [
+        ['Model: ', modelUrl],
+        ['prompt tokens', '0.50'],
+        ['completion tokens', '1.50'],
+      ] as const) {
+        await init.printed(question, questionTimeoutMs)
+        init.type(`${answer}\r`)
+      }
     }
     const exitCode = await init.exited
     if (exitCode !== 0) throw new Error(`strongroom init: ${exitCode}: ${init.screen()}`)

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { type Clock, systemClock } from '../base/clock.ts'
 import { systemRandom } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
+import { resultOr } from '../base/result-or.ts'
 import { ClockGuard, type ClockGuardDeps } from '../base/work/clock-guard.ts'
 import { listenAddress, localUrl } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
@@ -19,6 +20,7 @@ import { ensureDir } from '../linux/files.ts'
 import { lockFileOfDead } from '../linux/lock.ts'
 import { RequestCounts } from '../operator/metrics/request-counts.ts'
 import { type LedgerDb, openStore, type Store } from '../store/db.ts'
+import { listOrganizations } from '../store/directory/organization.query.ts'
 import { readClockMark, writeClockMark } from '../store/ledger/clock-mark.query.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
 import { type ChangeGate, openGate, trialGate } from '../upgrade/gate.ts'
@@ -105,10 +107,10 @@ export async function serve(
   const peers = undo.use(await composePeers({ ...basis, fleet }))
   const parts = openShared({ ...opened, engine, store, link, peers }, undo)
 
-  const { service, pool, background } = composeInstances(parts)
+  const { service, pool, snapshots, background } = composeInstances(parts)
   undo.defer(() => background.stop())
   const member = undo.use(composeFleetHost({ ...parts, fleet, pool, onEvent }))
-  const instances = await startListener('instances', config.listen, () => serveInstances(service, parts))
+  const instances = await startListener('instances', config.listen, () => serveInstances({ service, snapshots }, parts))
   undo.defer(() => instances.stop(true))
   const shares = composeShares({ ...parts, fleet })
   const gateway = await placeGateway({ ...parts, platform, capacity, shares })
@@ -233,7 +235,10 @@ async function openBasis(
   const onEvent = (kind: string, detail: Record<string, unknown>) =>
     noteEvent(store.ledger.db, log, { nowMs: clock.nowMs(), kind, subject: '', detail })
   const fleet = undo.use(await openFleet({ config, clock, log }))
-  const tls = await createTls({ config, stateDir, clock, random, log: log.unit('tls'), onEvent })
+  // A damaged database may have had some.
+  const hadNone = resultOr(() => listOrganizations(store.directory.db, { deleted: true }).length === 0, false)
+  const isFresh = config.fleet.database === '' && hadNone
+  const tls = await createTls({ config, stateDir, clock, random, log: log.unit('tls'), onEvent, isFresh })
   undo.defer(() => tls.stop())
   const operatorKey = await openOperatorKey(stateDir)
   const simulatedPlatform = createSimulatedPlatform({ stateDir, nowMs: clock.nowMs, random })

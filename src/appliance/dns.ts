@@ -55,7 +55,10 @@ export async function serveDns(parts: DnsParts & { names: Names; random: RandomB
     addresses === null && config.listen[HOST_LISTENERS[name as keyof typeof HOST_LISTENERS]] !== '' ? [name] : [],
   )
   if (unknown.length > 0) {
-    log.warn('host names of this appliance have no address', { names: unknown, remedy: 'set network.public_v4' })
+    log.warn('host names of this appliance have no address', {
+      names: unknown,
+      remedy: 'set network.public_v4, or network.public_v6 for services on "[::]"',
+    })
   }
   await names.start()
   const { hostname, port } = listenAddress(config.listen.dns)

@@ -357,6 +357,7 @@ export function firewallSettings(config: Config, { gatewayInVm }: Placement): Vm
     nextHop: network.gateway_v4,
     nextHopPorts: guestGateway(config, guestGatewayName).ports,
     services: serviceBounds(config),
+    snapshotPort: config.snapshots.kept_per_instance === 0 ? null : config.snapshots.port,
     fetchPort: listen.builds === '' || config.builds.fetch_hosts.length === 0 ? null : config.builds.fetch_port,
     gatewayListen: gatewayInVm ? listenV4(listen.inference) : null,
   }

@@ -32,6 +32,7 @@ import { InstanceReconciler } from '../instances/reconciler.ts'
 import { restartOnOtherHost } from '../instances/restart-on-other-host.ts'
 import { runRetention } from '../instances/retention.ts'
 import { createInstancesService, type InstancesService } from '../instances/service.ts'
+import type { Snapshots } from '../instances/snapshots/snapshots.ts'
 import type { RequestCounts } from '../operator/metrics/request-counts.ts'
 import type { Store } from '../store/db.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
@@ -46,10 +47,12 @@ import type { GatewayVmWorkloads } from './gateway-vm/workloads.ts'
 import { composeGuestGateway } from './guest-gateway.ts'
 import { composePool } from './pool.ts'
 import { createPublished } from './published.ts'
+import { composeSnapshots } from './snapshots/snapshots.ts'
 
 export type InstancesParts = Runtime & {
   readonly gate: Pick<ChangeGate, 'admitChange'>
   readonly config: Config
+  readonly stateDir: string
   readonly store: Store
   readonly engine: Engine
   readonly clockGuard: ClockGuard
@@ -72,7 +75,7 @@ export type InstancesParts = Runtime & {
 
 /** Service A over HTTPS. Fault host.unsupported: the address cannot be listened on. */
 export function serveInstances(
-  service: InstancesService,
+  { service, snapshots }: Pick<Instances, 'service' | 'snapshots'>,
   parts: InstancesParts & {
     readonly tls: Tls
     readonly operatorKey: Pick<OperatorKey, 'publicPem'>
@@ -114,6 +117,7 @@ export function serveInstances(
     authenticate: createAuthenticate({ directory: store.directory, clock, log: log.unit('auth') }),
     service,
     attestations,
+    snapshots,
     peers: parts.peers,
     others: parts.logRoutes,
     published: createPublished({ config, operatorKey: parts.operatorKey, caFile: tls.caFile, clock }),
@@ -143,6 +147,7 @@ export type Background = {
 export type Instances = {
   readonly service: InstancesService
   readonly pool: WarmPool
+  readonly snapshots: Snapshots
   readonly background: Background
 }
 
@@ -222,7 +227,10 @@ export function composeInstances(parts: InstancesParts): Instances {
     ...followed,
     inferenceCostMicroUsd: (organizationId, period) => parts.metering.inferenceCostMicroUsd(organizationId, period),
   })
-  return { service, pool, background: backgroundWork(parts, { reconciler, pool, vmSpec, service }) }
+  const { snapshots, run } = composeSnapshots(parts)
+  const takeBeforeEnd = (instance: Instance) => snapshots.takeBeforeEnd(instance)
+  const working = { reconciler, pool, vmSpec, service, snapshots: run, takeBeforeEnd }
+  return { service, pool, snapshots, background: backgroundWork(parts, working) }
 }
 
 type BackgroundParts = {
@@ -230,12 +238,15 @@ type BackgroundParts = {
   readonly pool: WarmPool
   readonly vmSpec: VmSpec
   readonly service: Pick<InstancesService, 'endIdle'>
+  /** Resolves once the signal is aborted and nothing is under way. */
+  readonly snapshots: (signal: AbortSignal) => Promise<void>
+  readonly takeBeforeEnd: Snapshots['takeBeforeEnd']
 }
 
 /** Everything that runs without a request. */
 function backgroundWork(
   { config, store, engine, clock, clockGuard: guard, log }: InstancesParts,
-  { reconciler, pool, vmSpec, service }: BackgroundParts,
+  { reconciler, pool, vmSpec, service, snapshots, takeBeforeEnd }: BackgroundParts,
 ): Background {
   const stopping = new AbortController()
   const retention = {
@@ -260,6 +271,7 @@ function backgroundWork(
     log: log.unit('idle'),
     minutesOf: (slug: string) => idleMinutesOf(config.instances, slug),
     isIdle: (...question: Parameters<VmEngine['isIdle']>) => engine.reconciler.isIdle(...question),
+    beforeEnd: async (instance: Instance) => config.snapshots.at_idle_end === 'off' || (await takeBeforeEnd(instance)),
     endIdle: service.endIdle,
   }
   let watching: Promise<unknown> = Promise.resolve()
@@ -278,6 +290,7 @@ function backgroundWork(
       loops = Promise.all([
         runRetention(retention, stopping.signal),
         runIdleEnds(idle, stopping.signal),
+        snapshots(stopping.signal),
         engine.readAhead(vmSpec),
         guard.run(stopping.signal),
         runPurge({ ledger: store.ledger, clock, guard, log: log.unit('vm') }, stopping.signal),

@@ -41,7 +41,7 @@ import type { FirewallWatch } from '../vm/firewall-probe/watch.ts'
 import { vmPaths } from '../vm/launch.plan.ts'
 import { findLeaks } from '../vm/machine/leaks.driver.ts'
 import { unownedVm } from '../vm/machine/leaks.plan.ts'
-import { configuredModels } from './configured-models.ts'
+import { configuredModels, unpricedModels } from './configured-models.ts'
 import type { Console } from './console/console.ts'
 import { reportFailures } from './crash-output.ts'
 import { type Engine, poolsOf } from './engine.ts'
@@ -129,7 +129,7 @@ export async function serveOperator(parts: OperatorParts): Promise<ServedOperato
     fleet: member.admin,
     hostName: id => hostNameOf(parts, id),
     ...{ mintKey, mintGatewayKey },
-    offeredModels: configuredModels(config),
+    ...{ offeredModels: configuredModels(config), unpricedModels: unpricedModels(config) },
     deleteInstance,
     applyEgressLimits: async () => {
       await engine.network.resync()

@@ -83,6 +83,8 @@ export class Builder {
       case 'receipt':
       case 'egress':
       case 'idle':
+      case 'snapshot':
+      case 'restore':
         return refuse('bad_request', `${request.op}: a build VM cannot be claimed`)
     }
   }

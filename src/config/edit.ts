@@ -54,10 +54,11 @@ function withSetting(text: string, { path, value }: Setting): string {
   return `${text.slice(0, at)}${line}${text.slice(at)}`
 }
 
-type Entry = AST.TOMLKeyValue | AST.TOMLTable
+export type TomlEntry = AST.TOMLKeyValue | AST.TOMLTable
 
-function pairAt(
-  entries: readonly Entry[],
+/** The pair that sets this path, in a table, an inline table or by a dotted key; null if the text has none. */
+export function pairAt(
+  entries: readonly TomlEntry[],
   path: Path,
   above: readonly (string | number)[] = [],
 ): AST.TOMLKeyValue | null {
@@ -75,15 +76,15 @@ function pairAt(
   return null
 }
 
-/** `[[path]]`, and tables of its entries. */
-function isListEntry(entry: Entry, path: Path): boolean {
+/** Reports whether this is `[[path]]`, or a table of one of its entries. */
+export function isListEntry(entry: TomlEntry, path: Path): entry is AST.TOMLTable {
   if (entry.type !== 'TOMLTable') return false
   const key = entry.resolvedKey
   return typeof key[path.length] === 'number' && key.slice(0, path.length).join('\n') === path.join('\n')
 }
 
 /** Returns where a table's own lines begin and end; null if the text has no such table. */
-function regionOf(text: string, body: readonly Entry[], table: Path): [from: number, to: number] | null {
+function regionOf(text: string, body: readonly TomlEntry[], table: Path): [from: number, to: number] | null {
   const tables = body.filter(entry => entry.type === 'TOMLTable')
   const next = (at: number) => tables.find(({ range }) => range[0] > at)?.range[0] ?? text.length
   if (table.length === 0) return [lineAfterTitle(text, next(-1)), next(-1)]
@@ -101,7 +102,7 @@ function lineAfterTitle(text: string, end: number): number {
   return Math.min(title.length, end)
 }
 
-function spliced(text: string, [from, to]: readonly [number, number], inserted: string): string {
+export function spliced(text: string, [from, to]: readonly [number, number], inserted: string): string {
   return `${text.slice(0, from)}${inserted}${text.slice(to)}`
 }
 
@@ -116,6 +117,6 @@ export function inlineToml(value: unknown): string {
   return value instanceof Date ? value.toISOString() : String(value)
 }
 
-function keyText(name: string): string {
+export function keyText(name: string): string {
   return /^[A-Za-z0-9_-]+$/.test(name) ? name : JSON.stringify(name)
 }

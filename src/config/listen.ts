@@ -137,6 +137,12 @@ export function guestGateway({ listen, network, instances }: Config, name: strin
   }
 }
 
+/** Address where VMs hand over snapshots. Null if snapshots are switched off. */
+export function snapshotAddress({ network, snapshots }: Pick<Config, 'network' | 'snapshots'>): ListenAddress | null {
+  const hostname = network.pool_v4 === '' ? network.gateway_v6 : network.gateway_v4
+  return snapshots.kept_per_instance === 0 ? null : { hostname, port: snapshots.port }
+}
+
 /** Address as text; null if there is none of this kind. */
 type Pair = { readonly v4: string | null; readonly v6: string | null }
 

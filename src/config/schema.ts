@@ -5,7 +5,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { LOG_LEVELS } from '../base/log.ts'
 import { AcmeConfig } from './acme.ts'
-import { AlertsConfig } from './alerts.ts'
+import { AlertsConfig } from './alerts/alerts.ts'
 import { AllowNames } from './allow-names.ts'
 import { BillingConfig } from './billing.ts'
 import { BuildsConfig } from './builds.ts'
@@ -27,6 +27,7 @@ import { InferenceConfig } from './inference.ts'
 import { KdsConfig } from './kds.ts'
 import { LogConfig } from './log/log.ts'
 import { ConsoleConfig, MetricsConfig, OperatorConfig } from './operator.ts'
+import { SnapshotsConfig } from './snapshots.ts'
 
 const PLATFORMS = ['snp', 'kvm', 'tcg'] as const
 export type Platform = (typeof PLATFORMS)[number]
@@ -356,6 +357,7 @@ export const Config = Entry({
   capacity: CapacityConfig,
   pool: PoolConfig,
   instances: InstancesConfig,
+  snapshots: SnapshotsConfig,
   inference: InferenceConfig,
   builds: BuildsConfig,
   kds: KdsConfig,

@@ -43,7 +43,10 @@ const ranLongMs = 60_000
 const delayFirstS = 1
 const delayMaxS = 30
 const endWaitMs = 5_000
-const tickMs = 1_000
+/** Wakes this process seldom, because a gateway at rest should cost its host little. Orphans are rare. */
+const tickMs = 10_000
+/** After a full tick, which leaves ended processes. */
+const busyTickMs = 1_000
 /** Ended processes that are reaped in one tick. No share: processes of this VM. */
 const collectedMax = 1_024
 /** When memory runs out, the kernel ends others first: proc_pid_oom_score_adj(5). */
@@ -104,12 +107,13 @@ class Init {
   async #tick(): Promise<never> {
     const { children, clock } = this.#settings
     for (;;) {
-      for (let count = 0; count < collectedMax; count += 1) {
+      let count = 0
+      for (; count < collectedMax; count += 1) {
         const pid = children.ended()
         if (pid === null || pid === this.#served?.pid) break
         children.collect(pid)
       }
-      await clock.sleep(tickMs)
+      await clock.sleep(count === collectedMax ? busyTickMs : tickMs)
     }
   }
 
@@ -125,13 +129,19 @@ class Init {
   }
 }
 
+/**
+ * The runtime checks every second whether to collect garbage, for half a minute after any work. The host requests a
+ * report every five seconds, so a gateway at rest would collect all the time. Allocations still start collections.
+ */
+const gcTimerMs = '10000'
+
 /** Discards its output: the console is the host's. The log stays in memory until the host fetches it. */
 function startServe(): ServedProcess {
   const child = Bun.spawn(['/usr/bin/strongroom-enclave', 'serve'], {
     stdin: 'ignore',
     stdout: 'ignore',
     stderr: 'ignore',
-    env: { PATH: '/usr/sbin:/usr/bin', HOME: '/', LANG: 'C.UTF-8' },
+    env: { PATH: '/usr/sbin:/usr/bin', HOME: '/', LANG: 'C.UTF-8', BUN_GC_TIMER_INTERVAL: gcTimerMs },
     cwd: '/',
   })
   try {

@@ -139,6 +139,8 @@ export class Enclave {
       case 'receipt':
       case 'egress':
       case 'idle':
+      case 'snapshot':
+      case 'restore':
         return refuse('bad_request', `${request.op}: a gateway VM cannot be claimed`)
     }
   }

@@ -10,6 +10,7 @@ import type { Identity } from './identity.ts'
 import type { Networking } from './network.ts'
 import type { Idle } from './orders/idle.ts'
 import { createHandler, type HandleLine, type Outcome, tooMany } from './requests.ts'
+import type { Snapshots } from './snapshots/snapshot.ts'
 import { ok, parseRequest } from './wire.codec.ts'
 
 type AgentDeps = {
@@ -21,24 +22,17 @@ type AgentDeps = {
   readonly evidence: Evidence
   readonly egress: EgressNotice
   readonly idle: Idle
+  readonly snapshots: Snapshots
   readonly log: Logger
 }
 
-type Change = Exclude<AgentRequest, { op: 'hello' }>
+type Change = Exclude<AgentRequest, { op: 'hello' | 'snapshot' }>
 
 /** Queued changes; a correct host sends fewer. */
 const changesMax = 8
 
-export function createAgent({
-  version,
-  identity,
-  networking,
-  claiming,
-  evidence,
-  egress,
-  idle,
-  log,
-}: AgentDeps): HandleLine {
+export function createAgent(deps: AgentDeps): HandleLine {
+  const { version, identity, networking, claiming, evidence, egress, idle, snapshots, log } = deps
   const changes = createSerial()
 
   const hello = async (): Promise<Outcome> => {
@@ -71,6 +65,8 @@ export function createAgent({
         return ok
       case 'idle':
         return { ok: true, isIdle: claiming.record() !== null && idle.isOver(request.minutes) } as const
+      case 'restore':
+        return snapshots.fetch(request.from, request.pipe, claiming.record())
       case 'shutdown':
         return ok
     }
@@ -78,6 +74,8 @@ export function createAgent({
 
   const answer = async (request: AgentRequest): Promise<Outcome> => {
     if (request.op === 'hello') return await hello()
+    // Takes minutes, so other requests do not wait for it.
+    if (request.op === 'snapshot') return await snapshots.send(request.to, claiming.record())
     if (changes.size() >= changesMax) return tooMany
     const outcome = await changes.run(() => change(request))
     // Asked every minute.

@@ -38,6 +38,10 @@ export function guestPaths(root: string) {
     receipt: `${runDir}/receipt.json`,
     /** Egress by the host's count, JSON in bytes; absent before the first count. */
     egress: `${runDir}/egress.json`,
+    /** Number and digest of this boot's last snapshot. */
+    snapshotRecord: `${runDir}/snapshot.json`,
+    /** For whom snapshots are encrypted besides the keys that log in; the image's programs read it. */
+    snapshotRecipients: `${runDir}/snapshot-recipients`,
     /** Directory of the sessions' terminals. */
     terminals: `${root}/dev/pts`,
     /** Answers with the lockout facts as root sees them. */

@@ -21,11 +21,13 @@ import { createIdle } from './orders/idle.ts'
 import { createKeysHandler, loginKeys } from './orders/keys.ts'
 import { createOrders } from './orders/orders.ts'
 import { reachOrders } from './orders/reach.ts'
+import { createRecipientsHandler } from './orders/recipients.ts'
 import { type GuestPaths, guestPaths } from './paths.ts'
 import { imageNameIn, type ProgramSettings, programSettings, startProgram } from './program.ts'
 import { createReach, type ReachDeps } from './reach/reach.ts'
 import { findSvsm } from './report/svsm.ts'
 import { createSecretHandlers, statedSecrets } from './secrets/secrets.ts'
+import { createSnapshots } from './snapshots/snapshot.ts'
 import { openTpmDevice } from './tpm/device.ts'
 import { measuredIn } from './tpm/measured.ts'
 import { serveTpm } from './tpm/socket.ts'
@@ -42,6 +44,7 @@ export type GuestSettings = ProgramSettings & {
   /** Group of the broker's user. */
   readonly brokerGid: number
   readonly reachProgram: string
+  readonly snapshotArgv: readonly [string, ...string[]]
   readonly hostKeyWaitMs: number
   readonly listenTimeoutMs: number
 }
@@ -56,6 +59,7 @@ export const guestSettings: GuestSettings = {
   brokerArgv: ['/usr/lib/strongroom/broker'],
   brokerGid: 901,
   reachProgram: '/usr/lib/strongroom/reach',
+  snapshotArgv: ['/usr/lib/strongroom/snapshot'],
   hostKeyWaitMs: 15_000,
   listenTimeoutMs: 30_000,
 }
@@ -100,6 +104,7 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
 
   const idle = createIdle({ paths, owner })
   const egress = createEgressNotice({ paths, owner, log })
+  const snapshots = createSnapshots({ paths, owner, argv: settings.snapshotArgv, run: settings.run })
   const channel = await program.channel
   await claiming.restore()
   program.ready()
@@ -124,6 +129,7 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
         ...idle.handlers,
         ...reachOrders({ reach, paths, claim: claiming.record }),
         ...createSecretHandlers({ paths, owner, reach, claim: claiming.record }),
+        snapshot_recipients: createRecipientsHandler(paths, owner),
       },
     }),
     log,
@@ -138,7 +144,7 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
     .catch(() => {})
   return await program.serve(channel, {
     needed: Promise.all([identity, device]),
-    handle: createAgent({ version, identity, networking, claiming, evidence, egress, idle, log }),
+    handle: createAgent({ version, identity, networking, claiming, evidence, egress, idle, snapshots, log }),
   })
 }
 

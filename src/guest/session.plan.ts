@@ -37,6 +37,7 @@ export function messageOfTheDay({ hostname, inference }: Claim): string {
           `opencode, or opencode run "...". Model: ${inference.model}`,
           'OPENAI_BASE_URL and OPENAI_API_KEY are set for other clients,',
           'and so are ANTHROPIC_BASE_URL and ANTHROPIC_API_KEY.',
+          'For others: strongroom-agents install claude-code (or codex).',
         ]
   const topics: Record<string, readonly string[]> = {
     Measured: [
@@ -56,7 +57,10 @@ export function messageOfTheDay({ hostname, inference }: Claim): string {
       'how much is used. When it is spent, only answers to your SSH go out,',
       'and few: copy your work away (scp, rsync) in good time.',
     ],
-    'Your work': ['is in your home and ends with this VM.'],
+    'Your work': [
+      'is in your home and ends with this VM. On your machine,',
+      'strongroom snapshot takes an encrypted copy.',
+    ],
   }
   const lines = Object.entries(topics).flatMap(([topic, texts]) =>
     texts.map((text, index) => `${(index === 0 ? topic : '').padEnd(11)}${text}`),

@@ -5,6 +5,8 @@ import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 
 export const databaseFile = 'strongroom.db'
+/** Encrypted snapshots of instances. In no backup, because they are as large as what they hold. */
+export const snapshotsDirectory = 'snapshots'
 
 /**
  * Rows of usage that the database does not have yet. A backup adds them to its copy of the database, and has no such

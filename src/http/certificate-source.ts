@@ -13,6 +13,11 @@ export type TlsDeps = Runtime & {
   readonly stateDir: string
   /** `tls.changed`, `tls.refused`, `tls.expiring`, `tls.authority_replaced`, for the journal. */
   readonly onEvent: (kind: string, detail: Record<string, unknown>) => void
+  /**
+   * Whether no client can have a certificate of this appliance yet, because it has never had an organization. Then
+   * names change without a trace of the former ones. Default: false.
+   */
+  readonly isFresh?: boolean
 }
 
 export type NamingConfig = Pick<Config, 'tls' | 'domain' | 'listen' | 'network' | 'console'> & {

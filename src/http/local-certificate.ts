@@ -38,7 +38,7 @@ export async function localSource(deps: TlsDeps): Promise<Source> {
     all,
     served: servedNames(file),
     nowMs: clock.nowMs(),
-    overlapMs: config.tls.overlap_days * dayMs,
+    overlapMs: deps.isFresh === true ? 0 : config.tls.overlap_days * dayMs,
   })
   if (former !== null) tellOfFormer(former, deps)
   const permitted = [...new Set([...all, ...config.tls.announced_names, ...(former?.names ?? [])])]
@@ -110,8 +110,8 @@ const REPLACED = {
   names: 'the names of this appliance have changed; its key and its subject have not',
 } as const satisfies Record<Replacement, string>
 
-function tellOfReplacement({ replaced, caFile }: Authority, { log, onEvent }: TlsDeps): void {
-  if (replaced === null) return
+function tellOfReplacement({ replaced, caFile }: Authority, { log, onEvent, isFresh = false }: TlsDeps): void {
+  if (replaced === null || isFresh) return
   const remedy =
     replaced === 'names'
       ? 'give clients the new ca_file to reach the new names; who holds the earlier one goes on by the names that it has'

@@ -14,6 +14,7 @@ import type { VmEngine, VmEvidence } from '../vm/engine.ts'
 import type { HostTrust } from '../vm/evidence/launch-policy.plan.ts'
 import { toAttestation } from './attestation.codec.ts'
 import { type AttestationTrustOf, type ClaimedAs, judgeEvidence } from './evidence.verify.ts'
+import { normalizedKey } from './public-key.codec.ts'
 import { ownInstance, type Principal, type RecordView } from './service.ts'
 
 export type AttestationsDeps = {
@@ -67,7 +68,8 @@ export class Attestations {
     // This VM's statement has an older form, which does not satisfy owners.
     if (!stored.ok) throw new Fault('conflict', TOO_OLD)
     if (nonce === null) return { data: stored.value, platforms }
-    const { vmId, hostname, publicKey, platform } = instance
+    const { vmId, hostname, platform } = instance
+    const publicKey = normalizedKey(instance.publicKey)
     if (vmId === null) throw new UnavailableFault(NO_VM, busyRetryMs)
     admit(caller.keyPrefix)
     const organization = caller.organization.slug

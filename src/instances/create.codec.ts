@@ -10,6 +10,8 @@ import { parsePublicKey } from './public-key.codec.ts'
 export type CreateRequest = {
   /** Normalized. */
   readonly publicKey: string
+  /** The text as it was sent, which records return. Default: the normalized one. */
+  readonly sentKey?: string
   /** The requested model; null for the default. The service checks whether the model exists. */
   readonly inferenceModel: string | null
   /** Destinations that its programs may reach; null for no restriction inside the VM. */
@@ -22,10 +24,11 @@ export function parseCreate(body: unknown): CreateRequest {
     throw new Fault('invalid_request', 'The body must be a JSON object.')
   }
   if (!Value.Check(CreateInstance, body)) throw shapeFault(body)
-  const { egress = null } = body
+  const { public_key: sentKey, inference_model: inferenceModel = null, egress = null } = body
   const problem = egress === null ? null : egressPolicyProblem(egress)
   if (problem !== null) throw new Fault('invalid_request', `${problem}.`, { param: 'egress' })
-  return { publicKey: parsePublicKey(body.public_key), inferenceModel: body.inference_model ?? null, egress }
+  const publicKey = parsePublicKey(sentKey)
+  return { publicKey, ...(sentKey === publicKey ? {} : { sentKey }), inferenceModel, egress }
 }
 
 /**

@@ -19,6 +19,10 @@ export type IdleDeps = {
   /** The idle time of an organization's instances by its slug, in minutes; null for none. */
   readonly minutesOf: (slug: string) => number | null
   readonly isIdle: VmEngine['isIdle']
+  /**
+   * Takes a snapshot before the end. False if it should be tried again later; a snapshot that fails prevents no end.
+   */
+  readonly beforeEnd: (instance: Instance) => Promise<boolean>
   readonly endIdle: (instance: Instance) => Promise<void>
 }
 
@@ -29,27 +33,34 @@ const askTimeoutMs = 30_000
 
 /** Polls every minute until the signal is aborted. Never rejects. */
 export async function runIdleEnds(deps: IdleDeps, signal: AbortSignal): Promise<void> {
-  await sweepLater({ clock: deps.clock, intervalMs, signal }, async () => {
-    try {
-      await endIdleOnes(deps)
-    } catch (error) {
-      deps.log.warn('idle instances were not looked for', { error })
-    }
+  const busy = new Set<string>()
+  await sweepLater({ clock: deps.clock, intervalMs, signal }, () => {
+    // A snapshot takes minutes, and the next round does not wait for it.
+    endIdleOnes(deps, busy).catch(error => deps.log.warn('idle instances were not looked for', { error }))
   })
 }
 
-/** Polls each VM of a ready instance once, and ends those that are idle. */
-export async function endIdleOnes(deps: IdleDeps): Promise<void> {
+/** Polls each VM of a ready instance once, and ends those that are idle. Leaves out those that are `busy` with that. */
+export async function endIdleOnes(deps: IdleDeps, busy: Set<string>): Promise<void> {
   const { directory, hostId } = deps
-  const ready = listLiving(directory.db, hostId).filter(instance => instance.status === 'ready')
-  await Promise.all(ready.map(instance => endIfIdle(deps, instance)))
+  const ready = listLiving(directory.db, hostId).filter(({ id, status }) => status === 'ready' && !busy.has(id))
+  await Promise.all(
+    ready.map(async instance => {
+      busy.add(instance.id)
+      await endIfIdle(deps, instance).finally(() => busy.delete(instance.id))
+    }),
+  )
 }
 
-async function endIfIdle({ directory, minutesOf, isIdle, endIdle, log }: IdleDeps, instance: Instance): Promise<void> {
-  if (instance.vmId === null) return
+async function endIfIdle(deps: IdleDeps, instance: Instance): Promise<void> {
+  const { directory, minutesOf, isIdle, beforeEnd, endIdle, log } = deps
+  const { vmId } = instance
+  if (vmId === null) return
   const slug = organizationById(directory.db, instance.organizationId)?.slug
+  const isIdleNow = () => isIdle(vmId, slug === undefined ? null : minutesOf(slug), askTimeoutMs)
   try {
-    if (!(await isIdle(instance.vmId, slug === undefined ? null : minutesOf(slug), askTimeoutMs))) return
+    // The owner may have come back during the snapshot.
+    if (!(await isIdleNow()) || !(await beforeEnd(instance)) || !(await isIdleNow())) return
     log.info('an instance ends, because its idle time is over', { instance: instance.id })
     await endIdle(instance)
   } catch (error) {

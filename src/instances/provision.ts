@@ -19,6 +19,7 @@ import type { VmEngine, VmView } from '../vm/engine.ts'
 import { nonceBytes, toAttestation } from './attestation.codec.ts'
 import { type ClaimInputs, claimOf, sealClaim, statedClaim } from './claim.plan.ts'
 import { type AttestationTrustOf, type ClaimedAs, judgeEvidence } from './evidence.verify.ts'
+import { normalizedKey } from './public-key.codec.ts'
 
 export type ProvisionDeps = Runtime & {
   readonly engine: Pick<VmEngine, 'view' | 'claim' | 'evidence' | 'handReceipt' | 'open'>
@@ -135,13 +136,15 @@ export class Provisioner {
       try {
         const guest = await this.#guestOf(vmId, provision.signal)
         // Keep it for every attempt: the guest may have accepted the previous one, and rejects another.
-        claim ??= claimOf({ instance, organization, inference: await this.#inferenceOf(instance), egress })
+        const publicKey = normalizedKey(instance.publicKey)
+        const keyed = { ...instance, publicKey }
+        claim ??= claimOf({ instance: keyed, organization, inference: await this.#inferenceOf(instance), egress })
         const sealed = sealClaim(claim, guest.boxKey, random)
         const { sshHostKey, network, key } = await engine.claim(vmId, sealed, this.#deps.claimTimeoutMs)
         if (claim.inference.drawsKey !== (key !== null)) {
           throw new Fault('channel.refused', `the guest drew ${key === null ? 'no' : 'a'} gateway key`)
         }
-        const { name, hostname, publicKey } = instance
+        const { name, hostname } = instance
         const stated = statedClaim(claim, network, key)
         return { organization, name, hostname, publicKey, sshHostKey, claim: stated, key }
       } catch (error) {

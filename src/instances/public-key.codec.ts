@@ -14,7 +14,7 @@ import { publicKeyCharsMax } from '../contract/http/instance.ts'
 export function parsePublicKey(text: string): string {
   if (text.length > publicKeyCharsMax) refuse(`is longer than ${publicKeyCharsMax} characters`)
   refuseLookalikes(text)
-  const line = text.replace(/^[ \t\r\n]+|[ \t\r\n]+$/g, '')
+  const line = withoutEnds(text)
   if (line === '') refuse('is empty')
   if (/[\r\n]/.test(line)) refuse('must be one key on one line')
   // Tabs may separate. All other control characters, and the two Unicode line breaks, are forbidden everywhere.
@@ -29,6 +29,17 @@ export function parsePublicKey(text: string): string {
   read(reader)
   reader.end()
   return [type, base64, ...comment].join(' ')
+}
+
+/** Returns the normalized line of a text that `parsePublicKey` has accepted. */
+export function normalizedKey(text: string): string {
+  return withoutEnds(text)
+    .split(/[ \t]+/)
+    .join(' ')
+}
+
+function withoutEnds(text: string): string {
+  return text.replace(/^[ \t\r\n]+|[ \t\r\n]+$/g, '')
 }
 
 /**

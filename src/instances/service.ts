@@ -304,7 +304,7 @@ function addInstance(tx: DirectoryTx, deps: InstancesDeps, caller: Principal, re
       name,
       hostname: `${name}.${organization.slug}.${settings.domain}`,
       agent: supportedAgent,
-      publicKey: request.publicKey,
+      publicKey: request.sentKey ?? request.publicKey,
       inferenceMode: supportedInferenceMode,
       inferenceModel,
       vmId,

@@ -2,6 +2,7 @@
 // of a fleet.
 
 import type { Static } from '@sinclair/typebox'
+import { Fault } from '../base/fault.ts'
 import { type AdminBudgetSet, type AdminKeyBudgetSet, endUsersDefault } from '../contract/admin/key-terms.ts'
 import { nanoUsdOf, nanoUsdText } from '../contract/http/usd.ts'
 import { SHORT_PERIODS, type ShortPeriod } from '../contract/key-rules.ts'
@@ -50,6 +51,35 @@ export function userBudgetView({ shortBudgets }: Pick<KeyBudgetTerms, 'shortBudg
 }
 
 type UserBudget = NonNullable<Static<typeof AdminKeyBudgetSet>['user_budget']>
+
+type PriceCheck = {
+  /** Models of the key; null for all. */
+  readonly models: readonly string[] | null
+  /** Models without a price. Default: none. */
+  readonly unpriced?: readonly string[] | undefined
+  /** Whether the models change while there is a budget in dollars. */
+  readonly isWidened?: boolean
+}
+
+/** Checks that a budget in dollars counts the requests of every model that it is for. Throws Fault invalid_request. */
+export function checkPriced(
+  asked: Static<typeof AdminKeyBudgetSet>,
+  { models, unpriced = [], isWidened = false }: PriceCheck,
+): void {
+  const param = USD_FIELDS.find(field => asked[field] != null) ?? (isWidened ? 'models' : undefined)
+  const model = unpriced.find(name => models === null || models.includes(name))
+  if (param === undefined || model === undefined) return
+  const message = `model ${JSON.stringify(model)} has no price, so a budget in dollars would not count its requests; add it to [[inference.prices]] ("0.00" if it is free), or set a budget in tokens`
+  throw new Fault('invalid_request', message, { param })
+}
+
+const USD_FIELDS = ['budget_usd', 'budget_day_usd', 'budget_week_usd', 'user_budget'] as const
+
+/** Reports whether these terms have a budget in dollars. */
+export function hasUsdBudget({ budgetNanoUsd, shortBudgets }: KeyBudgetTerms): boolean {
+  const { day, week, endUser } = shortBudgets ?? {}
+  return budgetNanoUsd !== null || day?.nanoUsd != null || week?.nanoUsd != null || endUser !== undefined
+}
 
 function nanoUsdAsked(usd: string | null | undefined, before: number | null): number | null {
   return usd === undefined || usd === null ? kept(usd, before) : nanoUsdOf(usd)

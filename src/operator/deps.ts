@@ -30,6 +30,8 @@ export type AdminDeps = Runtime & {
   readonly mintGatewayKey: (random: RandomBytes) => MintedKey
   /** Models that the configured gateway serves; aliases of keys must fit them. */
   readonly offeredModels: OfferedModels
+  /** Models of the gateway that have no price. Default: none. */
+  readonly unpricedModels?: readonly string[]
   /** Accepts a deletion in the same way as one by the owner. Idempotent. */
   readonly deleteInstance: (instance: Instance, organization: Organization) => Promise<void>
   /** Carries out an accepted deletion soon (removal.ts). */

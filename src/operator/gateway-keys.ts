@@ -34,7 +34,7 @@ import { organizationById } from '../store/directory/organization.query.ts'
 import { monthOf } from '../store/directory/usage/periods.ts'
 import { prepareMonthSum } from '../store/directory/usage/usage-month.query.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
-import { budgetView, keyBudgetTerms, userBudgetView } from './budget.ts'
+import { budgetView, checkPriced, hasUsdBudget, keyBudgetTerms, userBudgetView } from './budget.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
 import { putInForce } from './in-force.ts'
 import { byPrefix, prefixTaken, readRegistrationBody, registrationOf } from './keys.ts'
@@ -45,7 +45,7 @@ const rulesBytesMax = documentBytesMax.control / 2
 
 type GatewayKeysDeps = Pick<
   AdminDeps,
-  'store' | 'clock' | 'log' | 'random' | 'mintGatewayKey' | 'gateway' | 'offeredModels' | 'fleet'
+  'store' | 'clock' | 'log' | 'random' | 'mintGatewayKey' | 'gateway' | 'offeredModels' | 'unpricedModels' | 'fleet'
 >
 
 export function gatewayKeyRoutes(deps: GatewayKeysDeps, readBody: ReadBody) {
@@ -160,12 +160,13 @@ type NewKey = { readonly slug: string; readonly terms: AdminGatewayKeyCreate; re
  * invalid_request (the end, the rules), conflict (too many rules), and those of `choose`.
  */
 async function insertChosen<Chosen extends KeyRegistration>(
-  { store, clock, log, offeredModels }: GatewayKeysDeps,
+  { store, clock, log, offeredModels, unpricedModels }: GatewayKeysDeps,
   { slug, terms, madeBy }: NewKey,
   choose: (insert: (key: KeyRegistration) => boolean) => Chosen,
 ): Promise<{ readonly chosen: Chosen; readonly row: GatewayKey }> {
   const nowMs = clock.nowMs()
   const rules = checkedRules({ models: terms.models ?? null, aliases: terms.aliases ?? null }, offeredModels)
+  checkPriced(terms, { models: rules.models, unpriced: unpricedModels })
   const budget = keyBudgetTerms(terms, { budgetNanoUsd: null, budgetTokens: null, shortBudgets: null })
   const inserted = await store.directory.change(tx => {
     const { id: organizationId } = presentOrganization(tx, slug)
@@ -207,6 +208,9 @@ async function setTerms(deps: GatewayKeysDeps, prefix: string, asked: AdminGatew
     if (before.revokedAtMs !== null)
       throw new Fault('conflict', `gateway key ${prefix} is revoked`, { param: 'prefix' })
     const terms = changedTerms(before, { asked, nowMs, offered: deps.offeredModels })
+    // Other models bring a present budget in dollars to models that may have no price.
+    const isWidened = asked.models !== undefined && hasUsdBudget(terms)
+    checkPriced(asked, { models: terms.models, unpriced: deps.unpricedModels, isWidened })
     const names = Object.keys(terms) as (keyof typeof terms)[]
     const changed = names.filter(name => JSON.stringify(terms[name]) !== JSON.stringify(before[name]))
     if (changed.length > 0) {

@@ -28,11 +28,11 @@ import type { Organization } from '../store/directory/organization.table.ts'
 import { monthOf } from '../store/directory/usage/periods.ts'
 import { prepareMonthSum } from '../store/directory/usage/usage-month.query.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
-import { budgetTerms, budgetView } from './budget.ts'
+import { budgetTerms, budgetView, checkPriced } from './budget.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
 import { putInForce } from './in-force.ts'
 
-type OrganizationsDeps = Pick<AdminDeps, 'store' | 'clock' | 'log' | 'random' | 'gateway' | 'fleet'>
+type OrganizationsDeps = Pick<AdminDeps, 'store' | 'clock' | 'log' | 'random' | 'gateway' | 'fleet' | 'unpricedModels'>
 
 export const bySlug = Type.Object({ slug: Slug })
 
@@ -151,6 +151,7 @@ async function setBudget(
   asked: Static<typeof AdminBudgetSet>,
 ): Promise<Organization> {
   const { store, clock, log } = deps
+  checkPriced(asked, { models: null, unpriced: deps.unpricedModels })
   const { organization, isChanged } = await store.directory.change(tx => {
     const before = presentOrganization(tx, slug)
     const budget = budgetTerms(asked, before)

@@ -85,7 +85,7 @@ const POLICY_CHECKS: ReadonlySet<string> = new Set([
   ...['id-key-digest', 'author-key-digest', 'operator-key', 'firmware-order', 'report-version', 'family-id'],
   ...['image-id', 'report-id', 'report-id-ma', 'processor', 'chip-id-masked', 'launch-mitigations'],
   ...['current-mitigations', 'csp-id', 'crl-age', 'certificate-entries', 'expected-image-name', 'workload-upstreams'],
-  ...['workload-pinned', 'workload-settings'],
+  ...['workload-pinned', 'workload-settings', 'image'],
   ...['response-upstream', 'gateway-configuration', 'prompts', 'own-key', 'login-keys', 'reach', 'gateway-key'],
   ...['expected-operator-key', 'tpm-expected-pcrs', 'vtpm-measurement', 'log-witnessed', 'log-age'],
   'gpu-devtools',

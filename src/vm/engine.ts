@@ -2,7 +2,8 @@
 
 import type { Receipt } from '../attest/receipt/receipt.ts'
 import type { InstanceFailureCode } from '../contract/http/instance.ts'
-import type { EgressCount, SealedClaim } from '../contract/vm/agent.ts'
+import type { SignedSnapshot } from '../contract/snapshot.ts'
+import type { EgressCount, SealedClaim, Transfer } from '../contract/vm/agent.ts'
 import type { Claimed } from '../contract/vm/agent-responses.ts'
 import type { Network } from '../contract/vm/network.ts'
 import type { Vm, VmNetworkKind, VmState } from '../store/ledger/vm.table.ts'
@@ -81,6 +82,14 @@ export type VmEvidence = {
   readonly simulated: boolean
 }
 
+/** Requests to a claimed VM. Faults: channel.*. */
+export type GuestRequests = {
+  /** Has it send a snapshot, and returns what it signs once that is sent. */
+  readonly snapshot: (to: Transfer, timeoutMs: number) => Promise<SignedSnapshot>
+  /** Has it begin to fetch a ciphertext into the pipe of this name. */
+  readonly restore: (from: Transfer, pipe: string, timeoutMs: number) => Promise<void>
+}
+
 export type VmEngine = {
   /** Records a new VM (state `waiting`) under the caller's id and begins to start it. No effect if the id exists. */
   readonly define: (vmId: string, spec: VmSpec) => void
@@ -112,6 +121,8 @@ export type VmEngine = {
    * another. Faults: channel.*.
    */
   readonly isIdle: (vmId: string, minutes: number | null, timeoutMs: number) => Promise<boolean>
+  /** Returns the requests to an attached VM. Throws Fault channel.closed if it is not attached. */
+  readonly guest: (vmId: string) => GuestRequests
   /** Makes the firewall pass a VM's traffic permanently; `VmView.opened` becomes true once it does. Idempotent. */
   readonly open: (vmId: string) => void
   /** Calls `listener` with the id of every VM whose state has changed. */

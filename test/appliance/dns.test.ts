@@ -74,6 +74,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
     metering,
     keys,
     guestCaPem: '',
+    stateDir: '/nowhere',
     workloads: null,
     names,
     trust,

@@ -37,6 +37,7 @@ test('goal: each field with its words', () => {
     'network.forward_others: "leave" "drop"',
     'operator.admins.role: "admin" "operator" "auditor"',
     'platform: "auto" "snp" "kvm" "tcg"',
+    'snapshots.at_idle_end: "on" "off"',
     'tls.acme.challenge: "auto" "dns-01" "http-01"',
     'vm.snp_boot: "bios" "igvm"',
     'vm.tpm: "auto" "off"',

@@ -40,6 +40,7 @@ import {
 } from '../rigs/instances/attested-owner.ts'
 import { copies } from '../rigs/instances/copies.ts'
 import { theCustomersCommands } from '../rigs/instances/customer-commands.ts'
+import { theDayToDay } from '../rigs/instances/day-to-day.ts'
 import { expectNetwork } from '../rigs/instances/expect-network.ts'
 import {
   agentModel,
@@ -107,9 +108,9 @@ inOwnNetns(
     afterAll(() => ending.disposeAsync())
 
     /** Runs checks of a login over one connection. */
-    const inside = async (run: (inside: Inside) => Promise<unknown>) => {
+    const inside = async (run: (inside: Inside, options: readonly string[]) => Promise<unknown>) => {
       await using connection = await sharedConnection(appliance, hostname())
-      await run({ ...bare(), ...loginOf(appliance, hostname(), ...connection.options) })
+      await run({ ...bare(), ...loginOf(appliance, hostname(), ...connection.options) }, connection.options)
     }
     const bare = (): Inside => ({ ...loginOf(appliance, hostname()), appliance, hostname: hostname() })
     const file = (path: string, text: string) => {
@@ -328,6 +329,7 @@ inOwnNetns(
 
     test('goal: programs of a login reach the gateway by its environment', () => inside(theGateway), timeoutMs)
     test('goal: a developer finds the usual tools', () => inside(theTools), timeoutMs)
+    test('goal: copies, git, editors and tools of administrators work over SSH', () => inside(theDayToDay), timeoutMs)
     test('goal: terminals, forwardings and agents of ssh work', () => theConnections(bare()), timeoutMs)
     test("goal: other people's keys do not lock the owner out", () => theOtherKeys(bare()), timeoutMs)
     test('goal: the packaged agent has written a file', () => agentEnds(), timeoutMs)
@@ -370,9 +372,8 @@ inOwnNetns(
         const ref = `acme/${name()}`
         const raised = cap + capBytes
         const terms = ['--to', `${raised}`, '--reason', 'ticket 7']
-        expect(await appliance.admin('instance', 'egress', 'raise', ref, ...terms)).toMatchObject({
-          ...{ egress_limit_bytes: raised, egress_block_applied_at: null },
-        })
+        const granted = { egress_limit_bytes: raised, egress_block_applied_at: null }
+        expect(await appliance.admin('instance', 'egress', 'raise', ref, ...terms)).toMatchObject(granted)
         expect((await acme.usage()).usage).toMatchObject({ egress_blocked: false, egress_block_applied_at: null })
         await theRaisedLimit(appliance, hostname(), raised)
         expect(await sends(worldAddress, 100)).toBe('blasted\n')
@@ -420,11 +421,8 @@ inOwnNetns(
         // everything, and repetitions change nothing. The claim's evidence stays.
         const removed = await acme.remove(name())
         expect(removed.status).toBe(202)
-        expect(removed.body.data).toMatchObject({
-          status: 'terminating',
-          terminated_reason: 'deleted_via_api',
-          terminated_at: null,
-        })
+        const ended = { status: 'terminating', terminated_reason: 'deleted_via_api', terminated_at: null }
+        expect(removed.body.data).toMatchObject(ended)
         expect([await appliance.resolveV6(hostname()), await appliance.resolve(hostname())]).toEqual([null, null])
         await appliance.kill()
         await appliance.start()

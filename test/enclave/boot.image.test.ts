@@ -40,7 +40,12 @@ test('what runs in the VM, and what does not', async () => {
   const facts: EnclaveFacts = told(serial, 'facts')
 
   expect(facts.argv).toEqual(['/usr/bin/strongroom-enclave', 'serve'])
-  expect(facts.environment.toSorted()).toEqual(['HOME=/', 'LANG=C.UTF-8', 'PATH=/usr/sbin:/usr/bin'])
+  expect(facts.environment.toSorted()).toEqual([
+    'BUN_GC_TIMER_INTERVAL=10000',
+    'HOME=/',
+    'LANG=C.UTF-8',
+    'PATH=/usr/sbin:/usr/bin',
+  ])
   expect(facts.oomScoreAdjust).toBe(-900)
   expect(facts.pid1).toBe('/usr/bin/strongroom-enclave')
   expect(facts.processes).toEqual(['/usr/bin/strongroom-enclave init', '/usr/bin/strongroom-enclave serve'])

@@ -53,7 +53,14 @@ test('the message of the day', () => {
   for (const word of [claim.hostname, 'strongroom-verify', `strongroom verify instance ${claim.hostname}`]) {
     expect(message).toContain(word)
   }
-  for (const word of ['opencode run', 'private-root apt-get', 'GET /v1/usage', 'ends with this VM', 'vendor/model-1']) {
+  for (const word of [
+    'opencode run',
+    'strongroom-agents install',
+    'private-root apt-get',
+    'GET /v1/usage',
+    'ends with this VM',
+    'vendor/model-1',
+  ]) {
     expect(message).toContain(word)
   }
   expect(message).not.toContain('gw_')

@@ -33,8 +33,11 @@ function reach(port: number, ca: string, name: string | null): Promise<string> {
   })
 }
 
-async function served(config: Partial<Config['tls']> & { domain?: string } = {}, clock = systemClock) {
-  const { domain = 'agents.internal', ...tls } = config
+async function served(
+  config: Partial<Config['tls']> & { domain?: string; isFresh?: boolean } = {},
+  clock = systemClock,
+) {
+  const { domain = 'agents.internal', isFresh = false, ...tls } = config
   const events: string[] = []
   const own = await createTls({
     config: { ...defaultConfig(), domain, tls: { ...defaultConfig().tls, ...tls } },
@@ -43,6 +46,7 @@ async function served(config: Partial<Config['tls']> & { domain?: string } = {},
     random: systemRandom,
     log: silentLogger,
     onEvent: kind => events.push(kind),
+    isFresh,
   })
   const server = serveTls(() => new Response('hello'), {
     hostname: '127.0.0.1',
@@ -162,4 +166,17 @@ test('goal: a gateway VM that asks by name gets each name apart, for its own key
   const together = await after.tls.certify(csr, { byName: false })
   expect(namesOf(together.clients)).toContain('DNS:box.example')
   expect(together.named).toBeUndefined()
+})
+
+test('goal: a host that nobody can know yet takes its domain without a trace of the former one', async () => {
+  {
+    await using _ = await served({ isFresh: true })
+  }
+  await using host = await served({ domain: 'agents.example', isFresh: true })
+  expect(host.tls.former()).toBeNull()
+  expect(host.events).toEqual([])
+  expect(await host.reach(host.ca, 'instances.agents.example')).toBe('reached')
+  expect(await host.reach(host.ca, 'instances.agents.internal')).toEqual(refused)
+  await using known = await served({ domain: 'agents.test' })
+  expect(known.events.toSorted()).toEqual(['tls.authority_replaced', 'tls.former_names'])
 })

@@ -2,6 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { canonicalCreate, parseCreate, parseIdempotencyKey } from '../../src/instances/create.codec.ts'
+import { normalizedKey } from '../../src/instances/public-key.codec.ts'
 import { faultOf } from '../rigs/fault-of.ts'
 
 const key = `ssh-ed25519 ${Buffer.concat([
@@ -17,8 +18,11 @@ const refused = (body: unknown) => {
   return [message, param]
 }
 
-test('goal: the key is normalized, and a model that is not named stays open', () => {
-  expect(parseCreate({ public_key: ` ${key}\n` })).toEqual({ publicKey: key, inferenceModel: null, egress: null })
+test('goal: the key is normalized beside the text that was sent, and a model that is not named stays open', () => {
+  const sentKey = ` ${key.replace(' ', '\t ')}\n`
+  const open = { inferenceModel: null, egress: null }
+  expect(parseCreate({ public_key: sentKey })).toEqual({ publicKey: key, sentKey, ...open })
+  expect(normalizedKey(sentKey)).toBe(key)
   expect(parseCreate({ public_key: key, inference_model: 'tiny' }).inferenceModel).toBe('tiny')
 })
 

@@ -1,8 +1,16 @@
 // Goal: a budget that is left out stays, null removes it, and what is shown has an amount exactly where there is one.
 
 import { expect, test } from 'bun:test'
+import type { Fault } from '../../src/base/fault.ts'
 import { parseUserBudget, userBudgetText } from '../../src/contract/admin/user-budget.ts'
-import { budgetTerms, budgetView, keyBudgetTerms, userBudgetView } from '../../src/operator/budget.ts'
+import {
+  budgetTerms,
+  budgetView,
+  checkPriced,
+  hasUsdBudget,
+  keyBudgetTerms,
+  userBudgetView,
+} from '../../src/operator/budget.ts'
 
 const before = { budgetNanoUsd: 1_500_000_000, budgetTokens: 7, shortBudgets: null }
 const sums: Readonly<Record<string, number>> = { '2026-11': 12_000, '2026-11-29': 2_000, '2026-11-23/P7D': 5_000 }
@@ -92,4 +100,32 @@ test('the text of a budget of end users', () => {
   expect(userBudgetText({ usd: '12.000000000', period: 'day', users_max: 1_000, required: false })).toBe(
     '12.00/day,1000',
   )
+})
+
+// Goal: a budget in dollars is refused wherever a model that it is for has no price, with the field and the remedy.
+test('models without a price', () => {
+  const unpriced = ['free-of-price']
+  const param = (asked: Parameters<typeof checkPriced>[0], models: string[] | null, isWidened = false) => {
+    try {
+      checkPriced(asked, { models, unpriced, isWidened })
+      return null
+    } catch (error) {
+      expect(String(error)).toContain('[[inference.prices]]')
+      return (error as Fault).param
+    }
+  }
+  for (const field of ['budget_usd', 'budget_day_usd', 'budget_week_usd'] as const) {
+    expect(param({ [field]: '5' }, null)).toBe(field)
+    expect(param({ [field]: null }, null)).toBeNull()
+    expect(param({ [field]: '5' }, ['priced'])).toBeNull()
+  }
+  expect(param({ user_budget: { usd: '1', period: 'day' } }, ['free-of-price'])).toBe('user_budget')
+  expect(param({ budget_tokens: 5 }, null)).toBeNull()
+  expect(param({}, null, true)).toBe('models')
+  expect(() => checkPriced({ budget_usd: '5' }, { models: null })).not.toThrow()
+  const terms = { budgetNanoUsd: null, budgetTokens: 1, shortBudgets: null }
+  expect(hasUsdBudget(terms)).toBe(false)
+  expect(hasUsdBudget({ ...terms, budgetNanoUsd: 0 })).toBe(true)
+  expect(hasUsdBudget({ ...terms, shortBudgets: { week: { nanoUsd: null, tokens: 1 } } })).toBe(false)
+  expect(hasUsdBudget({ ...terms, shortBudgets: { week: { nanoUsd: 1, tokens: null } } })).toBe(true)
 })

@@ -12,7 +12,7 @@ import { listEvents } from '../../src/store/ledger/event.query.ts'
 import { asRoot, NO_ADMINISTRATORS } from '../rigs/admin.ts'
 import { openLedger, prefixOf } from '../rigs/gateway/keys.ts'
 
-function opened() {
+function opened(unpricedModels: readonly string[] = []) {
   const ledger = openLedger()
   const admin = asRoot(
     createAdmin({
@@ -21,6 +21,7 @@ function opened() {
         { models: ['inside'], isInside: true },
         { models: ['outside'], isInside: false },
       ]),
+      unpricedModels,
       store: ledger.store,
       clock: ledger.clock,
       random: systemRandom,
@@ -98,4 +99,19 @@ test('goal: the rules of all keys together stay within what the gateway’s VM i
   expect([answer.status, answer.body.error]).toEqual([409, expect.objectContaining({ param: 'models' })])
   const plain = await the.post(`/gateway-keys/${prefix}/terms`, { requests_per_minute: 3 })
   expect(plain.status).toBe(200)
+})
+
+test('goal: a budget in dollars needs a price for each model of the key, or of the gateway for an organization', async () => {
+  using the = opened(['outside'])
+  const prefix = prefixOf(the.ledger.addKey({ models: ['inside'] }))
+  const set = async (body: unknown, path = `/gateway-keys/${prefix}/terms`) => {
+    const answer = await the.post(path, body)
+    return [answer.status, (answer.body.error as { param?: string } | undefined)?.param]
+  }
+  expect(await set({ budget_usd: '5' })).toEqual([200, undefined])
+  expect(await set({ models: null })).toEqual([400, 'models'])
+  expect(await set({ models: null, budget_usd: null })).toEqual([200, undefined])
+  expect(await set({ budget_day_usd: '5' })).toEqual([400, 'budget_day_usd'])
+  expect(await set({ budget_usd: '5' }, `/organizations/acme/budget`)).toEqual([400, 'budget_usd'])
+  expect(await set({ budget_tokens: 5 }, `/organizations/acme/budget`)).toEqual([200, undefined])
 })

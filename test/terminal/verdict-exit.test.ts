@@ -56,7 +56,7 @@ test('goal: the kind of each other name of a check, written out: one that goes b
     ...['current-mitigations', 'csp-id', 'crl-age', 'certificate-entries'],
     // The image, the gateway and its answers.
     ...['expected-image-name', 'workload-upstreams', 'workload-pinned', 'workload-settings', 'response-upstream'],
-    ...['gateway-configuration', 'prompts', 'own-key', 'gateway-key', 'expected-operator-key'],
+    ...['gateway-configuration', 'prompts', 'own-key', 'gateway-key', 'expected-operator-key', 'image'],
     // The TPM, the log and GPUs.
     ...['tpm-expected-pcrs', 'vtpm-measurement', 'log-witnessed', 'log-age', 'gpu-devtools'],
     ...['gpu-policy-mode', 'pin-pcrs', 'pin-rtmr', 'pin-gpu', 'pin-gpu-ocsp', 'pin-gpu-devtools', 'pin-of-tomorrow'],
@@ -74,7 +74,19 @@ test('goal: the kind of each other name of a check, written out: one that goes b
   const input = ['report-form', 'certificate-table', 'vek-certificate', 'quote-form', 'collateral-form']
   expect(kindsOf([...input, 'gateway-key-maker', 'report-format', 'log-format'])).toEqual(['input'])
   expect(kindsOf(['connection', 'log-connection', 'gateway/connection'])).toEqual(['connection'])
-  const evidence = ['vek-tcb', 'vek-chip-id', 'tcb-level', 'vtpm-vmpl', 'my-pin-x', 'vmpl-x', 'format', 'source']
+  const evidence = [
+    'image-root-hash',
+    'launch-measurement',
+    'instance',
+    'vek-tcb',
+    'vek-chip-id',
+    'tcb-level',
+    'vtpm-vmpl',
+    'my-pin-x',
+    'vmpl-x',
+    'format',
+    'source',
+  ]
   expect(kindsOf(evidence)).toEqual(['evidence'])
 })
 

@@ -89,6 +89,7 @@ test('goal: service A answers a change with 503 and Retry-After before it looks 
     peers: {} as never,
     service: {} as never,
     attestations: {} as never,
+    snapshots: {} as never,
   })
   const send = (method: string, path: string) =>
     fetch(new Request(`https://a.test${path}`, { method }), { address: () => '' })

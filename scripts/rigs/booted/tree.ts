@@ -55,9 +55,6 @@ export async function debianTree(): Promise<string> {
 export const RELEASES = { 12: 'bookworm', 13: 'trixie' } as const
 export type Release = keyof typeof RELEASES
 
-/** Recommended packages that apt finds in every release. */
-export const recommended = ['swtpm', 'erofs-utils', 'openssh-client'] as const
-
 /**
  * Debian as it is installed before anything of ours: systemd and apt, no more. Packages that ours depends on lie
  * in apt's own cache, so that `apt-get install` needs no network.
@@ -66,7 +63,7 @@ export async function bareDebianTree(release: Release): Promise<string> {
   const codename = RELEASES[release]
   // Nobody has backports before he adds them.
   const sources = (await debianSources(codename)).replaceAll(/^deb \S+ \S+-backports .*\n/gm, '')
-  const wanted = [...DEPENDS, ...recommended].map(name => `'${name}'`).join(' ')
+  const wanted = DEPENDS.map(name => `'${name}'`).join(' ')
   const argv = [
     ...minimal,
     '--include=systemd-sysv,dbus,ca-certificates',

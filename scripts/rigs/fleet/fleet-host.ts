@@ -29,6 +29,7 @@ import { openStore, type Store } from '../../../src/store/db.ts'
 import { simulatedTrust } from '../guest/attested-guest.ts'
 import { claimless } from '../instances/claimless.ts'
 import { limits, settings } from '../instances/instances-service.ts'
+import { noSnapshots } from '../instances/no-snapshots.ts'
 import { admitHost, patientLimits, urlOfHost } from '../postgres/fleet.ts'
 import { report, unhurried } from '../postgres/hosts.ts'
 import { until } from '../until.ts'
@@ -220,6 +221,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
       log,
     }),
     peers: peers.caller,
+    snapshots: noSnapshots({ directory: fleet.store, hostId, clock }),
     openapi: openapiDocument(),
     published: () => '{}',
   })

@@ -55,6 +55,7 @@ export const plan = (change: Partial<NftPlan> = {}): NftPlan => ({
   nextHop,
   nextHopPorts: [8442],
   services: bounds,
+  snapshotPort: 8446,
   fetchPort: 3129,
   gatewayListen: null,
   gatewayVmService: null,

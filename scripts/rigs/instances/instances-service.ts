@@ -27,6 +27,7 @@ import type { VmEngine } from '../../../src/vm/engine.ts'
 import type { HostTrust } from '../../../src/vm/evidence/launch-policy.plan.ts'
 import { createManualClock, type ManualClock } from '../clock.ts'
 import { createClockGuard } from '../clock-guard.ts'
+import { noSnapshots, type SnapshotParts } from './no-snapshots.ts'
 
 export const publicKey =
   'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHsJzTQ0tPK4Tw9J6f8W6S1QhIYzG1mJtN5gRt0cMZrE ops@example.org'
@@ -103,6 +104,8 @@ export type Changes = Partial<
     readonly directory?: string
     readonly requestsPerMinute?: number
     readonly attestationsPerMinute?: number
+    /** Default: no VM takes a snapshot. */
+    readonly snapshots?: (parts: SnapshotParts) => HttpDeps['snapshots']
     readonly engine?: Pick<VmEngine, 'evidence' | 'handReceipt'>
     readonly trust?: () => Promise<HostTrust>
     readonly clock?: ManualClock
@@ -175,6 +178,7 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     authenticate: createAuthenticate({ directory: store, clock, log }),
     service,
     attestations,
+    snapshots: (changes.snapshots ?? noSnapshots)({ directory: store, hostId: store.hostId, clock }),
     routes: changes.routes ?? INSTANCE_ROUTES,
     others: changes.others ?? [],
     openapi: openapiDocument(),

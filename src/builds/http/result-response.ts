@@ -1,6 +1,6 @@
 // The response with a build's result, whole or a range (RFC 9110 14). Its digest is the ETag. Effects: sends a file.
 
-import { fileResponse, type RangeHeaders } from '../ranged-file.ts'
+import { fileResponse, type RangeHeaders } from '../../http/files/ranged-file.ts'
 
 export type ResultFile = {
   readonly path: string

@@ -2,7 +2,7 @@
 // Clients that pull by digest need not trust it.
 
 import { utf8 } from '../../base/bytes.ts'
-import { fileResponse } from '../ranged-file.ts'
+import { fileResponse } from '../../http/files/ranged-file.ts'
 import type { BootImages, ServedImage } from './boot-images.ts'
 import { emptyBlob, emptyDigest, MEDIA_TYPES } from './manifest.plan.ts'
 

@@ -15,11 +15,12 @@ export type DelegationOptions = {
 }
 
 const askedServersMax = 3
+const FAMILIES = ['A', 'AAAA'] as const
 const labelsMax = 10
 /** An answer may hold any number. */
 const namesMax = 8
 
-/** Never throws; done within a dozen times `timeoutMs`. */
+/** Never throws; done within two dozen times `timeoutMs`. */
 export async function collectDelegationFacts(options: DelegationOptions): Promise<DelegationFacts> {
   const { domain, resolvers } = options
   const why = privateName(domain)
@@ -45,12 +46,15 @@ class Delegation {
     if (zone === null) return { kind: 'none', reason: 'the resolver finds no zone above the domain' }
     let failure = `no name server of ${zone.name} has an address`
     for (const name of zone.servers.slice(0, askedServersMax)) {
-      const [server] = await this.#addressesOf(name)
-      if (server === undefined) continue
-      try {
-        return await this.#asked(zone.name, { name, server })
-      } catch (error) {
-        failure = messageOf(error)
+      // A host without IPv4 reaches a name server by IPv6 alone.
+      for (const type of FAMILIES) {
+        const [server] = await this.#addressesOf(name, type)
+        if (server === undefined) continue
+        try {
+          return await this.#asked(zone.name, { name, server })
+        } catch (error) {
+          failure = messageOf(error)
+        }
       }
     }
     return { kind: 'none', reason: failure }
@@ -80,7 +84,7 @@ class Delegation {
     const addresses = nameServers.flatMap(server => addressesIn(additionals, server))
     // Names of another zone come without their addresses.
     for (const text of addresses.length === 0 ? nameServers.slice(0, askedServersMax) : [])
-      addresses.push(...(await this.#addressesOf(text)))
+      for (const type of FAMILIES) addresses.push(...(await this.#addressesOf(text, type)))
     return {
       kind: 'asked',
       zone,
@@ -90,11 +94,11 @@ class Delegation {
     }
   }
 
-  async #addressesOf(name: string): Promise<string[]> {
-    return addressesIn((await this.#resolve(name, 'A')).answers, null)
+  async #addressesOf(name: string, type: (typeof FAMILIES)[number]): Promise<string[]> {
+    return addressesIn((await this.#resolve(name, type)).answers, null)
   }
 
-  async #resolve(name: string, type: 'A' | 'NS'): Promise<DnsAnswer> {
+  async #resolve(name: string, type: 'A' | 'AAAA' | 'NS'): Promise<DnsAnswer> {
     const { resolvers } = this.#options
     let failure: unknown = null
     for (const server of this.#resolver === null ? resolvers : [this.#resolver]) {
@@ -122,7 +126,9 @@ function namesOf(records: readonly DnsRecord[], owner: string): string[] {
 /** `owner` null: any name; an alias leads to another name. */
 function addressesIn(records: readonly DnsRecord[], owner: string | null): string[] {
   return records.flatMap(record =>
-    record.type === 'A' && (owner === null || isSameName(record.name, owner)) ? [record.data] : [],
+    (record.type === 'A' || record.type === 'AAAA') && (owner === null || isSameName(record.name, owner))
+      ? [record.data]
+      : [],
   )
 }
 

@@ -13,7 +13,7 @@ export type DelegationFacts =
       /** The name server of that zone that answered. */
       readonly by: string
       readonly nameServers: readonly string[]
-      /** IPv4, of these. */
+      /** Addresses of these, of both families. */
       readonly addresses: readonly string[]
     }
 
@@ -41,26 +41,28 @@ export function privateName(domain: string): string | null {
   return found === undefined ? null : `names below .${found} cannot be delegated: clients must query this host directly`
 }
 
-/** `address`: at which clients reach this host's DNS; null means not known. */
+/** `own`: addresses at which clients reach this host's DNS; empty means not known. */
 export function delegationCheck(
   facts: DelegationFacts,
   { domain, listen }: Pick<Config, 'domain' | 'listen'>,
-  address: string | null,
+  own: readonly string[],
 ): Check {
   const name = 'delegation'
   if (listen.dns === '') return skip(name, 'listen.dns is off: another server has to name instances')
   if (facts.kind === 'none') return skip(name, facts.reason)
   const { zone, by, nameServers, addresses } = facts
-  const remedy = `put into the zone ${zone}: "${domain}. NS ns.${domain}." and "ns.${domain}. A ${address ?? 'ADDRESS OF THIS HOST'}"`
+  const records = own.map(address => `"ns.${domain}. ${address.includes(':') ? 'AAAA' : 'A'} ${address}"`)
+  const glue = records.length === 0 ? `"ns.${domain}. A ADDRESS OF THIS HOST"` : records.join(' and ')
+  const remedy = `put into the zone ${zone}: "${domain}. NS ns.${domain}." and ${glue}`
   if (nameServers.length === 0)
     return fail(name, `${by} has no name servers for ${domain}: clients cannot find instances`, remedy)
   const told = `${by} answers ${nameServers.join(', ')}`
-  if (addresses.length === 0) return fail(name, `${told}, and none of them has an IPv4 address`, remedy)
-  if (address === null) return skip(name, `${told} at ${addresses.join(', ')}; the address of this host is not known`)
-  if (addresses.includes(address)) return pass(name, `${told} at ${addresses.join(', ')}`)
+  if (addresses.length === 0) return fail(name, `${told}, and none of them has an address`, remedy)
+  if (own.length === 0) return skip(name, `${told} at ${addresses.join(', ')}; the address of this host is not known`)
+  if (own.some(address => addresses.includes(address))) return pass(name, `${told} at ${addresses.join(', ')}`)
   return fail(
     name,
-    `${told} at ${addresses.join(', ')}, and this host is ${address}`,
-    `${remedy}; or correct network.public_v4`,
+    `${told} at ${addresses.join(', ')}, and this host is ${own.join(', ')}`,
+    `${remedy}; or correct network.${own.some(address => !address.includes(':')) ? 'public_v4' : 'public_v6'}`,
   )
 }

@@ -1,7 +1,8 @@
 // Collects the facts about the host for `strongroom doctor`. Effects: reads files, runs a few commands that change
 // nothing.
 
-import { accessSync, constants, existsSync } from 'node:fs'
+import { accessSync, constants, existsSync, readdirSync, statSync } from 'node:fs'
+import { join } from 'node:path'
 import { messageOf } from '../../base/fault.ts'
 import { resultOr } from '../../base/result-or.ts'
 import type { LoadedConfig } from '../../config/load.ts'
@@ -11,6 +12,7 @@ import { collateralProblem, kdsDirName, keptCollateral } from '../../host/kds/ke
 import { hasConntrack } from '../../host/network/conntrack.ts'
 import { defaultRouteAddress } from '../../host/network/default-route.ts'
 import { detectPlatform, hostProduct, snpFacts } from '../../host/platform.ts'
+import { snapshotsDirectory } from '../../host/state-files.ts'
 import { readVfioDevice } from '../../host/vfio.ts'
 import { plainEnv, run } from '../../linux/command.ts'
 import { diskSpace } from '../../linux/files/disk-space.ts'
@@ -122,6 +124,7 @@ export async function collectHostFacts(deps: {
     leaks: daemonPid === null ? null : await leaksOf(deps.client),
     stateDir,
     stateDirFreeBytes: existsSync(stateDir) ? diskSpace(stateDir).freeBytes : null,
+    snapshotBytes: bytesBelow(join(stateDir, snapshotsDirectory)),
     stateDirWritable: isWritable(stateDir),
     diskProblem: existsSync(stateDir) ? (diskProblems(stateDir)[0] ?? null) : null,
     database: collectDatabaseFacts(stateDir, { isRoot }),
@@ -201,3 +204,12 @@ function isWritable(path: string): boolean {
 }
 
 const hostTools = ['prlimit', 'choom', 'setpriv', 'bwrap'] as const
+
+/** The size of all files two levels below a directory. 0 if it does not exist, or cannot be read. */
+function bytesBelow(directory: string): number {
+  const namesIn = (path: string) => resultOr(() => readdirSync(path), [])
+  const files = namesIn(directory).flatMap(name =>
+    namesIn(join(directory, name)).map(file => join(directory, name, file)),
+  )
+  return files.reduce((sum, path) => sum + (statSync(path, { throwIfNoEntry: false })?.size ?? 0), 0)
+}

@@ -1,7 +1,7 @@
 // Judges the facts about the host. Pure.
 
 import { isoOrNull } from '../../base/clock.ts'
-import { HOST_LISTENERS, type HostName, hostAddresses } from '../../config/listen.ts'
+import { HOST_LISTENERS, type HostName, serviceAddresses } from '../../config/listen.ts'
 import type { Config, Platform } from '../../config/schema.ts'
 import type { AdminStatus } from '../../contract/admin/admin.ts'
 import type { FoundProblem } from '../../contract/admin/problems.ts'
@@ -78,6 +78,8 @@ export type HostFacts = ImageFacts & {
   readonly stateDir: string
   /** Null when the directory does not exist yet. */
   readonly stateDirFreeBytes: number | null
+  /** Size of the snapshots of instances. */
+  readonly snapshotBytes: number
   readonly stateDirWritable: boolean
   /** Judged as the daemon judges it; null if there is room. */
   readonly diskProblem: FoundProblem | null
@@ -134,7 +136,7 @@ function ownChecks(facts: HostFacts): Check[] {
       ? pass('tun', '/dev/net/tun')
       : fail('tun', '/dev/net/tun does not exist', 'load the tun module: modprobe tun'),
     hostNamesCheck(facts),
-    delegationCheck(facts.delegation, config, hostAddresses(config, facts.routeAddress).ns),
+    delegationCheck(facts.delegation, config, addressList(serviceAddresses(config, facts.routeAddress).ns)),
     ...imageChecks(facts, '', {
       image: 'build or copy the guest image again, or correct vm.image_dir in the configuration',
       measurement: MEASUREMENT_REMEDY,
@@ -268,16 +270,24 @@ function nftCheck({ nft }: HostFacts): Check {
 
 function hostNamesCheck({ config, routeAddress }: HostFacts): Check {
   if (config.listen.dns === '') return skip('host names', 'listen.dns is off: another server has to name this host')
-  const addresses = hostAddresses(config, routeAddress)
+  const addresses = serviceAddresses(config, routeAddress)
   const names = (Object.keys(addresses) as HostName[]).filter(name => config.listen[HOST_LISTENERS[name]] !== '')
   const missing = names.filter(name => addresses[name] === null)
   return missing.length === 0
-    ? pass('host names', names.map(name => `${name}.${config.domain} is ${addresses[name]}`).join(', '))
+    ? pass(
+        'host names',
+        names.map(name => `${name}.${config.domain} is ${addressList(addresses[name]).join(' and ')}`).join(', '),
+      )
     : fail(
         'host names',
         `no address for ${missing.map(name => `${name}.${config.domain}`).join(', ')}`,
-        'set network.public_v4 to the IPv4 address at which clients reach this host',
+        'set network.public_v4 to the IPv4 address at which clients reach this host; without IPv4, let its services listen on "[::]" and set network.public_v6',
       )
+}
+
+/** Addresses of a name, IPv4 first. */
+function addressList(pair: { readonly v4: string | null; readonly v6: string | null } | null): string[] {
+  return [pair?.v4, pair?.v6].flatMap(address => address ?? [])
 }
 
 function collateralCheck({ collateral, nowMs }: HostFacts, platform: Platform): Check {
@@ -325,10 +335,13 @@ function ledgerCheck({ leaks }: HostFacts): Check {
   )
 }
 
-function stateDirCheck({ stateDir, stateDirFreeBytes, stateDirWritable, diskProblem }: HostFacts): Check {
+function stateDirCheck(facts: HostFacts): Check {
+  const { stateDir, stateDirFreeBytes, stateDirWritable, diskProblem, snapshotBytes } = facts
   const name = 'state directory'
   if (stateDirFreeBytes === null) return skip(name, `${stateDir} is made by the first start`)
   if (!stateDirWritable) return fail(name, `${stateDir} cannot be written`, 'run as root, or check --state-dir')
-  if (diskProblem !== null) return problemCheck(name, diskProblem)
-  return pass(name, `${stateDir}, ${Math.floor(stateDirFreeBytes / 1_048_576)} MiB free`)
+  const mib = (bytes: number) => `${Math.floor(bytes / 1_048_576)} MiB`
+  const snapshots = snapshotBytes === 0 ? '' : `; snapshots of instances take ${mib(snapshotBytes)}`
+  if (diskProblem !== null) return problemCheck(name, { ...diskProblem, detail: `${diskProblem.detail}${snapshots}` })
+  return pass(name, `${stateDir}, ${mib(stateDirFreeBytes)} free${snapshots}`)
 }

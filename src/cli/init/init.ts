@@ -2,39 +2,47 @@
 // configuration, restarts the service, and tries an instance. Effects: the configuration file, the service, one
 // instance for a minute.
 
-import { dirname } from 'node:path'
 import { messageOf } from '../../base/fault.ts'
-import { type Setting, settingsOf } from '../../config/edit.ts'
+import { parseListen } from '../../config/listen.ts'
 import { ConfigFault, configFileDefault } from '../../config/load.ts'
-import { parseConfig } from '../../config/parse.ts'
-import { slugProblem } from '../../contract/admin/admin.ts'
-import { ensureDir, readTextOrNull, writeFileAtomic } from '../../linux/files.ts'
+import type { Config } from '../../config/schema.ts'
+import { defaultRouteAddress } from '../../host/network/default-route.ts'
+import { listListening } from '../../host/network/listening.ts'
+import { ownAddresses } from '../../host/network/own-networks.ts'
 import { AdvisedFault, EXIT, InputFault } from '../../terminal/exit.ts'
-import { MIB, readTextInput } from '../../terminal/input-file.ts'
 import { oneLine } from '../../terminal/render.ts'
 import { checkFiles } from '../config-files.driver.ts'
+import { readConfigText, writeConfigText } from '../config-write.driver.ts'
 import { collectHostFacts } from '../doctor/host.driver.ts'
 import { judge } from '../doctor/host.plan.ts'
 import type { Command, Run } from '../operator-run.ts'
-import { type Candidate, candidateOf } from './candidate.ts'
+import { serviceWith, servingGateway, startedService } from '../service.driver.ts'
+import { askQuestions, type InitAnswers, organizationDefault, preseededAnswers } from './ask.ts'
+import { type Candidate, type CandidateVerdict, candidateOf } from './candidate.ts'
+import { type KeptAnswers, openKeptAnswers } from './kept-answers.driver.ts'
+import { lacksModel, withAskedModel } from './model.ts'
 import { nextSteps } from './next.plan.ts'
-import { presentAnswer, promptText, QUESTIONS, readAnswer } from './questions.ts'
-import { serviceWith } from './service.driver.ts'
 import { tryInstance } from './trial.driver.ts'
 
-type Options = { preseed?: string; dryRun?: boolean; organization: string; trial: boolean }
+type Options = {
+  readonly preseed?: string
+  readonly dryRun?: boolean
+  readonly organization?: string
+  readonly trial: boolean
+  readonly forFleet?: boolean
+}
 
-const organizationDefault = 'first'
-const attemptsMax = 3
+const listeningTimeoutMs = 10_000
 
 export function addInit(program: Command): void {
   program
     .command('init')
     .description(
-      'set up this host from at most six questions or a file. Checks everything before it changes anything, then creates, verifies, logs into and deletes an instance',
+      'set up this host from at most seven questions or a file. Checks everything before it changes anything; then creates, verifies, logs into, prompts and deletes an instance',
     )
     .option('--preseed <file>', 'configuration file to use instead of questions; an empty file takes every default')
-    .option('--organization <slug>', 'with --preseed: the first organization', organizationDefault)
+    .option('--organization <slug>', 'with --preseed: the first organization (default: first)')
+    .option('--for-fleet', 'make no organization and try no instance: this host enters a fleet, which has them')
     .option('--dry-run', 'check, and print what would change; change nothing')
     .option('--no-trial', 'stop when the service answers, without an instance')
     .examples(
@@ -48,11 +56,21 @@ export function addInit(program: Command): void {
 async function initialize(run: Run, options: Options): Promise<void> {
   const { file, config } = await run.config()
   const path = file ?? configFileDefault
-  const text = readTextOrNull(path) ?? ''
+  const text = readConfigText(path)
+  const kept = openKeptAnswers(run.stateDir)
+  const daemon = await startedService(run)
+  const forFleet = options.forFleet === true
+  if (forFleet && options.organization !== undefined) {
+    throw new InputFault('--for-fleet contradicts --organization', {
+      param: 'for-fleet',
+      remedy: 'leave one of them out: the organizations of a fleet are in its directory',
+    })
+  }
   const asked =
-    options.preseed === undefined ? await ask(run, config) : preseeded(options.preseed, options.organization)
-  const candidate = candidateOf(text, asked.settings, path)
-  if (!candidate.ok) throw new ConfigFault(candidate.problems)
+    options.preseed === undefined
+      ? await askedAnswers(run, { config, kept, daemonPid: daemon?.pid ?? null, withOrganization: !forFleet })
+      : preseededAnswers(options.preseed, forFleet ? null : (options.organization ?? organizationDefault))
+  const candidate = await withModel(run, options, { path, kept, verdict: candidateOf(text, asked.settings, path) })
   await checkCandidate(run, candidate, path)
   const plan = candidate.changes.map(change => `  ${change}`).join('\n')
   if (options.dryRun === true) {
@@ -64,71 +82,54 @@ async function initialize(run: Run, options: Options): Promise<void> {
     return
   }
   const isChanged = candidate.changes.length > 0
-  if (isChanged) {
-    ensureDir(dirname(path), { mode: 0o755 })
-    writeFileAtomic(path, candidate.text, { mode: 0o644 })
-  }
+  if (isChanged) writeConfigText(path, { before: text, after: candidate.text })
   await run.hint(isChanged ? `${path} has now\n${plan}` : `${path} stays as it is`)
   const steps = stepsOf(run)
   let status = await serviceWith({ client: run.client(), file: path, isChanged })
   await run.hint(`service: version ${status.version} answers on ${status.platform}`)
-  if (options.trial) {
-    const { organization } = asked
+  await steps.step('gateway', async () => {
+    const vm = await servingGateway(run)
+    return vm === null ? 'has no VM of its own' : `${vm.vm} serves`
+  })
+  const { organization } = asked
+  if (options.trial && organization !== null) {
     await tryInstance({ run, config: candidate.config, status, organization, step: steps.step })
     status = await serviceWith({ client: run.client(), file: path, isChanged: false })
   }
-  const next = nextSteps({ config: candidate.config, status, organization: asked.organization })
+  kept.clear()
+  const next = nextSteps({ config: candidate.config, status, organization })
   const document = { ok: true, file: path, changes: candidate.changes, steps: steps.done, next }
   await run.result(document, `This host works. What is next:\n${next.map(line => `- ${line}\n`).join('')}`)
 }
 
-type InitAnswers = { readonly settings: readonly Setting[]; readonly organization: string }
-
-async function ask({ io }: Run, config: object): Promise<InitAnswers> {
-  if (io.ask === undefined) {
-    throw new InputFault('cannot ask questions: standard input is not a terminal', {
-      param: 'preseed',
-      remedy: 'name a file by --preseed; an empty one takes every default',
-    })
-  }
-  const settings: Setting[] = []
-  let organization = organizationDefault
-  for (const question of QUESTIONS) {
-    const { field } = question
-    const present = field === null ? organizationDefault : presentAnswer(config, field)
-    for (let attempt = 1; ; attempt += 1) {
-      const typed = await io.ask(promptText(question, present))
-      if (typed === null)
-        throw new InputFault('the input ended', { remedy: 'run `strongroom init` again; nothing was changed' })
-      const words = typed.trim() === '' ? present : typed.trim()
-      const answer = readAnswer(question, words)
-      if (!answer.ok) {
-        if (attempt === attemptsMax)
-          throw new InputFault(answer.problem, { remedy: 'run `strongroom init` again; nothing was changed' })
-        await io.stderr(`  ${answer.problem}\n`)
-        continue
-      }
-      if (field === null) organization = words
-      // A value that stands there already, or is the default, needs no line.
-      else if (answer.setting !== null && words !== present) settings.push(answer.setting)
-      break
-    }
-  }
-  return { settings, organization }
+type Prompting = {
+  readonly config: Config
+  readonly kept: KeptAnswers
+  readonly daemonPid: number | null
+  readonly withOrganization: boolean
 }
 
-function preseeded(path: string, organization: string): InitAnswers {
-  const wrong = slugProblem(organization)
-  if (wrong !== null)
-    throw new InputFault(`--organization ${JSON.stringify(organization)} ${wrong}`, {
-      param: 'organization',
-      remedy: 'name another',
-    })
-  const text = readTextInput({ path, param: 'preseed', bytesMax: MIB })
-  // On its own first: its mistakes are shown with its own lines.
-  const verdict = parseConfig(text, path)
+async function askedAnswers(run: Run, { config, kept, daemonPid, withOrganization }: Prompting): Promise<InitAnswers> {
+  const listening = await listListening(listeningTimeoutMs).catch(() => null)
+  const own = ownAddresses({ withV6: true })
+  const listensOnAll = [config.listen.instances, config.listen.dns].some(text =>
+    ['0.0.0.0', '::'].includes(parseListen(text)?.hostname ?? ''),
+  )
+  const addresses = { own, listensOnAll, routeV4: defaultRouteAddress(), listening, daemonPid }
+  return await askQuestions(run, { config, kept, addresses, withOrganization })
+}
+
+type Modelled = {
+  readonly path: string
+  readonly kept: KeptAnswers
+  readonly verdict: CandidateVerdict
+}
+
+/** Prompts for a model if the gateway has none. Throws Fault config.invalid. */
+async function withModel(run: Run, options: Options, { path, kept, verdict }: Modelled): Promise<Candidate> {
   if (!verdict.ok) throw new ConfigFault(verdict.problems)
-  return { settings: settingsOf(text) ?? [], organization }
+  if (options.preseed !== undefined || options.dryRun === true || !lacksModel(verdict.config)) return verdict
+  return await withAskedModel(run, verdict, path, kept)
 }
 
 /** The files that it names, and what `doctor` finds with it. Fault if anything would keep the host from working. */
@@ -143,7 +144,8 @@ async function checkCandidate(run: Run, { config, warnings }: Candidate, file: s
     canary: true,
   })
   if (!facts.isRoot) throw new AdvisedFault('forbidden', 'init needs root', { remedy: 'run it as root' })
-  const failed = judge(facts).filter(({ result }) => result === 'FAIL')
+  // Problems of the present configuration, such as a gateway without a model, do not matter: the service restarts.
+  const failed = judge({ ...facts, problems: null }).filter(({ result }) => result === 'FAIL')
   if (failed.length === 0) return
   const lines = failed.map(
     ({ name, detail, remedy }) => `${name}: ${oneLine(detail)}\n  remedy: ${oneLine(remedy ?? '')}`,

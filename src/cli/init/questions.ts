@@ -11,6 +11,8 @@ export type Question = {
   readonly text: string
   /** Null for the organization, which is not a field of the configuration. */
   readonly field: Path | null
+  /** Value of an empty answer. Default: the value in the configuration. */
+  readonly fallback?: string
 }
 
 /** At most six: everything else has a default that a first host can live with. */
@@ -25,6 +27,46 @@ export const QUESTIONS: readonly Question[] = [
   { field: ['listen', 'builds'], text: 'Address of attested builds ("" for none)' },
   { field: null, text: 'Name of the first organization, a part of its host names' },
 ]
+
+/** Resolvers for instances of a host without IPv4: those of the default, by IPv6. */
+const resolversV6 = ['2620:fe::fe', '2620:fe::9']
+
+/**
+ * The questions of a host with these addresses, and settings that follow from them without a question. A host without
+ * an IPv4 address is reached by IPv6 alone.
+ */
+export function questionsFor(own: readonly string[]): {
+  readonly questions: readonly Question[]
+  readonly implied: readonly Setting[]
+} {
+  const v6 = own.filter(address => address.includes(':'))
+  if (v6.length === 0 || v6.length < own.length) return { questions: QUESTIONS, implied: [] }
+  const [domain, , , inference, builds, organization] = QUESTIONS as readonly [Question, ...Question[]]
+  const publicV6: Question = {
+    field: ['network', 'public_v6'],
+    text: 'IPv6 address at which clients reach this host, which has no IPv4 address',
+    fallback: v6.length === 1 ? (v6[0] ?? '') : '',
+  }
+  const poolV6: Question = {
+    field: ['network', 'pool_v6'],
+    text: 'IPv6 network for instances, which you route to this host, such as a /48',
+  }
+  const onV6 = (question: Question | undefined, fallback: string) =>
+    question === undefined ? [] : [{ ...question, fallback }]
+  return {
+    questions: [
+      ...[domain, publicV6, poolV6],
+      ...onV6(inference, '[::]:8442'),
+      ...(builds === undefined ? [] : [builds]),
+      ...(organization === undefined ? [] : [organization]),
+    ],
+    implied: [
+      { path: ['listen', 'instances'], value: '[::]:8441' },
+      { path: ['listen', 'dns'], value: '[::]:53' },
+      { path: ['network', 'resolvers'], value: resolversV6 },
+    ],
+  }
+}
 
 export type Answer =
   | { readonly ok: true; readonly setting: Setting | null }

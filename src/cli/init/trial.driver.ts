@@ -18,11 +18,14 @@ import {
   AdminOrganizationList,
   type AdminStatus,
 } from '../../contract/admin/admin.ts'
+import { exposureNames } from '../../contract/vm/exposure.ts'
 import { run as runCommand } from '../../linux/command.ts'
 import { AdvisedFault } from '../../terminal/exit.ts'
 import { json } from '../../terminal/render.ts'
 import type { KnownHost } from '../../verifier/ssh-key.ts'
 import { path, type Run } from '../operator-run.ts'
+import { allowedEntry } from '../upstream/entry.ts'
+import { promptCommand, promptedModel, promptVerdict } from './prompt.plan.ts'
 import { clientOf, type TrialClient } from './trial-client.driver.ts'
 
 export type TrialStep = (name: string, work: () => Promise<string>) => Promise<void>
@@ -39,6 +42,10 @@ type Options = {
 
 const pollMs = 200
 const sshTimeoutMs = 60_000
+/** More than a prompt in the instance may take. */
+const commandTimeoutMs = 300_000
+const promptAttemptsMax = 3
+const promptPauseMs = 5_000
 const verifyTimeoutMs = 30_000
 const outputBytesMax = 65_536
 
@@ -81,7 +88,11 @@ export async function tryInstance(options: Options): Promise<void> {
     ;({ knownHost } = verified)
     return verified.summary
   })
-  await step('log in', () => logIn(run, { name, organization, files, knownHost: present(knownHost, 'a verified key') }))
+  const login = { name, organization, files, knownHost: () => present(knownHost, 'a verified key') }
+  await step('log in', async () => `kernel ${await inInstance(run, login, ['uname', '--kernel-release'])}`)
+  const model = promptedModel(config)
+  if (model === null) await run.hint('not tried: a prompt, because the gateway has no model for instances')
+  else await step('prompt', () => promptFrom(run, { login, model, ...clockOf(options) }))
   await step('delete', async () => {
     await client.remove(name)
     const timeoutMs = config.vm.stop_grace_ms + deleteMs
@@ -116,7 +127,10 @@ async function withSsh(program: string, words: readonly string[]): Promise<strin
       remedy: 'install openssh-client, then run `strongroom init` again',
     })
   }
-  const { stdout } = await runCommand([program, ...words], { timeoutMs: sshTimeoutMs, outputBytesMax })
+  const { stdout } = await runCommand([program, ...words], {
+    timeoutMs: program === 'ssh' ? commandTimeoutMs : sshTimeoutMs,
+    outputBytesMax,
+  })
   return stdout.trim()
 }
 
@@ -142,6 +156,17 @@ async function reached(run: Run, { ref, wanted, timeoutMs, clock }: Reaching): P
 type Files = { readonly identity: string; readonly key: string; readonly policy: string }
 type Verifying = { readonly name: string; readonly files: Files; readonly client: TrialClient }
 
+/** Accepts the gateway of this host as it is configured. */
+function ownGateway({ inference, instances }: Config) {
+  const isElsewhere = instances.inference_base_url !== ''
+  return {
+    anyGateway: true,
+    unattestedGateway: isElsewhere ? 'elsewhere' : inference.placement === 'host' ? 'host' : 'no-worker',
+    allowOutside: inference.upstreams.map(allowedEntry),
+    allow: exposureNames,
+  } as const
+}
+
 /** Verifies like its owner, with the image and operator key of this host. Any gateway is accepted. */
 async function verify({ run, config, status, organization }: Options, { name, files, client }: Verifying) {
   const image = config.vm.image_dir
@@ -154,8 +179,7 @@ async function verify({ run, config, status, organization }: Options, { name, fi
     policy: files.policy,
     image,
     publicKey: `${files.identity}.pub`,
-    anyGateway: true,
-    unattestedGateway: 'no-worker',
+    ...ownGateway(config),
     ...(caFile === null ? {} : { ca: caFile }),
     ...(status.evidence_simulated ? { trustSimulatedRoot: join(run.stateDir, 'simulator/root.pem') } : {}),
   })
@@ -172,10 +196,13 @@ type Login = {
   readonly name: string
   readonly organization: string
   readonly files: Files
-  readonly knownHost: KnownHost
+  readonly knownHost: () => KnownHost
 }
 
-async function logIn(run: Run, { name, organization, files, knownHost }: Login): Promise<string> {
+/** Runs a command in the instance and returns its output. */
+async function inInstance(run: Run, login: Login, command: readonly string[]): Promise<string> {
+  const { name, organization, files } = login
+  const knownHost = login.knownHost()
   const query = { ref: `${organization}/${name}` }
   const { vm } = await run.client().request({ path: '/instance', query, response: AdminInstance })
   const address = present(vm?.address ?? vm?.address_v6, 'an address of a ready instance')
@@ -183,7 +210,27 @@ async function logIn(run: Run, { name, organization, files, knownHost }: Login):
   writeFileSync(knownHosts, `${knownHost.line}\n`, { mode: 0o600 })
   // The name may not be delegated yet; the key was verified for it all the same.
   const options = ['-F', 'none', '-i', files.identity, '-o', `Hostname=${address}`]
-  const rest = [...options, '-o', 'IdentitiesOnly=yes', '-o', 'BatchMode=yes', 'uname', '--kernel-release']
+  const rest = [...options, '-o', 'IdentitiesOnly=yes', '-o', 'BatchMode=yes', ...command]
   const [ssh = '', ...words] = sshArguments({ user: 'agent', knownHost, args: rest }, knownHosts)
-  return `kernel ${await withSsh(ssh, words)}`
+  return await withSsh(ssh, words)
+}
+
+type Prompting = {
+  readonly login: Login
+  readonly model: string
+  readonly clock: Pick<Clock, 'monotonicMs' | 'sleep'>
+}
+
+/** Sends a prompt from the instance, through its endpoint. A gateway that has just started gets a second chance. */
+async function promptFrom(run: Run, { login, model, clock }: Prompting): Promise<string> {
+  for (let attempt = 1; ; attempt += 1) {
+    const verdict = promptVerdict(await inInstance(run, login, [promptCommand(model)]))
+    if (verdict.ok) return `${model} answered${verdict.tokens === null ? '' : `, ${verdict.tokens} tokens`}`
+    if (attempt === promptAttemptsMax) {
+      throw new AdvisedFault('upstream_failed', `no answer of ${model}: ${verdict.why}`, {
+        remedy: 'see `strongroom inference logs`, `strongroom upstream ls` and `strongroom help gateway`',
+      })
+    }
+    await clock.sleep(promptPauseMs)
+  }
 }

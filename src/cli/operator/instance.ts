@@ -17,7 +17,7 @@ import { type AdminEgressRaise, egressLimitBytesMax } from '../../contract/admin
 import { LISTED_STATUSES, listedCountDefault, listedCountMax } from '../../contract/admin/instance-query.ts'
 import { AdvisedFault, InputFault } from '../../terminal/exit.ts'
 import { bytesOption, countOption, timeOption } from '../../terminal/options.ts'
-import { bytesText, dash, fields, type Paint, table, timeText } from '../../terminal/render.ts'
+import { bytesText, dash, fields, oneLine, type Paint, table, timeText } from '../../terminal/render.ts'
 import type { Command, Run } from '../operator-run.ts'
 import { printStream } from './print-stream.ts'
 
@@ -197,7 +197,7 @@ function instanceText(row: AdminInstance, paint: Paint): string {
     ['address', dash([row.vm?.address, row.vm?.address_v6].filter(text => text != null).join(' '))],
     ['agent', row.agent],
     ['model', `${row.inference_model} (${row.inference_mode})`],
-    ['public key', row.public_key],
+    ['public key', oneLine(row.public_key.trim())],
     ['egress', `${row.egress_bytes} bytes${limit}${blocked}`],
     ['created', row.created_at],
     ['ready', dash(row.ready_at)],

@@ -82,6 +82,14 @@ export function addModels(program: Command): void {
 }
 
 async function add(run: Run, file: string, options: AddOptions): Promise<void> {
+  const added = await addModelFile(run, file, options)
+  await run.result(addedDocument(added), addedText(added, run.paint))
+  if (!added.made) await run.hint('It was there.')
+  await run.hint(`To serve it in a VM: inference.worker.model_disk = "${added.model.name}"`)
+}
+
+/** Makes the disk of a model, with progress. Faults: invalid_request, conflict, host.*. */
+export async function addModelFile(run: Run, file: string, options: AddOptions): Promise<AddedModel> {
   const golden = goldenOf(options)
   const stopping = new AbortController()
   const stopped = new AdvisedFault('host.command_failed', 'stopped; nothing was added', { remedy: 'run it again' })
@@ -94,7 +102,7 @@ async function add(run: Run, file: string, options: AddOptions): Promise<void> {
     return await recordOnHost({ file, settings: (await run.config()).config.inference.worker, signal: stopping.signal })
   }
   try {
-    const added = await addModel(
+    return await addModel(
       {
         stateDir: run.stateDir,
         file,
@@ -104,10 +112,6 @@ async function add(run: Run, file: string, options: AddOptions): Promise<void> {
       },
       { onProgress: showBytes(progress, io.stderrIsTerminal), signal: stopping.signal, nowMs: systemClock.nowMs },
     )
-    await progress.stop()
-    await run.result(addedDocument(added), addedText(added, paint))
-    if (!added.made) await run.hint('It was there.')
-    await run.hint(`To serve it in a VM: inference.worker.model_disk = "${added.model.name}"`)
   } catch (error) {
     throw advised(error)
   } finally {

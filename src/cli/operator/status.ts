@@ -112,8 +112,9 @@ function peersText({ peer_address: address, peers }: AdminStatus['fleet'] & {}, 
   return oneLine(`${own}; ${paint.bad(count)}: ${details}; strongroom fleet show NAME has the remedy`)
 }
 
-function backupField({ backups: { last, nightly } }: AdminStatus): [string, string] {
+function backupField({ backups: { state, last, nightly } }: AdminStatus): [string, string] {
   const made = last === null ? 'none is known' : oneLine(`${last.at}, ${bytesText(last.bytes)}, ${last.file}`)
+  if (state === 'none' && !nightly) return ['backup', 'none yet: strongroom help backup']
   return ['backup', `${made}${nightly ? '; the timer makes one each night' : '; the nightly timer is off'}`]
 }
 

@@ -62,12 +62,23 @@ export async function tearDown({ stateDir, network }: Options): Promise<Teardown
 /** Scopes of VMs, TPMs and workers: stopping a slice stops all units in it (systemd.slice(5)). */
 async function endScopes(): Promise<string[]> {
   if (!isUnderSystemd()) return []
-  const list = ['systemctl', 'list-units', '--plain', '--no-legend', '--all', '--type=scope', '--no-pager']
-  const { stdout } = await run(list, { timeoutMs: stepTimeoutMs, outputBytesMax })
+  const before = await listUnits()
+  // systemctl fails for a unit that is not loaded, such as the slice of a host that has had no VM.
+  const stopped =
+    before.length === 0 ? null : run(['systemctl', 'stop', ...before], { timeoutMs: scopesTimeoutMs, outputBytesMax })
+  const problem = await stopped?.then(() => null, messageOf)
+  // A unit may end by itself meanwhile, so that what is left decides.
+  const left = (await listUnits()).filter(unit => before.includes(unit))
+  if (left.length > 0) throw new Error(`still active: ${left.join(', ')}${problem == null ? '' : `; ${problem}`}`)
+  return before.filter(unit => unit.endsWith('.scope'))
+}
+
+/** Active scopes and slices of the appliance. */
+async function listUnits(): Promise<string[]> {
+  const argv = ['systemctl', 'list-units', '--plain', '--no-legend', '--no-pager', '--type=scope,slice']
+  const { stdout } = await run(argv, { timeoutMs: stepTimeoutMs, outputBytesMax })
   const units = stdout.split('\n').map(line => line.trim().split(/\s+/)[0] ?? '')
-  const named = units.filter(unit => /^strongroom-.+\.scope$/.test(unit))
-  await run(['systemctl', 'stop', slice, 'strongroom-*.scope'], { timeoutMs: scopesTimeoutMs, outputBytesMax })
-  return named
+  return units.filter(unit => unit === slice || /^strongroom-.+\.(scope|slice)$/.test(unit))
 }
 
 /** Processes of a host without systemd, and those that outlived their scope. */

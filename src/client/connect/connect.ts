@@ -44,6 +44,10 @@ export function addConnect(program: Command): void {
       `loopback address and port for clients; port 0 takes a free one; default ${listenText(defaultListen)}`,
       listenOption,
     )
+    .option(
+      '--instance <name>',
+      'forward a port of an instance instead; `connect --instance NAME --help` has its options',
+    )
     .option('--ca <file>', "PEM of the authority that issued the gateway's certificate; default: the system's")
     .option(
       '--timeout-ms <count>',

@@ -32,6 +32,8 @@ export type InstanceRequest = {
   readonly model: string | null
   /** Destinations that its programs may reach; null for no restriction inside the VM. */
   readonly egress?: EgressPolicy | null
+  /** Snapshot that a new instance is for, as the record of the name keeps it. */
+  readonly restoring?: string
 }
 
 export type OpenedInstance = {
@@ -96,7 +98,8 @@ async function takeOver(
   }
   if (!parsed(() => readSshKey(record.public_key)).ok)
     throw contradiction({ service }, `its record of ${record.name} has no public key`)
-  const local = { ...begun(request, clock.nowMs()), publicKey: record.public_key, hostname: record.hostname }
+  const { restoring: _, ...fresh } = begun(request, clock.nowMs())
+  const local = { ...fresh, publicKey: record.public_key, hostname: record.hostname }
   if (names.begin(request.name, local) !== local) throw busy(request.name)
   return { local, record, isCreated: false }
 }
@@ -124,7 +127,7 @@ async function create(
   { local: begunLocal, isFirst }: Beginning,
 ): Promise<OpenedInstance | null> {
   const { service, names, clock } = deps
-  const { name, publicKey, model } = request
+  const { name, publicKey, model, restoring } = request
   let local = begunLocal
   if (local.hostname !== null) return null
   if (local.requestedAtMs > clock.nowMs() || clock.nowMs() - local.requestedAtMs > idempotentMs) {
@@ -132,8 +135,8 @@ async function create(
     if (!(await names.replace(name, local, fresh))) return null
     local = fresh
   }
-  if (!isSameKey(local.publicKey, publicKey) || local.model !== model || local.egress !== textOf(request))
-    throw otherRequest(name)
+  const isSame = local.model === model && local.egress === textOf(request) && local.restoring === restoring
+  if (!isSameKey(local.publicKey, publicKey) || !isSame) throw otherRequest(name)
   let record: SeenInstance
   try {
     const body = {
@@ -164,11 +167,12 @@ const createsNothing: readonly number[] = [400, 401, 403, 409, 413, 415, 429]
 
 /** The key goes without its comment, which may name a person and a machine. */
 function begun(request: InstanceRequest, nowMs: number): LocalInstance {
-  const { api, publicKey, model } = request
+  const { api, publicKey, model, restoring } = request
   const bare = publicKey.trim().split(/\s+/).slice(0, 2).join(' ')
   const egress = textOf(request)
-  const asked = { publicKey: bare, model, ...(egress === undefined ? {} : { egress }) }
-  return { api, idempotencyKey: newUuid(), ...asked, requestedAtMs: nowMs, hostname: null, address: null }
+  const more = { ...(egress === undefined ? {} : { egress }), ...(restoring === undefined ? {} : { restoring }) }
+  const unknown = { hostname: null, address: null }
+  return { api, idempotencyKey: newUuid(), publicKey: bare, model, requestedAtMs: nowMs, ...unknown, ...more }
 }
 
 function textOf({ egress }: InstanceRequest): string | undefined {
@@ -201,10 +205,10 @@ function nameless(name: string, record: SeenInstance): AdvisedFault {
 
 function otherRequest(name: string): InputFault {
   return new InputFault(
-    `an earlier \`strongroom up ${name}\` was interrupted, and named another SSH key, model or reach`,
+    `an earlier \`strongroom up ${name}\` was interrupted, and named another SSH key, model, reach or snapshot`,
     {
       param: 'name',
-      remedy: `repeat it with that key, model and reach, or forget it by \`strongroom rm ${name}\``,
+      remedy: `repeat it with these, or forget it by \`strongroom rm ${name}\``,
     },
   )
 }

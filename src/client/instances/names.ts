@@ -41,6 +41,11 @@ export const LocalInstance = Closed({
   hostname: OrNull(Type.String({ maxLength: 253 })),
   /** Address in the verified claim; null before. */
   address: OrNull(Type.String({ pattern: '^[0-9a-f.:]{2,39}$' })),
+  /** Snapshot that is still to be restored, as INSTANCE:NUMBER. */
+  restoring: Type.Optional(Type.String({ pattern: '^[a-z0-9]{8}:[0-9]{1,9}$' })),
+  /** Files beside client.toml: the manifests that it was verified with. Absent before the first PASS. */
+  image: Type.Optional(Type.String({ pattern: '^instance-manifest-[0-9a-f]{16}\\.json$' })),
+  gatewayImage: Type.Optional(Type.String({ pattern: '^inference-manifest-[0-9a-f]{16}\\.json$' })),
 })
 export type LocalInstance = Static<typeof LocalInstance>
 

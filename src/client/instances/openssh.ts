@@ -24,6 +24,8 @@ export type Connection = {
 export type Login = Connection & {
   /** Options of ssh, and the command to run. */
   readonly args: readonly string[]
+  /** Standard input of the command; default: that of this program. */
+  readonly input?: string
 }
 
 export type Copy = Connection & {
@@ -40,12 +42,25 @@ export type CopyEnd =
 
 /** Runs ssh and returns its exit code; for a signal, 128 plus its number, as in shells. */
 export function runSsh(run: Run, login: Login): Promise<number> {
-  return runWith(run, login.knownHost, file => sshArguments(login, file))
+  return runWith(run, login, file => sshArguments(login, file))
 }
 
 /** Runs scp, and returns as `runSsh`. */
 export function runScp(run: Run, copy: Copy): Promise<number> {
-  return runWith(run, copy.knownHost, file => scpArguments(copy, file))
+  return runWith(run, copy, file => scpArguments(copy, file))
+}
+
+export type Forward = Login & {
+  /** Address and port that ssh opens here, and those in the instance. */
+  readonly local: string
+  readonly remote: string
+  /** Called once ssh listens. */
+  readonly onReady: () => Promise<void>
+}
+
+/** Forwards a local port until ssh ends or a signal comes, and returns as `runSsh`. */
+export function runForward(run: Run, forward: Forward): Promise<number> {
+  return runWith(run, forward, file => forwardArguments(forward, file), forward.onReady)
 }
 
 export type SshAnswer = { readonly code: number; readonly stdout: string }
@@ -80,13 +95,30 @@ async function textOf(stream: ReadableStream<Uint8Array>, bytesMax: number): Pro
   return Buffer.concat(chunks).toString('utf8')
 }
 
-function runWith({ io }: Run, knownHost: KnownHost, argvOf: (file: string) => string[]): Promise<number> {
+type Starting = Pick<Login, 'knownHost' | 'input'>
+
+/** `onReady`: called after the first output on stdout, which then belongs to this process. */
+function runWith(
+  { io }: Run,
+  { knownHost, input }: Starting,
+  argvOf: (file: string) => string[],
+  onReady: (() => Promise<void>) | null = null,
+): Promise<number> {
   return withKnownHosts(knownHost, async file => {
-    const child = start(argvOf(file), io.env, { stdin: 'inherit', stdout: 'inherit' })
+    const stdin = input === undefined ? 'inherit' : Buffer.from(input)
+    const child = start(argvOf(file), io.env, { stdin, stdout: onReady === null ? 'inherit' : 'pipe' })
     // The terminal sends SIGINT to the child too, which handles it.
-    io.onSignal('SIGINT', () => {})
+    io.onSignal('SIGINT', () => {
+      if (onReady !== null) child.kill('SIGTERM')
+    })
     io.onSignal('SIGTERM', () => child.kill('SIGTERM'))
     io.onSignal('SIGHUP', () => child.kill('SIGHUP'))
+    if (onReady !== null && child.stdout instanceof ReadableStream) {
+      for await (const _ of child.stdout) {
+        await onReady()
+        break
+      }
+    }
     return await child.exited
   })
 }
@@ -123,6 +155,23 @@ export function sshArguments(login: Login, knownHostsFile: string): string[] {
   return ['ssh', ...ourOptions(login, knownHostsFile), `${user}@${knownHost.hostname}`, ...args]
 }
 
+/** Returns the command line of a forwarding, which prints a line on stdout once it listens. */
+export function forwardArguments(forward: Omit<Forward, 'onReady'>, knownHostsFile: string): string[] {
+  const { user, knownHost, args, local, remote } = forward
+  const options = {
+    ExitOnForwardFailure: 'yes',
+    // ssh runs it in this machine's shell after it has opened the port (ssh_config(5)).
+    PermitLocalCommand: 'yes',
+    LocalCommand: 'echo ready',
+    // A VM that no longer answers ends the forwarding after a minute.
+    ServerAliveInterval: '15',
+    ServerAliveCountMax: '4',
+  }
+  const more = Object.entries(options).flatMap(([name, value]) => ['-o', `${name}=${value}`])
+  const words = ['-N', '-T', '-L', `${local}:${remote}`, `${user}@${knownHost.hostname}`]
+  return ['ssh', ...ourOptions(forward, knownHostsFile), ...more, ...words, ...args]
+}
+
 /**
  * Returns the command line, with -s for SFTP: in scp's older protocol the other side chooses the file names. A later -s
  * overrides -O.
@@ -157,6 +206,18 @@ export function refuseSharing(args: readonly string[]): void {
     }
     if (end === flags.length - 1) at += 1
   }
+}
+
+/** Returns the options of ssh(1) before the command. */
+export function optionsOf(args: readonly string[]): readonly string[] {
+  let at = 0
+  for (; at < args.length; at += 1) {
+    const arg = args[at] ?? ''
+    if (!/^-./.test(arg) || arg === '--') break
+    const letter = [...arg.slice(1)].findIndex(flag => valued.includes(flag))
+    if (letter !== -1 && letter === arg.length - 2) at += 1
+  }
+  return args.slice(0, at)
 }
 
 /** Returns the path as a local file for scp, which takes `a:b` for another host and `-a` for an option. */

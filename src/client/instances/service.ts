@@ -67,7 +67,7 @@ export function createService(source: InstanceSource): Service {
   }
 }
 
-async function unlessMissing<T>(work: () => Promise<T>): Promise<T | null> {
+export async function unlessMissing<T>(work: () => Promise<T>): Promise<T | null> {
   try {
     return await work()
   } catch (error) {
@@ -83,35 +83,82 @@ type Init = {
   readonly bytesMax?: number
 }
 
-async function send<S extends TSchema>(
+/** Sends a request and returns `data` of its response. Faults as for every call of `Service`. */
+export async function send<S extends TSchema>(
   source: InstanceSource,
   path: string,
   schema: S,
-  { bytesMax = answerBytesMax, method = 'GET', headers = {}, ...init }: Init,
+  init: Init,
 ): Promise<Static<S>> {
-  const { api, key, ca, timeoutMs } = source
+  const body = await sendRaw(source, path, init)
+  const document: unknown = resultOr(() => parseJson(body, jsonLimits), null)
+  const parsed = checkValue(schema, Reflect.get(Object(document), 'data'))
+  if (parsed.ok) return parsed.value
+  throw strange(source, `its response to ${init.method ?? 'GET'} ${path} is not as expected: ${parsed.problem}`)
+}
+
+/** Does the same for a response that is no JSON. */
+export async function sendRaw(
+  source: InstanceSource,
+  path: string,
+  { bytesMax = answerBytesMax, method = 'GET', headers = {}, ...init }: Init,
+): Promise<Uint8Array> {
   let response: Response
   let body: Uint8Array | null
   try {
-    response = await fetch(new URL(path, api), {
-      ...init,
-      method,
-      // A redirect would take the key to another address.
-      redirect: 'manual',
-      signal: AbortSignal.timeout(timeoutMs),
-      headers: { accept: 'application/json', authorization: `Bearer ${key.text}`, ...headers },
-      ...(ca === undefined ? {} : { tls: { ca } }),
-    } as BunFetchRequestInit)
+    response = await request(source, path, { ...init, method, headers, signal: AbortSignal.timeout(source.timeoutMs) })
     body = await readAtMost(response, bytesMax)
   } catch (error) {
     throw unreachable(source, error)
   }
   if (!response.ok) throw refused(source, response, body)
   if (body === null) throw strange(source, `it sends more than ${bytesMax} bytes`)
-  const document: unknown = resultOr(() => parseJson(body, jsonLimits), null)
-  const parsed = checkValue(schema, Reflect.get(Object(document), 'data'))
-  if (parsed.ok) return parsed.value
-  throw strange(source, `its response to ${method} ${path} is not as expected: ${parsed.problem}`)
+  return body
+}
+
+/** Receives a long body in pieces, at most `bytesMax` in `timeoutMs`. Faults as for `send`. */
+export async function receive(
+  source: InstanceSource,
+  path: string,
+  { bytesMax, timeoutMs, write }: Receiving,
+): Promise<void> {
+  let response: Response
+  try {
+    response = await request(source, path, { method: 'GET', signal: AbortSignal.timeout(timeoutMs) })
+  } catch (error) {
+    throw unreachable(source, error)
+  }
+  if (!response.ok || response.body === null)
+    throw refused(source, response, await readAtMost(response, answerBytesMax).catch(() => null))
+  let bytes = 0
+  const reader = response.body.getReader()
+  for (;;) {
+    const { done, value } = await reader.read().catch(error => {
+      throw unreachable(source, error)
+    })
+    if (done) return
+    bytes += value.length
+    if (bytes > bytesMax) throw strange(source, `it sends more than ${bytesMax} bytes`)
+    await write(value)
+  }
+}
+
+type Receiving = {
+  readonly bytesMax: number
+  readonly timeoutMs: number
+  readonly write: (chunk: Uint8Array) => Promise<void>
+}
+
+type Requesting = Omit<Init, 'bytesMax'> & { readonly signal: AbortSignal }
+
+function request({ api, key, ca }: InstanceSource, path: string, { headers, ...init }: Requesting): Promise<Response> {
+  return fetch(new URL(path, api), {
+    ...init,
+    // A redirect would take the key to another address.
+    redirect: 'manual',
+    headers: { accept: 'application/json', authorization: `Bearer ${key.text}`, ...headers },
+    ...(ca === undefined ? {} : { tls: { ca } }),
+  } as BunFetchRequestInit)
 }
 
 function unreachable({ api, timeoutMs }: InstanceSource, error: unknown): AdvisedFault {
@@ -123,7 +170,7 @@ function unreachable({ api, timeoutMs }: InstanceSource, error: unknown): Advise
   })
 }
 
-function strange({ api }: InstanceSource, problem: string): AdvisedFault {
+export function strange({ api }: InstanceSource, problem: string): AdvisedFault {
   return new AdvisedFault('internal', `${api.host}: ${oneLine(problem.slice(0, problemCharsMax))}`, {
     remedy: 'check that --api is service A, of a version that this client supports',
   })

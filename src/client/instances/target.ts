@@ -37,7 +37,7 @@ export function withUser(text: string, wordOf: (text: string) => string): UserAt
   return { user, word: wordOf(text.slice(at + 1)) }
 }
 
-/** Parses the argument of commands that connect to an instance. */
+/** Reads [USER@]TARGET. Throws commander's InvalidArgumentError. */
 export function targetArgument(text: string): UserAt {
   return withUser(text, targetWord)
 }

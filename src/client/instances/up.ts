@@ -16,9 +16,10 @@ import { exitCodeOfVerdict } from '../../terminal/verdict-exit.ts'
 import { readInstanceHostname } from '../../verifier/instance.ts'
 import { pinChecks } from '../../verifier/pins.ts'
 import { type KnownHost, readSshKey } from '../../verifier/ssh-key.ts'
-import { clientConfigHelp, loadClientDefaults } from '../client-config.ts'
+import { clientConfigHelp, clientDirectory, loadClientDefaults } from '../client-config.ts'
 import { forgetKnownHost, writeKnownHost } from '../known-hosts.ts'
 import { policyOf, reachOption } from '../trust/reach-options.ts'
+import { SnapshotMemory } from '../snapshots/memory.ts'
 import {
   addInstanceOptions,
   type InstanceExpectation,
@@ -36,16 +37,23 @@ import { openInstance } from './local-instance.ts'
 import { type LocalInstance, type LocalNames, localNamePattern, localNames } from './names.ts'
 import { addressFor, defaultUser, identityOf, refuseSharing, runSsh } from './openssh.ts'
 import type { SeenInstance } from './records.ts'
+import {
+  addRestoreOptions,
+  keyFilesOf,
+  prepareRestore,
+  type RestoreOptions,
+  refuseOther,
+  restore,
+  restoringText,
+} from './restore.ts'
 import { createService, type Service } from './service.ts'
+import { createSnapshotService } from './snapshot-service.ts'
 import { type UserAt, withUser } from './target.ts'
+import { earlierWords, readEarlierExpectation, withVerifiedImages } from './verified-images.ts'
 import { waitForInstance } from './wait.ts'
 
-type UpOptions = InstanceOptions & {
-  login: boolean
-  model?: string
-  reach?: readonly EgressRule[]
-  waitMinutes: number
-}
+type UpOptions = InstanceOptions &
+  RestoreOptions & { login: boolean; model?: string; reach?: readonly EgressRule[]; waitMinutes: number }
 
 const defaultName = 'default'
 const waitMinutesDefault = 15
@@ -64,12 +72,14 @@ export function addUp(program: Command): void {
       reachOption,
     )
     .option('--wait-minutes <count>', 'longest wait until it is ready', countOption(1, 120), waitMinutesDefault)
+  addRestoreOptions(command)
   addInstanceOptions(command, 'api of client.toml')
     .addHelpText(
       'after',
       `${clientConfigHelp}
 A second \`up\` with the name finds the same instance, also one that was interrupted. An instance that has failed or ended
 is replaced by a new one. The name of \`strongroom ls\` works too.
+--from restores a snapshot into a new instance; see \`strongroom help instances\`.
 Without a terminal it logs in only if there is a command to run. It never logs in unless the verdict is PASS.
 Exit code: that of ssh; on FAIL, where ssh is not run, that of \`verify instance\`; 1 if the instance failed, 5 if it is
 not ready in time. Needs OpenSSH 8.5.
@@ -107,26 +117,58 @@ async function up(run: Run, target: UserAt, args: readonly string[], options: Up
   refuseUnpinned(expectation)
   const names = localNames(env)
   const service = createService(source)
+  const snapshots = createSnapshotService(source)
+  const memory = new SnapshotMemory(clientDirectory(env) ?? '')
+  const { from, acceptOlder = false } = options
+  const keys = keyFilesOf(options, expectation, args)
+  const lookup = { names, memory, service, snapshots }
+  const wanted = from === undefined ? null : await prepareRestore(run, from, { ...lookup, keys, acceptOlder })
   const progress = progressOf(run)
   let isDone = false
   try {
     await progress.phase('create', `${name} at ${service.host}`)
     const { local, record, isCreated } = await openInstance(
       { service, names, clock: systemClock, hint: progress.note },
-      { name, api: source.api.origin, publicKey: keyFor(expectation), model: options.model ?? null, egress },
+      {
+        name,
+        api: source.api.origin,
+        publicKey: keyFor(expectation),
+        model: options.model ?? null,
+        egress,
+        ...(wanted === null ? {} : { restoring: restoringText(wanted) }),
+      },
     )
+    if (wanted !== null) refuseOther(name, local, wanted)
     const ready = await awaited(run, { name, record, service, progress, options })
     if (ready === null) return
     await progress.phase('verify', record.hostname)
     const instance = readInstanceHostname(record.hostname)
     if (instance === null) return
-    const judged = await judgedAtLast(() => judgeExpected(run, instance, options, narrowed(expectation, local)))
+    const readEarlier = async () => {
+      const earlier = await readEarlierExpectation(run, local, options, identitiesOf(args))
+      return earlier === null ? null : narrowed(earlier, local)
+    }
+    const judged = await judgedAtLast(() =>
+      judgeExpected(run, instance, options, narrowed(expectation, local), readEarlier),
+    )
     isDone = judged.shown.ok
     await progress.stop(!isDone)
     const knownHost = await concluded(run, { name, names, judged, options, hostname: record.hostname })
     if (knownHost === null) return
     const address = addressOf(judged)
-    await names.replace(name, local, { ...local, address })
+    const hostKey = knownHost.line.split(' ').slice(1).join(' ')
+    memory.verified({ hostname: record.hostname, localName: name, hostKey, atMs: systemClock.nowMs() })
+    const verified = await withVerifiedImages(run, { local, judged, options, expectation })
+    const entry = { ...verified, address }
+    await names.replace(name, local, entry)
+    if (judged.isEarlier) await run.hint(earlierWords(name))
+    if (wanted !== null) {
+      const identity = identityOf(options.publicKey ?? expectation.defaults.public_key)
+      const login = { user, knownHost, identity, address: await addressFor(knownHost.hostname, address, args) }
+      await restore(run, wanted, { into: record.name, snapshots, login, args })
+      const { restoring: _, ...done } = entry
+      await names.replace(name, entry, done)
+    }
     await entered(run, {
       name,
       user,

@@ -1,4 +1,5 @@
-// An instance that has just been verified, for commands that then connect to it. Effects: network, files.
+// Verifies an instance right before a login, for commands that then connect to it. Effects: network,
+// files. Prints the verdict.
 
 import type { Run } from '../../terminal/command.ts'
 import { EXIT } from '../../terminal/exit.ts'
@@ -9,19 +10,20 @@ import type { KnownHost } from '../../verifier/ssh-key.ts'
 import { clientDirectory, loadClientDefaults } from '../client-config.ts'
 import { findKnownHost, forgetKnownHost } from '../known-hosts.ts'
 import {
-  type AskedInstance,
   type InstanceOptions,
   instanceDocument,
   instanceSummary,
   type JudgedInstance,
-  judgeInstance,
+  judgeExpected,
+  readExpectation,
 } from '../verify/instance.ts'
 import { identitiesOf } from '../verify/keys/own-keys.ts'
 import { readService, serviceUrl } from '../verify/service-options.ts'
 import { localNames } from './names.ts'
 import { addressFor, identityOf, refuseSharing } from './openssh.ts'
 import { createService } from './service.ts'
-import { resolveTarget, type UserAt } from './target.ts'
+import { resolveTarget, type Target, type UserAt } from './target.ts'
+import { earlierWords, keepVerifiedImages, readEarlierExpectation } from './verified-images.ts'
 
 export type VerifiedInstance = {
   readonly judged: JudgedInstance
@@ -50,8 +52,12 @@ export async function verifiedInstance(
   { target, args, options: given }: InstanceRequest,
 ): Promise<VerifiedInstance | null> {
   refuseSharing(args)
-  const [instance, options] = await resolved(run, target, given)
-  const judged = await judgeInstance(run, instance, options, identitiesOf(args))
+  const { instance, options, localName, local } = await resolved(run, target, given)
+  const identities = identitiesOf(args)
+  const expectation = await readExpectation(run, options, identities)
+  const judged = await judgeExpected(run, instance, options, expectation, async () =>
+    local === null ? null : await readEarlierExpectation(run, local, options, identities),
+  )
   const { found, shown, asOf } = judged
   const { io } = run
   const paint = paintFor(wantsColour({ isTerminal: io.stderrIsTerminal, env: io.env }))
@@ -67,6 +73,10 @@ export async function verifiedInstance(
   }
   const words = `${verdictWords(shown, paint)}: ${oneLine(`${knownHost.hostname} ${knownHost.key.fingerprint}`)}`
   await run.hint(options.verbose === true ? instanceSummary(judged, paint, true).trimEnd() : words)
+  if (local !== null && localName !== null) {
+    if (judged.isEarlier) await run.hint(earlierWords(localName))
+    await keepVerifiedImages(run, { names: localNames(io.env), name: localName, local, judged, options, expectation })
+  }
   const network = found.claim?.network
   const address = await addressFor(knownHost.hostname, network?.address ?? network?.v6?.address ?? null, args)
   const identity = identityOf(options.publicKey ?? (await loadClientDefaults(io.env)).public_key)
@@ -92,13 +102,16 @@ async function resolved(
   run: Run,
   { word }: UserAt,
   options: InstanceOptions,
-): Promise<[AskedInstance, InstanceOptions]> {
-  const whole = readInstanceHostname(word)
-  if (whole !== null) return [whole, options]
+): Promise<Target & { readonly options: InstanceOptions }> {
   const { env } = run.io
+  const whole = readInstanceHostname(word)
+  // A whole host name needs no names of this machine, which may have no home directory.
+  if (whole !== null && clientDirectory(env) === null) return { instance: whole, local: null, localName: null, options }
   const defaults = await loadClientDefaults(env)
   const url = serviceUrl(options, defaults)
   const service = () => createService(readService(env, options, defaults))
-  const { instance, local } = await resolveTarget(word, { names: localNames(env), api: url?.origin ?? null, service })
-  return [instance, url === null && local !== null ? { ...options, api: new URL(local.api) } : options]
+  const target = await resolveTarget(word, { names: localNames(env), api: url?.origin ?? null, service })
+  const { local } = target
+  const isAddressKnown = url !== null || whole !== null || local === null
+  return { ...target, options: isAddressKnown ? options : { ...options, api: new URL(local.api) } }
 }

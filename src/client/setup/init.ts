@@ -14,6 +14,7 @@ import { InputFault } from '../../terminal/exit.ts'
 import { inputFault, MIB, readTextInput } from '../../terminal/input-file.ts'
 import { urlOption } from '../../terminal/options.ts'
 import { clientDirectory } from '../client-config.ts'
+import { type LocalInstance, localNames } from '../instances/names.ts'
 import { createService } from '../instances/service.ts'
 import { logMemory } from '../log/memory.ts'
 import { knownLog, logKeyOption, witnessOption } from '../log/options.ts'
@@ -132,6 +133,7 @@ async function init(run: Run, api: URL, options: InitOptions): Promise<void> {
       count,
       publicKey,
       operatorFiles,
+      earlier: earlierNames(env, operatorFiles),
     }),
   )
 }
@@ -232,6 +234,18 @@ async function ownKey(env: Run['io']['env'], given: string | undefined): Promise
   return files.find(path => path.endsWith('/id_ed25519.pub')) ?? files[0]
 }
 
+/** Returns the names of instances that were verified with an image other than the new one. */
+function earlierNames(env: Run['io']['env'], files: readonly OperatorFile[]): string[] {
+  const storedAs = (field: OperatorFile['field']) => files.find(file => file.field === field)?.value
+  const [image, gatewayImage] = [storedAs('image'), storedAs('gateway_image')]
+  const isEarlier = (local: LocalInstance) =>
+    (local.image !== undefined && local.image !== image) ||
+    (local.gatewayImage !== undefined && local.gatewayImage !== gatewayImage)
+  return localNames(env)
+    .list()
+    .flatMap(([name, local]) => (isEarlier(local) ? [name] : []))
+}
+
 type Toml = {
   readonly options: InitOptions
   readonly api: URL
@@ -273,6 +287,19 @@ type InitResult = {
   readonly count: number | null
   readonly publicKey: string | undefined
   readonly operatorFiles: readonly OperatorFile[]
+  /** Names of instances that run an earlier image. */
+  readonly earlier: readonly string[]
+}
+
+/** In the remark about earlier images. No share: names of one user. */
+const namesShownMax = 8
+
+function earlierText(names: readonly string[]): string {
+  if (names.length === 0) return ''
+  const more = names.length > namesShownMax ? ` and ${names.length - namesShownMax} more` : ''
+  return `Instances from before stay accepted with the images that they were verified with: ${names.slice(0, namesShownMax).join(', ')}${more}.
+A new instance must run the new image. If an earlier image must not be trusted any more, delete them with \`strongroom rm\`.
+`
 }
 
 function originOf({ isFromHost, field }: OperatorFile, isLogged: boolean): string {
@@ -280,7 +307,8 @@ function originOf({ isFromHost, field }: OperatorFile, isLogged: boolean): strin
   return isLogged && field !== 'ca' ? ', in the transparency log' : ', as the host itself publishes it'
 }
 
-function textOf({ isLogged, isUnattested, file, api, count, publicKey, operatorFiles }: InitResult): string {
+function textOf(result: InitResult): string {
+  const { isLogged, isUnattested, file, api, count, publicKey, operatorFiles, earlier } = result
   const answer =
     count === null ? 'was not asked' : `accepts your key, which has ${count} instance record${count === 1 ? '' : 's'}`
   const hasGateway = isUnattested || operatorFiles.some(({ field }) => field === 'gateway_image')
@@ -291,6 +319,6 @@ function textOf({ isLogged, isUnattested, file, api, count, publicKey, operatorF
 Instances will let in ${publicKey === undefined ? 'a key of ssh-agent' : `the SSH key ${publicKey}`}.
 From now on you trust:
 ${operatorFiles.map(file => `  ${file.words}${originOf(file, isLogged)}\n`).join('')}Compare each with your own build, or with a person whom you trust, not with this host (\`strongroom help client\`).
-${gateway}Next: strongroom up
+${gateway}${earlierText(earlier)}Next: strongroom up
 `
 }

@@ -12,6 +12,7 @@ import type { PublishedFiles } from '../../contract/http/published.ts'
 import { InputFault } from '../../terminal/exit.ts'
 import { inputFault, isDirectory, MIB, readInput, readingInput } from '../../terminal/input-file.ts'
 import { readExpectedImage } from '../../verifier/launch.ts'
+import { storedName } from '../known-images.ts'
 import { operatorKeyDigest, operatorKeyDigestOf } from '../trust/operator-key-digest.ts'
 import { readRoots } from '../trust/trust-options.ts'
 
@@ -91,7 +92,7 @@ async function authority(found: Source | null): Promise<OperatorFile | null> {
     derBlocks(bytes, 'CERTIFICATE', 'authority'),
   )
   const words = `the authority of the API's certificate, SHA-256 ${toHex(sha256(certificate))}`
-  return { field: 'ca', value: fileName('ca', bytes, 'pem'), bytes, words, isFromHost, digests: [] }
+  return { field: 'ca', value: storedName('ca', bytes, 'pem'), bytes, words, isFromHost, digests: [] }
 }
 
 async function operatorKey(given: string | undefined, find: () => Source | null): Promise<OperatorFile> {
@@ -104,7 +105,7 @@ async function operatorKey(given: string | undefined, find: () => Source | null)
   if (found === null) throw missing('operator-key', 'the operator key', 'operator-key.pub.pem')
   const { bytes, source, isFromHost } = found
   const digest = toHex(await operatorKeyDigestOf(bytes, source))
-  const value = fileName('operator-key', bytes, 'pub.pem')
+  const value = storedName('operator-key', bytes, 'pub.pem')
   return { field, value, bytes, words: keyWords(digest), isFromHost, digests: [digest] }
 }
 
@@ -132,7 +133,7 @@ async function image(field: 'image' | 'gateway_image', expected: string, found: 
   }
   const words = `the image ${expected}, manifest.json with SHA-256 ${toHex(sha256(bytes))}`
   const digests = [...new Set(Object.values(launchDigests))]
-  return { field, value: fileName(`${expected}-manifest`, bytes, 'json'), bytes, words, isFromHost, digests }
+  return { field, value: storedName(`${expected}-manifest`, bytes, 'json'), bytes, words, isFromHost, digests }
 }
 
 /** Returns an image's file with these of its launch digests alone. */
@@ -144,16 +145,11 @@ export function withLaunchDigests(file: OperatorFile, kept: ReadonlySet<string>)
   const count = `${kept.size} of its ${file.digests.length} launch digests`
   return {
     ...file,
-    value: fileName(`${file.field === 'image' ? 'instance' : 'inference'}-manifest`, bytes, 'json'),
+    value: storedName(`${file.field === 'image' ? 'instance' : 'inference'}-manifest`, bytes, 'json'),
     bytes,
     words: `${file.words}, kept with ${count}: the log has no entry for the others`,
     digests: [...kept],
   }
-}
-
-/** A name of its own for each content: a new file replaces none that client.toml still names. */
-function fileName(name: string, bytes: Uint8Array, extension: string): string {
-  return `${name}-${toHex(sha256(bytes)).slice(0, 16)}.${extension}`
 }
 
 async function simulatedRoot(path: string | undefined): Promise<OperatorFile | null> {
@@ -162,7 +158,7 @@ async function simulatedRoot(path: string | undefined): Promise<OperatorFile | n
   const bytes = readInput({ path, param: 'trust-simulated-root', bytesMax: MIB })
   const words = 'a SIMULATED root: no hardware attests what it signs'
   const field = 'trust_simulated_root'
-  return { field, value: fileName('simulated-root', bytes, 'pem'), bytes, words, isFromHost: false, digests: [] }
+  return { field, value: storedName('simulated-root', bytes, 'pem'), bytes, words, isFromHost: false, digests: [] }
 }
 
 function missing(param: string, what: string, usual: string): InputFault {

@@ -28,7 +28,11 @@ export type InstanceWords = {
   readonly sources: readonly string[]
   /** The gateway as named by options and client.toml. */
   readonly gateway: ExpectedGateway
+  readonly stored: StoredImages
 }
+
+/** Paths of manifests that were expected earlier, and fit what runs; null each for none. */
+export type StoredImages = { readonly image: string | null; readonly gatewayImage: string | null }
 
 export function instanceWords(words: InstanceWords): Plain {
   const { found, checks, hostname, sources } = words
@@ -148,21 +152,23 @@ function egressText({ claim: { egress } }: NonNullable<InstanceVerdict['claim']>
 }
 
 function nextOf(words: InstanceWords): NextCommands {
-  const { checks, argv, found } = words
+  const { checks, argv, found, stored } = words
   const lacking = lackingOptions(argv, checks)
   const isUnattested = found.claim?.claim.inference.gateway.kind === 'unattested'
   const lacksGateway =
     isFailed(checks, pinCheckName('gateway')) && !isUnattested && !hasOption(argv, '--gateway-policy')
+  const gatewayImage = stored.gatewayImage ?? (lacksGateway ? 'gateway-manifest.json' : null)
   const lacksOwn = isFailed(checks, 'own-key') && !hasOption(argv, '--public-key')
   return {
     ...lacking,
     prepared: [
       ...lacking.prepared,
-      ...(lacksGateway ? [policyCommand('gateway.json', 'gateway-manifest.json', true)] : []),
+      ...(gatewayImage === null ? [] : [policyCommand('gateway.json', gatewayImage, stored.gatewayImage === null)]),
     ],
     expected: [
       ...lacking.expected,
-      ...(lacksGateway ? ['--gateway-policy', 'gateway.json'] : []),
+      ...(stored.image === null ? [] : ['--image', stored.image]),
+      ...(gatewayImage === null ? [] : ['--gateway-policy', 'gateway.json']),
       ...(lacksOwn ? ['--public-key', 'id.pub'] : []),
       ...(isAnotherLaunch(checks) ? [] : acceptedBy(words)),
     ],

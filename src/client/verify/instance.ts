@@ -3,7 +3,8 @@
 
 import { join } from 'node:path'
 import { InvalidArgumentError } from 'commander'
-import { notChecked, verdict } from '../../attest/verdict.ts'
+import type { Policy } from '../../attest/policy/policy.ts'
+import { type Check, notChecked, verdict } from '../../attest/verdict.ts'
 import { toBase64Url, toHex } from '../../base/bytes.ts'
 import { iso, systemClock } from '../../base/clock.ts'
 import { systemRandom } from '../../base/ids.ts'
@@ -26,6 +27,7 @@ import {
 import { INSTANCE_PINS } from '../../verifier/instance-pins.ts'
 import { type ClientDefaults, clientConfigHelp, loadClientDefaults } from '../client-config.ts'
 import { type KnownHostsUpdate, writeKnownHost } from '../known-hosts.ts'
+import { manifestOfGateway, manifestOfLaunch } from '../known-images.ts'
 import type { LogJudgement } from '../log/judge.ts'
 import {
   addLogOptions,
@@ -46,7 +48,7 @@ import { type Plain, plainVerdict } from '../verdict/plain.ts'
 import { withOperatorKey } from './config-pins.ts'
 import { addGatewayPinOptions, type GatewayPinOptions, readExpectedGateway } from './gateway-options.ts'
 import { readImage } from './image-option.ts'
-import { instanceWords, statedPolicy } from './instance-facts.ts'
+import { instanceWords, type StoredImages, statedPolicy } from './instance-facts.ts'
 import { fetchAttestation } from './instance-source.ts'
 import {
   acceptedKey,
@@ -56,6 +58,7 @@ import {
   readOwnKeys,
   withOwnKeyAdvice,
 } from './keys/own-keys.ts'
+import { isFailed } from './pin-commands.ts'
 import { nonceOption } from './receipt-options.ts'
 import { refuseConnectionOptions } from './saved-document.ts'
 import { secretsOf } from './secret-facts.ts'
@@ -139,6 +142,8 @@ export type JudgedInstance = {
   readonly asOf: number
   /** The caller's own key that the instance lets in; null if none is known. */
   readonly ownKey: OwnKey | null
+  /** The second expectation of `judgeExpected` decided. */
+  readonly isEarlier: boolean
 }
 
 /** All that an owner expects of an instance, read before the first request. */
@@ -150,13 +155,17 @@ export type InstanceExpectation = Omit<InstanceQuestion, 'instance' | 'nonce' | 
   readonly sources: readonly string[]
 }
 
-/** Reads all that an owner expects. `identities`: identity files for ssh. Fault invalid_request. */
+/**
+ * Reads all that an owner expects. `identities`: identity files for ssh. `images`: those instead of client.toml's.
+ * Fault invalid_request.
+ */
 export async function readExpectation(
   run: Run,
   given: InstanceOptions,
   identities: readonly string[] = [],
+  images: Pick<ClientDefaults, 'image' | 'gateway_image'> = {},
 ): Promise<InstanceExpectation> {
-  const defaults = await loadClientDefaults(run.io.env)
+  const defaults = { ...(await loadClientDefaults(run.io.env)), ...images }
   const log = await readLogOptions(run, given)
   const pins = readPins(loggedPins(given, log))
   const ownKeys = await readOwnKeys(run.io.env, given.publicKey ?? defaults.public_key, identities)
@@ -197,28 +206,73 @@ export async function judgeInstance(
   return await judgeExpected(run, instance, given, await readExpectation(run, given, identities))
 }
 
-/** Judges like `judgeInstance`, by an expectation that was read before. */
+/**
+ * Judges like `judgeInstance`, by an expectation that was read before. `readEarlier`: a second one, which counts if the
+ * first refuses the evidence and this one accepts it.
+ */
 export async function judgeExpected(
   run: Run,
   instance: AskedInstance,
   given: InstanceOptions & Partial<Pick<VerifyOptions, 'document' | 'nonce' | 'asOf'>>,
   expectation: InstanceExpectation,
+  readEarlier: () => Promise<InstanceExpectation | null> = async () => null,
 ): Promise<JudgedInstance> {
-  const { ownKeys, log, defaults, sources, ...expected } = expectation
-  const { bytes, nonce, isFresh } = await documentOf(run, instance, given, defaults)
+  const document = await documentOf(run, instance, given, expectation.defaults)
+  const judged = await judgeDocument(run, instance, { given, document, expectation })
+  if (judged.shown.ok) return judged
+  const earlier = await readEarlier()
+  if (earlier === null) return judged
+  const again = await judgeDocument(run, instance, { given, document, expectation: earlier })
+  return again.shown.ok ? { ...again, isEarlier: true } : judged
+}
+
+type Judging = {
+  readonly given: InstanceOptions & Partial<Pick<VerifyOptions, 'asOf'>>
+  readonly document: Document
+  readonly expectation: InstanceExpectation
+}
+
+async function judgeDocument(
+  run: Run,
+  instance: AskedInstance,
+  { given, document: { bytes, nonce, isFresh }, expectation }: Judging,
+): Promise<JudgedInstance> {
+  const { ownKeys, log, defaults: _, sources, ...expected } = expectation
   const asOf = given.asOf ?? systemClock.nowMs()
   // The nonce proves freshness. Compare the document's own time only if both clocks should show the present.
   const ageMsMax = isFresh && given.asOf === undefined ? freshAgeMsMax : 'any'
   const found = await verifyInstance(bytes, { ...expected, instance, nonce, asOf, ageMsMax })
   const remark = notChecked('scope', 'attested are launch and claim, not what was done in the instance since', false)
   const logged = await askLog(run, instanceFact(found), log, asOf)
-  const judged = found.checks.map(check => withOwnKeyAdvice(check, ownKeys))
+  const stored = storedImages(run, found, given, expected.policy)
+  const judged = found.checks.map(check => withImageAdvice(withOwnKeyAdvice(check, ownKeys), stored))
   const checks = [...withFlags(withLog(judged, logged, log)), remark]
   const shown = { ok: found.ok && verdict(checks).ok, simulated: found.simulated, checks }
   const { gateway } = expected
+  const words = { found, checks, argv: run.argv, hostname: instance.hostname, sources, gateway, stored }
   const ownKey = acceptedKey(found.checks, ownKeys)
-  const plain = instanceWords({ found, checks, argv: run.argv, hostname: instance.hostname, sources, gateway })
-  return { found, shown, plain, logged, asOf, ownKey }
+  return { found, shown, plain: instanceWords(words), logged, asOf, ownKey, isEarlier: false }
+}
+
+/** Finds manifests beside client.toml that an earlier client.toml or PASS named, for images that are not expected. */
+function storedImages(
+  { io: { env } }: Run,
+  { launch, claim, checks }: InstanceVerdict,
+  { image, gatewayPolicy }: InstanceOptions,
+  policy: Policy,
+): StoredImages {
+  const isImageOpen = image === undefined && policy.measurements === 'any' && isFailed(checks, 'image')
+  const isGatewayOpen = gatewayPolicy === undefined && isFailed(checks, 'prompts')
+  return {
+    image: isImageOpen && launch !== null ? manifestOfLaunch(env, launch) : null,
+    gatewayImage: isGatewayOpen && claim !== null ? manifestOfGateway(env, claim) : null,
+  }
+}
+
+/** Adds that a stored manifest is that of the image which runs. */
+function withImageAdvice(check: Check, { image }: StoredImages): Check {
+  if (image === null || check.name !== 'image' || check.outcome !== 'fail') return check
+  return { ...check, reason: `${check.reason}; it is an image that you expected earlier, ${image}` }
 }
 
 /** Returns the log entry of its image; null if its receipt is unreadable. The log has no entries of instances. */

@@ -1,6 +1,6 @@
 // Contradictions in the table `alerts` of the configuration. Pure.
 
-import type { AlertsConfig } from '../alerts.ts'
+import type { AlertsConfig } from '../alerts/alerts.ts'
 import type { CrossProblem } from './builds.ts'
 
 export function alertsProblems(alerts: AlertsConfig): CrossProblem[] {

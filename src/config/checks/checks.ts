@@ -18,6 +18,7 @@ import { fleetProblems } from './fleet.ts'
 import { familyProblems } from './ipv6.ts'
 import { processProblems } from './process.ts'
 import { scratchProblems } from './scratch.ts'
+import { snapshotsProblems } from './snapshots.ts'
 import { tracesProblems } from './traces.ts'
 import { gpuProblems, workerProblems } from './worker.ts'
 
@@ -132,6 +133,7 @@ const CHECKS: readonly Check[] = [
   warmProblems,
   scratchProblems,
   buildsProblems,
+  snapshotsProblems,
   ({ inference }) => workerProblems(inference.placement, inference.worker),
   gpuProblems,
   ({ inference }) => tracesProblems(inference.traces),

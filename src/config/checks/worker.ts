@@ -9,6 +9,11 @@ export function hasWorker({ model_file, model_disk }: Pick<WorkerConfig, 'model_
   return model_file !== '' || model_disk !== ''
 }
 
+/** Models that the gateway serves, inside its VM and by upstreams. */
+export function servedModels({ inference: { worker, upstreams } }: Pick<Config, 'inference'>): Set<string> {
+  return new Set([...(hasWorker(worker) ? [worker.model] : []), ...upstreams.flatMap(({ models }) => models)])
+}
+
 /** A GPU is used only by a measured VM of SEV-SNP: elsewhere nothing would attest its computation. */
 export function gpuProblems({ platform, inference }: Pick<Config, 'platform' | 'inference'>): CrossProblem[] {
   const { gpu, gpu_policy: policy } = inference.worker

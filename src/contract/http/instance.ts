@@ -39,7 +39,7 @@ const FAILURE_CODES = Object.keys(INSTANCE_FAILURES) as InstanceFailureCode[]
 /** States of an instance, in the order of its life. */
 export const INSTANCE_STATUSES = ['provisioning', 'ready', 'failed', 'terminating', 'terminated'] as const
 
-const Timestamp = (description: string) =>
+export const Timestamp = (description: string) =>
   Type.String({
     pattern: '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{3}Z$',
     description: `${description} ISO 8601, UTC, milliseconds.`,
@@ -104,7 +104,7 @@ const created = {
   }),
   public_key: Type.String({
     maxLength: publicKeyCharsMax,
-    description: 'The public key given at creation, whitespace normalized.',
+    description: 'The public key as it was sent at creation.',
   }),
   inference_mode: Type.Literal(supportedInferenceMode, { description: 'How the agent reaches a model.' }),
   inference_model: Type.String({ maxLength: 256, description: 'The model in use.', examples: ['strongroom-tiny'] }),

@@ -2,6 +2,7 @@
 
 import { OneOf } from '../check.ts'
 import { Base64Url, Closed, OrNull } from '../forms.ts'
+import { SignedSnapshot } from '../snapshot.ts'
 import { type Static, Type } from '../type.ts'
 import { agentProtocol, Base64Key, id } from './agent.ts'
 import { DrawnKey } from './claim.ts'
@@ -65,6 +66,7 @@ export const AgentResponse = Type.Union([
   Closed({ id, ok: Type.Literal(true), evidence: GuestEvidence }),
   /** The answer to `idle`. */
   Closed({ id, ok: Type.Literal(true), isIdle: Type.Boolean() }),
+  Closed({ id, ok: Type.Literal(true), snapshot: SignedSnapshot }),
   Closed({ id, ok: Type.Literal(true) }),
   Closed({ id, ok: Type.Literal(false), code: AgentErrorCode, message: Type.String({ maxLength: 1024 }) }),
 ])

@@ -6,7 +6,7 @@
 // connection is recognized and dropped. The host begins each connection with an empty line, which ends a partial line
 // that an earlier connection may have left.
 
-import { Base64Url, Closed, OrNull, Sha384 } from '../forms.ts'
+import { Base64Url, Closed, OrNull, Sha256, Sha384 } from '../forms.ts'
 import { type Static, Type } from '../type.ts'
 import { Network } from './network.ts'
 
@@ -38,6 +38,13 @@ export const EgressCount = Closed({
 })
 export type EgressCount = Static<typeof EgressCount>
 
+/** A connection for a ciphertext: TCP port of the VM's next hop, and the secret of this one connection. */
+export const Transfer = Closed({
+  port: Type.Integer({ minimum: 1, maximum: 65_535 }),
+  token: Sha256,
+})
+export type Transfer = Static<typeof Transfer>
+
 export const id = Type.String({ minLength: 1, maxLength: 64 })
 
 export const AgentRequest = Type.Union([
@@ -63,6 +70,10 @@ export const AgentRequest = Type.Union([
     op: Type.Literal('idle'),
     minutes: OrNull(Type.Integer({ minimum: 1, maximum: 525_600 })),
   }),
+  /** Packs the owner's files and sends them, encrypted to the owner. The response follows the last byte. */
+  Closed({ id, op: Type.Literal('snapshot'), to: Transfer }),
+  /** Fetches such a ciphertext for the owner's session, which reads it from a pipe of this name. */
+  Closed({ id, op: Type.Literal('restore'), from: Transfer, pipe: Type.String({ pattern: '^[a-z0-9]{16}$' }) }),
   Closed({ id, op: Type.Literal('shutdown') }),
 ])
 export type AgentRequest = Static<typeof AgentRequest>

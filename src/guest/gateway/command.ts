@@ -7,10 +7,11 @@ import type { GuestPaths } from '../paths.ts'
 import { attestedOptions, expectationBytesMax, readOwnGateway, readSettings } from './expectation.codec.ts'
 import { readExpectation, removeOwnGateway, writeOwnGateway } from './expectation-files.ts'
 
-export const gatewayUsage = `usage: strongroom-gateway show | set < gateway.json | reset
+export const gatewayUsage = `usage: strongroom-gateway show | accept SHA256 [NAME=URL …] | set < gateway.json | reset
 
 Shows or sets what the inference gateway must prove to this instance before it gets a prompt.
   show   prints the present requirements as JSON, and on standard error whether they are from the claim or from you
+  accept adds a workload.json by its SHA-256, and upstreams outside by name and address, to the present requirements
   set    takes such a document, of kind "attested", from standard input: measurements, operatorKey, workloads, outside, allow, simulatedRoot.
          The gateway must prove this from the next request on, until this VM ends; the attested claim does not change
   reset  restores the requirements of the claim
@@ -36,13 +37,14 @@ export function gatewayCommandSettings(paths: GatewayCommandSettings['paths']): 
 
 /** Resolves with the exit code. */
 export async function gatewayCommand(argv: readonly string[], settings: GatewayCommandSettings): Promise<number> {
-  const act = argv.length === 1 ? COMMANDS.get(argv[0] ?? '') : undefined
-  if (act === undefined) {
+  const [name = '', ...words] = argv
+  const act = COMMANDS.get(name)
+  if (act === undefined || (name === 'accept' ? words.length === 0 : words.length > 0)) {
     settings.complain(gatewayUsage)
     return 2
   }
   try {
-    await act(settings)
+    await act(settings, words)
     return 0
   } catch (error) {
     settings.complain(`strongroom-gateway: ${messageOf(error)}\n`)
@@ -52,6 +54,7 @@ export async function gatewayCommand(argv: readonly string[], settings: GatewayC
 
 const COMMANDS = new Map([
   ['show', show],
+  ['accept', accept],
   ['set', set],
   ['reset', reset],
 ])
@@ -63,13 +66,27 @@ function show({ paths, write, complain }: GatewayCommandSettings): void {
   write(`${JSON.stringify(found.gateway, null, 2)}\n`)
 }
 
-async function set({ paths, readInput, complain }: GatewayCommandSettings): Promise<void> {
+/** Without `workloads` any workload.json of the operator is accepted, and its digest adds nothing. */
+function accept(settings: GatewayCommandSettings, [workload = '', ...entries]: readonly string[]): void {
+  const gateway = readExpectation(settings.paths)?.gateway
+  if (gateway?.kind !== 'attested') throw new Error('the gateway of this instance proves nothing: nothing to accept')
+  const { workloads } = gateway
+  const outside = [...new Set([...gateway.outside, ...entries])].toSorted()
+  const known = workloads === undefined ? {} : { workloads: [...new Set([...workloads, workload])].slice(-8) }
+  enforce(settings, JSON.stringify({ ...gateway, ...known, outside }))
+}
+
+async function set(settings: GatewayCommandSettings): Promise<void> {
+  enforce(settings, new TextDecoder('utf-8', { fatal: true }).decode(await settings.readInput()))
+}
+
+function enforce({ paths, complain }: GatewayCommandSettings, text: string): void {
   const settings = readTextOrNull(paths.gatewaySettings)
   if (settings === null) throw new Error('this instance has no inference gateway')
   const { platform, baseUrl } = readSettings(settings)
   if (!baseUrl.startsWith('https://'))
     throw new Error(`${baseUrl} is not https, so the gateway cannot prove its identity`)
-  const gateway = readOwnGateway(new TextDecoder('utf-8', { fatal: true }).decode(await readInput()), platform)
+  const gateway = readOwnGateway(text, platform)
   // Options that cannot be used are refused here and not at the next prompt. Nothing is sent.
   createAttestedSender(attestedOptions({ by: 'owner', baseUrl: new URL(baseUrl), gateway })).close()
   writeOwnGateway(paths, `${JSON.stringify(gateway)}\n`)

@@ -34,7 +34,8 @@ export function serveEndpoint({ paths, port, log }: EndpointSettings): Listening
 
 export const instanceAdvice: Advice = {
   verify: 'run strongroom-verify, which shows the result of every check',
-  change: 'if its operator changed it on purpose, set the new requirements: strongroom-gateway set',
+  change:
+    'if its operator changed it on purpose, get the SHA-256 of workload.json from the operator over a channel that you trust, then accept it: strongroom-gateway accept SHA256 NAME=URL, or strongroom-gateway set for a new measurement or setting',
   where: 'inside this instance',
 }
 

@@ -10,6 +10,7 @@ import type { StatementOf } from '../../attest/receipt/statement.ts'
 import { judgeReceipt } from '../../attest/receipt/verify.ts'
 import { type Check, fail, notChecked, verdict } from '../../attest/verdict.ts'
 import { toHex } from '../../base/bytes.ts'
+import { iso } from '../../base/clock.ts'
 import { type Line, lineOf } from './line.ts'
 
 type HardwareQuestion = {
@@ -93,6 +94,7 @@ export async function judgeHardware({
     ...floorChecks(report, product, waivers),
     floorAgeCheck(nowMs),
     measurementPin(policy),
+    clockState(nowMs),
   ]
   const vouched = found.ok ? statement : null
   // Without a trusted root the envelope's own word is enough: no other verdict depends on it.
@@ -100,7 +102,10 @@ export async function judgeHardware({
   if (isSimulated) {
     const all = [fail('platform-is-hardware', 'SIMULATED: no hardware attests this VM'), ...checks]
     return {
-      line: { ...lineOf(name, all, ''), reason: simulatedWords(verdict(found.checks).ok) },
+      line: {
+        ...lineOf(name, all, ''),
+        reason: `${simulatedWords(verdict(found.checks).ok)}; ${clockState(nowMs).reason}`,
+      },
       simulated: true,
       statement: vouched,
       // A simulated platform has no AMD firmware, so its floors do not count.
@@ -109,7 +114,7 @@ export async function judgeHardware({
   }
   const measurement = statement === null ? '' : toHex(statement.image.measurement)
   return {
-    line: lineOf(name, checks, `${product ?? 'AMD'}, measurement ${measurement}`),
+    line: lineOf(name, checks, `${product ?? 'AMD'}, measurement ${measurement}; ${clockState(nowMs).reason}`),
     simulated,
     statement: vouched,
     isSimulatedAlone: false,
@@ -121,6 +126,11 @@ function simulatedWords(isGood: boolean): string {
     ? 'the rest of its evidence is good'
     : 'its evidence is not good either, or its root is not trusted; see --verbose'
   return `SIMULATED: no hardware attests this VM; ${rest}`
+}
+
+/** Nothing signed bounds it, and certificates are judged by it. */
+function clockState(nowMs: number): Check {
+  return notChecked('clock', `its clock shows ${iso(nowMs)}, which its host sets`, false)
 }
 
 /** Required: without it any rented confidential VM would pass. */

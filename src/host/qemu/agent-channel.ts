@@ -13,12 +13,14 @@ import { nestsDeeper } from '../../base/json.ts'
 import { type Logger, silentLogger } from '../../base/log.ts'
 import { resultOr } from '../../base/result-or.ts'
 import { TokenBucket } from '../../base/work/token-bucket.ts'
+import type { SignedSnapshot } from '../../contract/snapshot.ts'
 import {
   type AgentRequest,
   agentLineBytesMax,
   type EgressCount,
   type SealedClaim,
   type SimulatedLaunch,
+  type Transfer,
 } from '../../contract/vm/agent.ts'
 import { AgentResponse, type Claimed, type GuestEvidence, type Hello } from '../../contract/vm/agent-responses.ts'
 import { BUILD_RESPONSES, type BuildAgentRequest } from '../../contract/vm/build-agent.ts'
@@ -188,6 +190,15 @@ class AgentChannel {
   /** Returns whether the idle time is over; see `AgentRequest`. */
   idle(minutes: number | null, timeoutMs: number): Promise<boolean> {
     return ask(this, { op: 'idle', minutes }, 'isIdle', timeoutMs)
+  }
+
+  /** Requests a snapshot. Responds once it is sent. */
+  snapshot(to: Transfer, timeoutMs: number): Promise<SignedSnapshot> {
+    return ask(this, { op: 'snapshot', to }, 'snapshot', timeoutMs)
+  }
+
+  async restore(from: Transfer, pipe: string, timeoutMs: number): Promise<void> {
+    await this.request({ op: 'restore', from, pipe }, timeoutMs)
   }
 
   async shutdown(timeoutMs: number): Promise<void> {

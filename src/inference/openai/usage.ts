@@ -80,8 +80,10 @@ export type UsageBounds = { readonly promptTokensMax: number; readonly completio
 const templateTokensMax = 4_096
 /** A content part that is not text may be more tokens than it has bytes. */
 const partTokensMax = 1_048_576
-/** Default if neither client nor configuration sets a bound: more than any engine's context. */
+/** Default if the configuration sets no context size: more than any engine's context. */
 const contextTokensMax = 16_777_216
+/** Default if neither client nor configuration sets a bound: as many tokens as most engines answer at most. */
+const completionTokensDefault = 131_072
 
 /** Computes the bounds. `bodyBytes`: size of the request. A token of text has at least one byte. */
 export function usageBounds(
@@ -92,7 +94,8 @@ export function usageBounds(
   const parts = needs.kinds.size > 0 || needs.remoteUrls ? partTokensMax : 0
   return {
     promptTokensMax: Math.min(choiceCount * context, bodyBytes + templateTokensMax + parts),
-    completionTokensMax: choiceCount * Math.min(completionTokensMax ?? context, context),
+    completionTokensMax:
+      choiceCount * Math.min(completionTokensMax ?? contextTokens ?? completionTokensDefault, context),
   }
 }
 

@@ -17,6 +17,7 @@ import {
 import { InstanceAttestation } from '../../contract/http/instance-attestation.ts'
 import { FailureEnvelope, Problem, SuccessEnvelope } from '../../contract/http/problem.ts'
 import { PublishedFiles } from '../../contract/http/published.ts'
+import { RestoreBegun, RestoreRequest, Snapshot, SnapshotAttempt, SnapshotList } from '../../contract/http/snapshot.ts'
 import {
   type ApiFailure,
   type ApiOperation,
@@ -33,6 +34,7 @@ import {
 import { joined } from '../../http/operations.ts'
 import { LOG_DOCUMENTS, LOG_OPERATIONS, LOG_PARAMETERS } from '../../transparency/operations.ts'
 import { INSTANCE_OPERATIONS, type InstanceOperation } from './operations.ts'
+import { SNAPSHOT, SNAPSHOT_ATTEMPT, SNAPSHOT_TEXTS } from './snapshot-documents.ts'
 
 /** Returns the whole document as plain JSON. */
 export function openapiDocument(): OpenApiDocument {
@@ -63,8 +65,8 @@ export function openapiDocument(): OpenApiDocument {
 
 const DESCRIPTION = [
   'Every JSON response is an envelope with a `request_id` of its own and either `data` or `error`.',
-  'A method that a path does not have gets a 405, an unknown path a 404; both in the envelope.',
-  'Only a message that is not well-formed HTTP is refused without an envelope, before it reaches this API.',
+  'A method that a path does not have gets a 405 with the code `invalid_request`, an unknown path a 404; both in the envelope.',
+  'Three messages are refused without an envelope, before they reach this API: one that is not well-formed HTTP (400), one whose request line and headers have more than 16 KiB (431), and one whose method is not registered for HTTP (the connection is closed).',
 ].join('\n')
 
 const PUBLIC_KEY = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHsJzTQ0tPK4Tw9J6f8W6S1QhIYzG1mJtN5gRt0cMZrE ops@example.org'
@@ -122,6 +124,11 @@ const PARAMETERS = {
     '32 new random bytes, as base64url without padding: the attestation is made for them now. Without it: the attestation from the claim, for a nonce of the appliance.',
     { type: 'string', pattern: '^[A-Za-z0-9_-]{43}$' },
   ),
+  Number: parameter('path', 'number', 'Number of the snapshot.', { type: 'integer', minimum: 1 }),
+  Range: parameter('header', 'Range', 'One range of bytes (RFC 9110 14.2).', {
+    type: 'string',
+    pattern: '^bytes=[0-9]*-[0-9]*$',
+  }),
   ...LOG_PARAMETERS,
   CorrelationId: parameter('header', 'X-Correlation-ID', 'Any value; it comes back in the envelope and in the header.'),
 } as const
@@ -179,6 +186,12 @@ const FAILURES = {
     message: 'This Idempotency-Key was used with a different body in the last 24 hours.',
     param: 'Idempotency-Key',
   },
+  NoSnapshot: {
+    fault: 'conflict',
+    description:
+      'The instance is not ready, a snapshot of it is under way, or there is no room. The message names the reason.',
+    message: 'A snapshot of this instance is under way.',
+  },
   NotAttested: {
     fault: 'conflict',
     description: 'There is no attestation, or no fresh one: the instance is not ready. The message has the remedy.',
@@ -213,7 +226,7 @@ type Document = ApiOperation<keyof typeof PARAMETERS, keyof typeof HEADERS, keyo
 /** Returns an operation's success response, with `example` in the envelope. */
 function enveloped(status: 200 | 202, description: string, schema: string, example: unknown): Document['success'] {
   const content = jsonContent(ref('schemas', `${schema}Envelope`), { ...IDS, data: example })
-  const headers = schema === 'UsageSummary' ? EVERY_RESPONSE : INSTANCE_RESPONSE
+  const headers = schema.startsWith('Instance') ? INSTANCE_RESPONSE : EVERY_RESPONSE
   return { status, description, headers, content }
 }
 
@@ -263,6 +276,54 @@ const DOCUMENTS: Readonly<Record<InstanceOperation, Document>> = {
       terminated_reason: 'deleted_via_api',
     }),
     failures: [...READ_FAILURES, 'NotFound', 'NotWritable'],
+  },
+  createSnapshot: {
+    summary: 'Take a snapshot of an instance',
+    description: SNAPSHOT_TEXTS.create,
+    parameters: ['Name', 'CorrelationId'],
+    success: enveloped(202, 'Begun.', 'SnapshotAttempt', SNAPSHOT_ATTEMPT),
+    failures: [...READ_FAILURES, 'NotFound', 'NoSnapshot', 'NotWritable'],
+  },
+  listInstanceSnapshots: {
+    summary: 'List the snapshots of an instance',
+    description: SNAPSHOT_TEXTS.list,
+    parameters: ['Name', 'CorrelationId'],
+    success: enveloped(200, 'Its snapshots.', 'SnapshotList', { snapshots: [SNAPSHOT], attempts: [] }),
+    failures: [...READ_FAILURES, 'NotFound'],
+  },
+  retrieveSnapshot: {
+    summary: 'Download a snapshot',
+    description: SNAPSHOT_TEXTS.retrieve,
+    parameters: ['Name', 'Number', 'Range', 'CorrelationId'],
+    success: {
+      status: 200,
+      description: 'The ciphertext.',
+      headers: EVERY_RESPONSE,
+      content: { 'application/octet-stream': { schema: { type: 'string', format: 'binary' } } },
+    },
+    failures: [...READ_FAILURES, 'NotFound'],
+  },
+  deleteSnapshot: {
+    summary: 'Delete a snapshot',
+    description: 'The ciphertext and its record are gone at once.',
+    parameters: ['Name', 'Number', 'CorrelationId'],
+    success: enveloped(200, 'The deleted snapshot.', 'Snapshot', SNAPSHOT),
+    failures: [...READ_FAILURES, 'NotFound', 'NotWritable'],
+  },
+  restoreSnapshot: {
+    summary: 'Hand a snapshot to an instance',
+    description: SNAPSHOT_TEXTS.restore,
+    parameters: ['Name', 'CorrelationId'],
+    body: { schema: 'RestoreRequest', example: { instance: SNAPSHOT.instance, number: SNAPSHOT.number } },
+    success: enveloped(202, 'Begun.', 'RestoreBegun', { pipe: 'b7t2m9q4x1v8c3z6', bytes: SNAPSHOT.bytes }),
+    failures: ['InvalidRequest', ...READ_FAILURES, 'NotFound', 'NoSnapshot', 'NotWritable'],
+  },
+  listSnapshots: {
+    summary: 'List snapshots',
+    description: SNAPSHOT_TEXTS.listAll,
+    parameters: ['CorrelationId'],
+    success: enveloped(200, 'The snapshots.', 'SnapshotList', { snapshots: [SNAPSHOT], attempts: [] }),
+    failures: READ_FAILURES,
   },
   retrieveUsage: {
     summary: 'Usage of the current billing period',
@@ -315,7 +376,9 @@ const DOCUMENTS: Readonly<Record<InstanceOperation, Document>> = {
 
 /** Returns every schema by name. Nested schemas become references. */
 function toSchemas(): Record<string, unknown> {
-  const resources = { CreateInstance, InstanceCreated, InstanceRecord, InstanceList, InstanceAttestation, UsageSummary }
+  const instances = { CreateInstance, InstanceCreated, InstanceRecord, InstanceList, InstanceAttestation }
+  const snapshots = { Snapshot, SnapshotAttempt, SnapshotList, RestoreRequest, RestoreBegun }
+  const resources = { ...instances, ...snapshots, UsageSummary }
   const named: Record<string, TSchema> = { Problem, AttestationReceipt, ...resources }
   const out: Record<string, unknown> = {}
   for (const [name, schema] of Object.entries(named)) {
@@ -323,7 +386,8 @@ function toSchemas(): Record<string, unknown> {
     out[name] = toJsonSchema(schema, others)
   }
   for (const [name, schema] of Object.entries(resources)) {
-    if (schema !== CreateInstance) out[`${name}Envelope`] = toJsonSchema(SuccessEnvelope(schema), named)
+    if (schema !== CreateInstance && schema !== RestoreRequest)
+      out[`${name}Envelope`] = toJsonSchema(SuccessEnvelope(schema), named)
   }
   out.PublishedFiles = toJsonSchema(PublishedFiles, named)
   out.FailureEnvelope = toJsonSchema(FailureEnvelope, named)

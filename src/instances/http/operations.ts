@@ -1,4 +1,5 @@
-// The operations of service A (contract 4.1, the attestation of an instance, and the operator's files). Pure.
+// The operations of service A (contract 4.1, the attestation and snapshots of instances, and the operator's files).
+// Pure.
 
 import { publishedPath } from '../../contract/http/published.ts'
 import type { Operation } from '../../http/operations.ts'
@@ -9,6 +10,12 @@ export const INSTANCE_OPERATIONS = {
   retrieveInstance: { method: 'GET', path: '/v1/instances/{name}', isPublic: false },
   retrieveInstanceAttestation: { method: 'GET', path: '/v1/instances/{name}/attestation', isPublic: false },
   deleteInstance: { method: 'DELETE', path: '/v1/instances/{name}', isPublic: false },
+  createSnapshot: { method: 'POST', path: '/v1/instances/{name}/snapshots', isPublic: false },
+  listInstanceSnapshots: { method: 'GET', path: '/v1/instances/{name}/snapshots', isPublic: false },
+  retrieveSnapshot: { method: 'GET', path: '/v1/instances/{name}/snapshots/{number}', isPublic: false },
+  deleteSnapshot: { method: 'DELETE', path: '/v1/instances/{name}/snapshots/{number}', isPublic: false },
+  restoreSnapshot: { method: 'POST', path: '/v1/instances/{name}/restore', isPublic: false },
+  listSnapshots: { method: 'GET', path: '/v1/snapshots', isPublic: false },
   retrieveUsage: { method: 'GET', path: '/v1/usage', isPublic: false },
   retrievePublished: { method: 'GET', path: publishedPath, isPublic: true },
   retrieveOpenapi: { method: 'GET', path: '/openapi.json', isPublic: true },

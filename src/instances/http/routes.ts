@@ -1,50 +1,16 @@
 // The handlers of service A. Each parses its request and makes one call, whose result becomes the envelope's `data`.
 
 import { resultOr } from '../../base/result-or.ts'
-import { type ForwardedPrincipal, principalOf } from '../../contract/http/forwarded-principal.ts'
-import type { Peers } from '../../fleet/peers/peers.ts'
+import { principalOf } from '../../contract/http/forwarded-principal.ts'
 import type { EdgeContext } from '../../http/edge.ts'
 import { joined } from '../../http/operations.ts'
 import { readNonce } from '../attestation.codec.ts'
-import type { Attestations } from '../attestation.ts'
 import { parseCreate, parseIdempotencyKey } from '../create.codec.ts'
-import type { InstancesService, Principal, RecordView } from '../service.ts'
+import type { RecordView } from '../service.ts'
 import { JsonData, Reply } from './envelope.ts'
+import type { InstanceHandler } from './handler.ts'
 import { INSTANCE_OPERATIONS, type InstanceOperation } from './operations.ts'
-
-export type InstanceApi = {
-  readonly service: InstancesService
-  readonly attestations: Pick<Attestations, 'show'>
-  /** Other hosts of the fleet. */
-  readonly peers: Pick<Peers, 'forward'>
-  /** JSON text of the operator's files for clients. */
-  readonly published: () => string
-}
-
-/** The connection of a request. */
-export type InstancePeer = {
-  /** The client's address; a function because it costs a system call. */
-  readonly address: () => string
-  /** The caller authenticated by another host of the fleet, which forwarded the request. */
-  readonly principal?: ForwardedPrincipal | null
-}
-
-/** Functions that the HTTP server provides to handlers. */
-export type Edge = {
-  /** Authenticates from the headers only. Faults: unauthenticated, forbidden, rate_limited. */
-  readonly caller: (context: InstancePeer & EdgeContext, need: 'read' | 'write') => Principal
-  /** Reads the body as strict JSON within all limits. Faults: invalid_request, body_too_large, body_timeout. */
-  readonly json: (request: Request) => Promise<unknown>
-  /** Text of /openapi.json. */
-  readonly openapi: string
-}
-
-/** A handler. If it returns a Response, that is sent without an envelope. */
-export type InstanceHandler = (
-  api: InstanceApi & Edge,
-  context: InstancePeer & EdgeContext,
-) => HandlerResult | Promise<HandlerResult>
-type HandlerResult = Reply | Response
+import { SNAPSHOT_HANDLERS } from './snapshot-routes.ts'
 
 /** Any page may read it. */
 const everybody = { 'Access-Control-Allow-Origin': '*' }
@@ -76,6 +42,7 @@ const HANDLERS: Readonly<Record<InstanceOperation, InstanceHandler>> = {
   },
   deleteInstance: async ({ service, caller }, context) =>
     reply(await service.remove(caller(context, 'write'), nameOf(context)), 202),
+  ...SNAPSHOT_HANDLERS,
   retrieveUsage: async ({ service, caller }, context) => new Reply(await service.usage(caller(context, 'read'))),
   retrievePublished: ({ published }) => new Response(published(), { headers: { ...everybody, ...json } }),
   retrieveOpenapi: ({ openapi }) => new Response(openapi, { headers: json }),

@@ -11,7 +11,8 @@ import type { RequestRate } from '../../http/rate.ts'
 import type { DirectoryStore } from '../../store/db.ts'
 import type { Authenticate } from './auth.ts'
 import { correlationHeaders, failureEnvelope, successResponse } from './envelope.ts'
-import { type Edge, INSTANCE_ROUTES, type InstanceApi, type InstanceHandler, type InstancePeer } from './routes.ts'
+import type { Edge, InstanceApi, InstanceHandler, InstancePeer } from './handler.ts'
+import { INSTANCE_ROUTES } from './routes.ts'
 
 export type HttpDeps = InstanceApi & {
   readonly log: Logger
@@ -42,9 +43,12 @@ export function createHttp(deps: HttpDeps): HttpFetch {
     return principal
   }
   const json = (request: Request) => readJson(request, deps.limits, deadlines)
-  const { service, attestations, peers, published, routes = INSTANCE_ROUTES } = deps
+  const { service, attestations, snapshots, peers, published, routes = INSTANCE_ROUTES } = deps
   const openapi = JSON.stringify(deps.openapi)
-  const api: InstanceApi & Edge = { service, attestations, peers, published, caller, json, openapi }
+  const api: InstanceApi & Edge = {
+    ...{ service, attestations, snapshots, peers, published },
+    ...{ caller, json, openapi },
+  }
   const own = routes.map(({ row: handle, ...place }) => ({
     ...place,
     respond: async (context: InstancePeer & EdgeContext) => {

@@ -2,7 +2,7 @@
 // and of the authorities.
 
 import { onAbort } from '../../base/clock.ts'
-import type { AlertsConfig } from '../../config/alerts.ts'
+import type { AlertsConfig } from '../../config/alerts/alerts.ts'
 import { subjectOf, textOf } from './message.plan.ts'
 import type { AlertSender } from './notifier.ts'
 import { readSmall } from './webhook.ts'

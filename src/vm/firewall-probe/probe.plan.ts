@@ -50,6 +50,7 @@ export function neededPackets(config: Config): Need[] {
   const { listen, network, inference, builds } = config
   const isGatewayInVm = listen.inference !== '' && inference.placement === 'vm'
   const mappedPort = isGatewayInVm ? gatewayVmPort : null
+  const snapshotPorts = config.snapshots.kept_per_instance === 0 ? [] : [config.snapshots.port]
   const fetchPorts = listen.builds !== '' && builds.fetch_hosts.length > 0 ? [builds.fetch_port] : []
   const inFamily = (family: Family, guestPorts: readonly number[]): Need[] => {
     const of = { kind: 'instances', family, protocol: 'tcp', mappedPort: null } as const
@@ -72,8 +73,8 @@ export function neededPackets(config: Config): Need[] {
     ]
   }
   return [
-    ...(network.pool_v4 === '' ? [] : inFamily('ipv4', fetchPorts)),
-    ...(network.pool_v6 === '' ? [] : inFamily('ipv6', [])),
+    ...(network.pool_v4 === '' ? [] : inFamily('ipv4', [...fetchPorts, ...snapshotPorts])),
+    ...(network.pool_v6 === '' ? [] : inFamily('ipv6', network.pool_v4 === '' ? snapshotPorts : [])),
     ...LISTENERS.filter(name => isFromOutside(listen[name])).flatMap(name => {
       const { port } = listenAddress(listen[name])
       const protocols = name === 'dns' ? (['tcp', 'udp'] as const) : (['tcp'] as const)

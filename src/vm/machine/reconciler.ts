@@ -179,12 +179,14 @@ export class VmReconciler implements VmEngine {
 
   readonly handReceipt: VmEngine['handReceipt'] = (...handed) => this.#evidence.hand(...handed)
 
+  readonly guest = (vmId: string) => attached(vmId, this.#entries.get(vmId)?.link ?? null).channel
+
   async handEgress(vmId: string, egress: EgressCount, timeoutMs: number): Promise<void> {
-    await attached(vmId, this.#entries.get(vmId)?.link ?? null).channel.egress(egress, timeoutMs)
+    await this.guest(vmId).egress(egress, timeoutMs)
   }
 
   async isIdle(vmId: string, minutes: number | null, timeoutMs: number): Promise<boolean> {
-    return await attached(vmId, this.#entries.get(vmId)?.link ?? null).channel.idle(minutes, timeoutMs)
+    return await this.guest(vmId).idle(minutes, timeoutMs)
   }
 
   open(vmId: string): void {
@@ -203,9 +205,8 @@ export class VmReconciler implements VmEngine {
   start(): void {
     for (const vm of this.#listVms()) {
       const hadBooted = vm.state === 'booting' || vm.state === 'running'
-      if (this.#deps.hostLoss !== null && hadBooted) {
+      if (this.#deps.hostLoss !== null && hadBooted)
         this.#lostWithHost.set(vm.id, egressOf(this.#deps.ledger.db, vm.id)?.observedAtMs ?? null)
-      }
       this.wake(vm.id)
     }
     this.#workers.sweep(sweepMs, () => {
@@ -271,10 +272,8 @@ export class VmReconciler implements VmEngine {
     const nowMs = this.#deps.clock.nowMs()
     const changedAtMs =
       to === 'failed' ? Math.min(nowMs, Math.max(this.#lastWellMs(vm, event) ?? nowMs, vm.changedAtMs)) : nowMs
-    const failureCode =
-      to === 'failed'
-        ? failureOf(vm.state, event, this.#lostWithHost.has(vm.id) ? this.#deps.hostLoss : null)
-        : undefined
+    const loss = this.#lostWithHost.has(vm.id) ? this.#deps.hostLoss : null
+    const failureCode = to === 'failed' ? failureOf(vm.state, event, loss) : undefined
     const moved = moveVm(tx, {
       id: vm.id,
       from: vm.state,

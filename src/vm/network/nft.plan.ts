@@ -84,6 +84,8 @@ export type NftPlan = {
   readonly nextHop: string
   /** TCP ports of the next hop for guests. */
   readonly nextHopPorts: readonly number[]
+  /** TCP port of the next hop for snapshots of opened VMs: uncounted, and open when the cap is spent. Null for none. */
+  readonly snapshotPort: number | null
   /** TCP port of the next hop for VMs of network `fetch`, the only one they reach. Null if there is none. */
   readonly fetchPort: number | null
   /** Null if this host has none. */
@@ -284,6 +286,7 @@ function rules(plan: NftPlan): Rule[] {
     ['from_vm', 'ip frag-off & 0x3fff != 0 drop'],
     ...withV6(() => ENTRY_RULES_V6.map(rule => ['from_vm', rule])),
     ['from_vm', `meta length > ${plan.mtuBytes} drop`],
+    ...snapshotMatches(plan).map((match): Rule => ['from_vm', `${match} accept`]),
     // The cap is spent: only possible answers within SSH pass.
     ['from_vm', 'iifname @closed goto over'],
     ['from_vm', 'iifname @opened goto egress'],
@@ -305,7 +308,7 @@ function rules(plan: NftPlan): Rule[] {
     ...fetchRules(plan),
     ['from_vm', 'iifname != @fetching drop'],
     ...egressRules({ nextHop, nextHopPorts, pool, v6, servicePort: gatewayVmService?.port ?? null, names }),
-    ...chargeRules(egress),
+    ...chargeRules(egress, snapshotMatches(plan)),
     // No program here offers a service; this host sends forwarded packets, and the kernel's refusals and path MTU
     // messages.
     ['input', 'drop'],
@@ -379,6 +382,14 @@ function mappedRules({ nextHop, gatewayListen: listen }: NftPlan, { port, addres
   return [['mapped', `iifname @opened ip daddr ${nextHop} tcp dport ${listen.port} dnat ip to ${address}:${port}`]]
 }
 
+/** Returns matches for packets of opened VMs to the port of snapshots, which leave no host. */
+function snapshotMatches({ nextHop, v6, pool, snapshotPort }: NftPlan): string[] {
+  if (snapshotPort === null) return []
+  // Where VMs have both families, they use IPv4.
+  const to = pool !== null ? `ip daddr ${nextHop}` : v6 === null ? null : `ip6 daddr ${v6.nextHop}`
+  return to === null ? [] : [`iifname @opened ${to} tcp dport ${snapshotPort}`]
+}
+
 /**
  * Returns the rules of VMs of network `fetch`, which reach one port of the host and get answers; `forward` sees no
  * other packets of them.
@@ -400,16 +411,21 @@ function fetchRules({ nextHop, fetchPort }: NftPlan): Rule[] {
  * within SSH connections that others began have a separate allowance; they are recognized after connection tracking.
  * The quota of a gateway's VM is unlimited.
  */
-function chargeRules({ newFlowsPerSecondMax: rate, flowsMax }: EgressPlan): Rule[] {
+function chargeRules({ newFlowsPerSecondMax: rate, flowsMax }: EgressPlan, uncounted: readonly string[]): Rule[] {
   const burst = 4 * rate
+  const unconfirmed = 'ct state new ct status & confirmed == 0'
   return [
     ['charge', 'iifname != @opened iifname != @fetching iifname != @serving accept'],
     // Without a connection, it would leave with the VM's own address.
     ['charge', 'ct state invalid,untracked drop'],
+    ...uncounted.flatMap((match): Rule[] => [
+      ['charge', `${match} ${unconfirmed} jump flows`],
+      ['charge', `${match} accept`],
+    ]),
     ['charge', 'iifname @opened jump replies'],
     // The clients' limits bound the gateway's flows. An unanswered flow stays `new`; only its first packet is
     // unconfirmed.
-    ['charge', 'ct state new ct status & confirmed == 0 iifname != @serving jump flows'],
+    ['charge', `${unconfirmed} iifname != @serving jump flows`],
     ['charge', 'counter name iifname map @counters quota name iifname map @quotas goto spent'],
     ['flows', `add @flow_rates { iifname limit rate over ${rate}/second burst ${burst} packets } drop`],
     ['flows', `add @flow_counts { iifname ct count over ${flowsMax} } drop`],

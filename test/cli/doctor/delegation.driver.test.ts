@@ -85,6 +85,24 @@ test('goal: a name server of another zone is looked up; a zone that knows nothin
   expect(await nothing.look()).toMatchObject({ kind: 'asked', nameServers: [], addresses: [] })
 })
 
+test('goal: a name server with an IPv6 address alone is found by that', async () => {
+  const aaaa = (name: string, data: string): Answer => ({ name, type: 'AAAA', ttl: 5, data })
+  const other: Server = asked =>
+    asked.name === 'ns.elsewhere.net'
+      ? asked.type === 'AAAA'
+        ? { answers: [aaaa(asked.name, '2001:db8::9')] }
+        : {}
+      : usual(asked)
+  const { look } = await servers(other, () => ({ authorities: [ns(domain, 'ns.elsewhere.net')] }))
+  expect(await look()).toMatchObject({ addresses: ['2001:db8::9'] })
+  for (const close of closers.splice(0)) close()
+  const glue = await servers(usual, () => ({
+    authorities: [ns(domain, `ns.${domain}`)],
+    additionals: [aaaa(`ns.${domain}`, '2001:db8::7')],
+  }))
+  expect(await glue.look()).toMatchObject({ addresses: ['2001:db8::7'] })
+})
+
 test('goal: silence, nonsense, and answers to other questions end in time with a reason', async () => {
   for (const odd of [null, { raw: Buffer.from('nonsense') }, { idOffset: 1 }] as const) {
     const startedMs = performance.now()

@@ -12,7 +12,7 @@ const asked = (nameServers: string[], addresses: string[]): DelegationFacts => (
   nameServers,
   addresses,
 })
-const of = (facts: DelegationFacts, address: string | null = '192.0.2.7') => delegationCheck(facts, config, address)
+const of = (facts: DelegationFacts, own: string[] = ['192.0.2.7']) => delegationCheck(facts, config, own)
 
 test('goal: found at our address passes; nowhere, or elsewhere, fails with the records', () => {
   expect(of(asked(['ns.agents.acme.com'], ['192.0.2.7'])).result).toBe('PASS')
@@ -30,9 +30,21 @@ test('goal: found at our address passes; nowhere, or elsewhere, fails with the r
 
 test('goal: what cannot be known is skipped with its reason', () => {
   expect(of({ kind: 'none', reason: 'no answer' })).toMatchObject({ result: 'SKIP', detail: 'no answer' })
-  expect(of(asked(['ns.x'], ['192.0.2.7']), null).result).toBe('SKIP')
+  expect(of(asked(['ns.x'], ['192.0.2.7']), []).result).toBe('SKIP')
   const off = { ...config, listen: { ...config.listen, dns: '' } }
-  expect(delegationCheck(asked([], []), off, null).result).toBe('SKIP')
+  expect(delegationCheck(asked([], []), off, []).result).toBe('SKIP')
+})
+
+test('goal: a host without IPv4 is found by its IPv6 address, and gets the AAAA record to write', () => {
+  const own = ['2001:db8::10']
+  expect(of(asked(['ns.x'], ['198.51.100.1', '2001:db8::10']), own).result).toBe('PASS')
+  expect(of(asked(['ns.x'], ['198.51.100.1']), own)).toMatchObject({
+    result: 'FAIL',
+    remedy: expect.stringMatching(/"ns\.agents\.acme\.com\. AAAA 2001:db8::10"; or correct network\.public_v6$/),
+  })
+  expect(of(asked([], []), ['192.0.2.7', '2001:db8::10'])).toMatchObject({
+    remedy: expect.stringContaining('A 192.0.2.7" and "ns.agents.acme.com. AAAA 2001:db8::10"'),
+  })
 })
 
 test('goal: names that only this host knows are no failure', () => {

@@ -138,7 +138,7 @@ const SNP: HostFacts = {
   },
   builds: { image: ok('builder'), measurement: ok('bios/EPYC-v4/2: ef'), authorities: null, freeGib: 21 },
   stateDir: '/var/lib/strongroom',
-  stateDirFreeBytes: 10_737_418_240,
+  ...{ stateDirFreeBytes: 10_737_418_240, snapshotBytes: 0 },
   stateDirWritable: true,
   fleet: null,
   database: { kind: 'read', path: '/s/strongroom.db', sizeBytes: 1, problem: null, unchecked: [], schema: 22 },

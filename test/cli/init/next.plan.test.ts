@@ -15,6 +15,7 @@ const key =
   'register a key that acme made by `strongroom key new`: strongroom key add acme LINE; ' +
   'or mint one: strongroom key create acme'
 const backup = 'keep a backup: strongroom help backup'
+const noModel = 'prompts fail: the gateway has no model: strongroom upstream add URL, or strongroom help gateway'
 const off = { ...config.listen, inference: '', dns: '' }
 
 test('goal: with its own certificate, no DNS, no gateway and no network there are three steps', () => {
@@ -28,6 +29,7 @@ test('goal: names, routes and the authority are handed to others, by the address
   expect(steps({ domain: 'agents.example', listen, network })).toEqual([
     'delegate agents.example to ns.agents.example at 198.51.100.7',
     'route 203.0.113.0/24 to 198.51.100.7',
+    noModel,
     'give clients the authority /ca.pem, or set tls.certificate_file',
     publish,
     key,
@@ -53,4 +55,32 @@ test('goal: what keeps the host from being ready comes first, and then that its 
     'warning: backup: it is old; make room',
     'evidence is SIMULATED on this host and must not be trusted; `strongroom doctor` lists what SEV-SNP needs',
   ])
+})
+
+test('goal: a host of a fleet enters it, instead of keys for an organization', () => {
+  const tls = { ...config.tls, certificate_file: '/c' }
+  const of = { ...config, tls, listen: off, network: { ...config.network, pool_v4: '' } }
+  expect(nextSteps({ config: of, status, organization: null })).toEqual([
+    publish,
+    'enter the fleet: strongroom fleet join (strongroom help fleet)',
+    backup,
+  ])
+})
+
+test('goal: a host that IPv6 alone reaches names its IPv6 address and network', () => {
+  const network = { ...config.network, pool_v4: '', pool_v6: '2001:db8:1::/48', public_v6: '2001:db8::10' }
+  expect(steps({ domain: 'agents.example', listen: { ...off, dns: '[::]:53' }, network }).slice(0, 2)).toEqual([
+    'delegate agents.example to ns.agents.example at 2001:db8::10',
+    'route 2001:db8:1::/48 to 2001:db8::10',
+  ])
+})
+
+test('goal: a gateway with a model, or elsewhere, lacks none', () => {
+  const listen = { ...off, inference: '0.0.0.0:443' }
+  expect(steps({ listen })).toContain(noModel)
+  const worker = { ...config.inference.worker, model_disk: 'd' }
+  expect(steps({ listen, inference: { ...config.inference, worker } })).not.toContain(noModel)
+  expect(steps({ listen, instances: { ...config.instances, inference_base_url: 'https://e/v1' } })).not.toContain(
+    noModel,
+  )
 })

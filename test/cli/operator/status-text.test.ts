@@ -66,7 +66,8 @@ test('goal: the last backup, and whether the next comes by itself', () => {
     )
     return row.replace(/ {2,}/, ' ')
   }
-  expect(backupLine({})).toBe('backup: none is known; the nightly timer is off')
+  expect(backupLine({})).toBe('backup: none yet: strongroom help backup')
+  expect(backupLine({ state: 'old' })).toBe('backup: none is known; the nightly timer is off')
   const last = { at: '2026-11-20T03:15:00.000Z', file: '/b\u001b.age', bytes: 41_943_040 }
   const made = '2026-11-20T03:15:00.000Z, 40.0 MiB, /b\\x1b.age; the timer makes one each night'
   expect(backupLine({ state: 'good', last, nightly: true })).toBe(`backup: ${made}`)

@@ -88,10 +88,9 @@ test('goal: the second time it is found, also after its response was lost', asyn
 test('goal: an interrupted create keeps its key and model, and its Idempotency-Key for 23 hours alone', async () => {
   service.loses = lost
   await expect(open({ model: 'large' })).rejects.toBe(lost)
-  await expect(open()).rejects.toThrow('named another SSH key, model or reach')
-  await expect(open({ model: 'large', publicKey: ed25519Line(3) })).rejects.toThrow(
-    'named another SSH key, model or reach',
-  )
+  const other = 'named another SSH key, model, reach or snapshot'
+  await expect(open()).rejects.toThrow(other)
+  await expect(open({ model: 'large', publicKey: ed25519Line(3) })).rejects.toThrow(other)
   // The comment of a key may name a person and a machine.
   expect(service.bodies).toEqual([{ public_key: ed25519Line(2), inference_model: 'large' }])
   clock.advance(22 * hourMs)

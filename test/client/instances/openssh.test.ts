@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import {
   addressFor,
+  forwardArguments,
   identityOf,
   refuseSharing,
   scpArguments,
@@ -112,6 +113,23 @@ test.skipIf(noSsh)('goal: ssh itself holds to our options, whatever comes after 
     expect(lines).toContain(line)
   }
   expect(lines.filter(line => /^(?:knownhostscommand|controlpath) (?!none)/.test(line))).toEqual([])
+})
+
+test.skipIf(noSsh)('goal: a forwarding listens on loopback, and ends instead of standing without its port', () => {
+  const wrong = ['GatewayPorts=yes', 'ExitOnForwardFailure=no', 'LocalCommand=touch /tmp/x', 'ServerAliveInterval=0']
+  const args = ['-g', ...wrong.flatMap(option => ['-o', option])]
+  const [local, remote] = ['127.0.0.1:8080', '127.0.0.1:3000']
+  const argv = forwardArguments({ ...connection, args, local, remote }, '/tmp/known_hosts')
+  const { stdout, exitCode } = Bun.spawnSync([argv[0] ?? '', '-G', '-F', 'none', ...argv.slice(1)])
+  const lines = stdout.toString().split('\n')
+  expect(exitCode).toBe(0)
+  // The address before the port goes before GatewayPorts (ssh(1), -L).
+  for (const line of [
+    ...['localforward [127.0.0.1]:8080 [127.0.0.1]:3000', 'exitonforwardfailure yes', 'localcommand echo ready'],
+    ...['serveraliveinterval 15', 'sessiontype none', 'stricthostkeychecking true'],
+  ]) {
+    expect(lines).toContain(line)
+  }
 })
 
 test('goal: the identity is the private key beside the public one, else the public one, for ssh-agent', () => {

@@ -61,7 +61,11 @@ test(
     const refused = await promptOf(next.url, claimed())
     expect([refused.isSent, refused.status]).toEqual([false, 424])
     expect(refused.text).toContain(`HOST_DATA is ${next.digest}, which is none of those that you expect`)
-    expect(refused.text).toContain('strongroom-gateway set')
+    // The command that the refusal names is all that the owner types.
+    expect(refused.text).toContain('strongroom-gateway accept SHA256 NAME=URL')
+    await using endpoint = await startEndpoint({ baseUrl: `${next.url}/v1`, gateway: claimed() })
+    expect(await endpoint.command(['accept', next.digest])).toMatchObject({ exitCode: 0 })
+    expect((await endpoint.prompt()).text).not.toContain('Your prompt was not sent')
     // Both, while the operator updates; or what its owner accepts from now on, with and without the operator key.
     expect((await promptOf(next.url, claimed({ workloads: [first, next.digest] }))).isSent).toBe(true)
     for (const operatorKey of [toHex(bench.host.operatorKey), null]) {

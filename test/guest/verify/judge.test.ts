@@ -22,7 +22,11 @@ describe('hardware attestation', () => {
   test('of a simulated platform', async () => {
     const trusted = await judgeHardware({ ...question, roots: [...AMD_ROOTS, root] })
     expect(trusted.line).toMatchObject({ outcome: 'fail' })
-    expect(trusted.line.reason).toBe('SIMULATED: no hardware attests this VM; the rest of its evidence is good')
+    const clock = `its clock shows ${simulatedAsOf.toISOString()}, which its host sets`
+    expect(trusted.line.reason).toBe(
+      `SIMULATED: no hardware attests this VM; the rest of its evidence is good; ${clock}`,
+    )
+    expect(trusted.line.checks.find(check => check.name === 'clock')).toMatchObject({ required: false, reason: clock })
     expect(trusted).toMatchObject({ simulated: true, statement: { name: 'abcd1234', organization: 'acme' } })
     const stranger = await judgeHardware({ ...question, roots: AMD_ROOTS })
     expect(stranger.line.outcome).toBe('fail')

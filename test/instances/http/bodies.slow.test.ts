@@ -173,6 +173,11 @@ test('bodies that are accepted', async () => {
     const answer = await appliance.send('POST', '/v1/instances', { ...(bytes === undefined ? {} : { bytes }) })
     expect([answer.status, answer.data?.public_key]).toEqual([202, publicKey])
   }
+  // The key is returned as it was sent, white space included.
+  const sent = `\t${publicKey.replace(' ', '  ')} \r\n`
+  const created = await appliance.send('POST', '/v1/instances', { body: { public_key: sent } })
+  expect([created.status, created.data?.public_key]).toEqual([202, sent])
+  expect((await appliance.send('GET', `/v1/instances/${created.data?.name}`)).data?.public_key).toBe(sent)
   for (const type of [
     'application/json',
     'APPLICATION/JSON',

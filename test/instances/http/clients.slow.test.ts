@@ -94,6 +94,8 @@ describe('slow and broken clients', () => {
       'POST /v1/instances HTTP/1.1\r\nHost: a.example\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd',
     'a negative length': 'POST /v1/instances HTTP/1.1\r\nHost: a.example\r\nContent-Length: -3\r\n\r\nabc',
     'an endless request line': `GET /${'a'.repeat(70_000)} HTTP/1.1\r\nHost: a.example\r\n\r\n`,
+    'a URL over 16 KiB': `GET /v1/instances?${'a'.repeat(16_385)} HTTP/1.1\r\nHost: a.example\r\n\r\n`,
+    'a header over 16 KiB': `GET /v1/instances HTTP/1.1\r\nHost: a.example\r\nX: ${'a'.repeat(16_385)}\r\n\r\n`,
   } as const
   for (const [what, message] of Object.entries(MALFORMED)) {
     // Goal: what is no HTTP is refused and closed without a word about us, and the server goes on.
@@ -104,6 +106,19 @@ describe('slow and broken clients', () => {
       expect((await appliance.send('GET', '/v1/instances')).status).toBe(200)
     })
   }
+
+  // Goal: a method that HTTP does not register is no message of HTTP for the runtime, which closes the connection; a
+  // registered one that a path does not have gets the envelope.
+  test('unknown methods', async () => {
+    await using appliance = await startAppliance()
+    const sent = (method: string) =>
+      appliance.raw([`${method} /v1/instances HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n`], () => false)
+    for (const method of ['BREW', 'get', 'X-Y']) expect([method, await sent(method)]).toEqual([method, ''])
+    for (const method of ['PROPFIND', 'PURGE', 'PATCH']) {
+      expect([method, await sent(method)]).toEqual([method, expect.stringMatching(/^HTTP\/1\.1 401 .*"request_id"/s)])
+    }
+    expect((await appliance.send('PATCH', '/v1/instances')).status).toBe(405)
+  })
 
   // Goal: after an early refusal the rest of the body is never taken for the next request.
   test('no request smuggling through an unread body', async () => {

@@ -13,6 +13,7 @@ import {
   UsageSummary,
 } from '../../../src/contract/http/instance.ts'
 import { FailureEnvelope, SuccessEnvelope } from '../../../src/contract/http/problem.ts'
+import { RestoreBegun, Snapshot, SnapshotAttempt, SnapshotList } from '../../../src/contract/http/snapshot.ts'
 import { routeFaults } from '../../../src/http/openapi.ts'
 import { openapiDocument } from '../../../src/instances/http/openapi.ts'
 import { INSTANCE_ROUTES } from '../../../src/instances/http/routes.ts'
@@ -93,7 +94,9 @@ test('well-formed 3.1', () => {
       const whole = typeof response.$ref === 'string' ? at(response.$ref) : response
       const { description, content } = whole as { description: Json; content: { [type: string]: { schema: Json } } }
       const isOfLog = path.startsWith('/log/') && status === '200'
-      const type = isOfLog ? (path.includes('tile') ? 'application/octet-stream' : 'text/plain') : 'application/json'
+      const isBytes =
+        (isOfLog && path.includes('tile')) || (node.operationId === 'retrieveSnapshot' && status === '200')
+      const type = isBytes ? 'application/octet-stream' : isOfLog ? 'text/plain' : 'application/json'
       expect([typeof description, Object.keys(content), typeof content[type]?.schema]).toEqual([
         'string',
         [type],
@@ -115,7 +118,7 @@ test('operations are the routes', async () => {
   )
   await using appliance = await startAppliance({ others: logRoutes({ log: bench.log, admit: () => {} }) })
   const leaf = Buffer.from(bench.log.entries(0, 1)[0]?.leaf ?? '').toString('hex')
-  const places = { name: 'abcd1234', level: '0', a: '000', leaf }
+  const places = { name: 'abcd1234', number: '1', level: '0', a: '000', leaf }
   // The other forms of a tile's path are those of test/transparency/routes.slow.test.ts.
   const known = (path: string) => !path.includes('{b}')
   expect(routeFaults(openapiDocument(), [...INSTANCE_ROUTES, ...Object.values(LOG_OPERATIONS)])).toEqual([])
@@ -153,6 +156,11 @@ test('examples', () => {
     listInstances: InstanceList,
     retrieveInstance: InstanceRecord,
     deleteInstance: InstanceRecord,
+    createSnapshot: SnapshotAttempt,
+    listInstanceSnapshots: SnapshotList,
+    deleteSnapshot: Snapshot,
+    restoreSnapshot: RestoreBegun,
+    listSnapshots: SnapshotList,
     retrieveUsage: UsageSummary,
   } as const
   for (const [id, schema] of Object.entries(SCHEMAS)) {

@@ -21,11 +21,14 @@ const rooms = [
 
 /** Packages that run with its commands. */
 const packages = [
+  '@noble/ciphers',
   '@noble/curves',
   '@noble/hashes',
   '@noble/post-quantum',
+  '@scure/base',
   '@sinclair/typebox',
   '@xmldom/xmldom',
+  'age-encryption',
   'commander',
   'smol-toml',
   'toml-eslint-parser',
@@ -72,7 +75,7 @@ test('the program loads commands of relying parties from their room', () => {
   const text = sources.get('src/cli/commands.ts') ?? ''
   const loaded = [...text.matchAll(/^ {2}'?([\w-]+)'?: async .*import\('\.\.\/client\//gm)].map(match => match[1])
   expect(loaded).toEqual([
-    ...['client', 'up', 'ls', 'ssh', 'cp', 'egress', 'keys', 'secret', 'idle', 'keep', 'usage', 'rm'],
+    ...['client', 'up', 'snapshot', 'ls', 'ssh', 'cp', 'egress', 'keys', 'secret', 'idle', 'keep', 'usage', 'rm'],
     ...['verify', 'show', 'connect', 'build', 'measure', 'igvm', 'id-block', 'verity'],
   ])
 })

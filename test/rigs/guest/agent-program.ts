@@ -19,6 +19,7 @@ if (import.meta.main) {
   await serveAgent('0.0.0-test', {
     ...settings,
     keygenArgv: ['ssh-keygen'],
+    snapshotArgv: ['/usr/lib/strongroom/snapshot'],
     hostKeyWaitMs: 0,
     interfaceWaitMs: 0,
     devicesWaitMs: 0,

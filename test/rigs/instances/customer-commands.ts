@@ -5,6 +5,7 @@ import { expect } from 'bun:test'
 import { appendFileSync, copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Appliance, executable } from '../../../scripts/rigs/appliance.ts'
+import { theSnapshots } from './snapshots.ts'
 
 export type CustomerCommands = {
   readonly name: string
@@ -55,4 +56,5 @@ export async function theCustomersCommands(appliance: Appliance, customer: Custo
   expect(ssh.code).toBe(7)
   const { instances } = JSON.parse((await strongroom('ls', '--json')).stdout)
   expect(instances).toMatchObject([{ local_name: name, verified: true, status: 'ready', hostname }])
+  await theSnapshots(appliance, { name, hostname, home, key, strongroom })
 }

@@ -8,6 +8,7 @@ import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { countingRandom, operatorKey, sampleKeys } from '../../../scripts/rigs/gateway/receipt-samples.ts'
 import { claimedOf, simulatedTrust } from '../../../scripts/rigs/guest/attested-guest.ts'
 import { type Appliance, type Changes, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
+import { noSnapshots } from '../../../scripts/rigs/instances/no-snapshots.ts'
 import { sampleClaimText, sampleGateway } from '../../../scripts/rigs/instances/sample-claim.ts'
 import { portableSigner } from '../../../src/attest/receipt/hybrid-keys.ts'
 import { issueReceipt } from '../../../src/attest/receipt/issue.ts'
@@ -56,10 +57,11 @@ export type CustomerService = AsyncDisposable & {
   loosens: boolean
 }
 
-/** `others`: further routes at its address, such as those of a transparency log. */
+/** `others`: further routes at its address, such as those of a transparency log. Default: VMs take no snapshots. */
 export async function startCustomerService(
   directory: string,
   others: Changes['others'] = [],
+  snapshots: Changes['snapshots'] = noSnapshots,
 ): Promise<CustomerService> {
   const clock = createManualClock(Date.now())
   const claims = new Map<string, ClaimedAs>()
@@ -68,6 +70,7 @@ export async function startCustomerService(
     clock,
     trust: simulatedTrust,
     others,
+    snapshots,
     published: () => JSON.stringify(service.published),
     engine: {
       evidence: async (vmId, nonce) => {

@@ -118,6 +118,9 @@ export function provisioningBench(behaviour: Partial<Guest> = {}) {
     },
     handEgress: async () => {},
     isIdle: async () => false,
+    guest: () => {
+      throw new Error('no snapshots here')
+    },
     open: () => {
       steps.push('open')
       opened = guest.opens

@@ -8,6 +8,7 @@ import { commandTree } from '../../../scripts/package/command-tree.ts'
 import { bashCompletion, fishCompletion, zshCompletion } from '../../../scripts/package/completions.ts'
 import { appliancePackage, commentedConfig } from '../../../scripts/package/contents.ts'
 import { conffilesText, controlText, DEPENDS, filled, md5sumsText } from '../../../scripts/package/control.ts'
+import { writeDeb } from '../../../scripts/package/deb.ts'
 import { manPages } from '../../../scripts/package/man-pages.ts'
 import { unitsOf } from '../../../scripts/package/units.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
@@ -146,3 +147,19 @@ test('goal: there is a page for the program, for its configuration and for each 
   for (const { path } of tree.slice(1))
     expect(program).toContain(`${path.slice(1).join(' ').replaceAll('-', '\\-')} `.trimEnd())
 })
+
+const lintian = Bun.which('lintian')
+test.skipIf(skipUnless(lintian !== null, 'the package is not checked by lintian: it is not installed'))(
+  'goal: lintian finds no error in the package, in its default compression',
+  async () => {
+    // Goal: none but those that the package itself explains.
+    const outDir = mkdtempSync(join(tmpdir(), 'srt-lintian-'))
+    const named = { ...facts, version: '1.2.3-1', maintainer: 'Operations <ops@agents.dev>', epochS: 1_790_000_000 }
+    const parts = appliancePackage({ ...named, executable: process.execPath })
+    const file = await writeDeb({ ...parts, outDir, epochS: named.epochS, compression: 'zstd' })
+    const found = Bun.spawnSync([lintian ?? '', '--allow-root', '--fail-on', 'error', file])
+    rmSync(outDir, { recursive: true })
+    expect([found.exitCode, found.stdout.toString().match(/^E: .*/gm)]).toEqual([0, null])
+  },
+  300_000,
+)

@@ -57,6 +57,7 @@ const once = async (change: Partial<Config['network']>) => {
 
 const inward = 'SSH to instances'
 const outward = 'what instances send'
+const toSnapshots = 'instances to port 8446 of this host'
 const toGateway = 'instances to the gateway (tcp 8442)'
 const others = 'what is forwarded for others'
 const services = [
@@ -121,7 +122,7 @@ inOwnNetns(
         iptables -A ufw-before-forward -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
         iptables -A ufw-before-input -i lo -j ACCEPT; iptables -A ufw-before-input -j ufw-user-input
         iptables -A ufw-user-input -p tcp --dport 22 -j ACCEPT`)
-      expect(await look()).toEqual([inward, outward, toGateway, others, ...services])
+      expect(await look()).toEqual([inward, outward, toGateway, toSnapshots, others, ...services])
       sh(`iptables -I ufw-before-forward -i sr+ -j ACCEPT; iptables -I ufw-before-forward -o sr+ -j ACCEPT
         iptables -I ufw-before-input -i sr+ -j ACCEPT; iptables -A ufw-user-input -p udp --dport 53 -j ACCEPT
         iptables -A ufw-user-input -p tcp -m multiport --dports 53,8441,8442 -j ACCEPT`)
@@ -235,7 +236,12 @@ inOwnNetns(
           tcp dport { 22, 443 } accept
         }
         }`)
-        expect(await look(of)).toEqual(['questions of instances for names', services[0] ?? '', ...services.slice(2)])
+        expect(await look(of)).toEqual([
+          toSnapshots,
+          'questions of instances for names',
+          services[0] ?? '',
+          ...services.slice(2),
+        ])
       } finally {
         of.close()
       }

@@ -20,7 +20,8 @@ import {
   uplinkBatch,
 } from '../../../src/vm/firewall-probe/probe.plan.ts'
 
-const usual = defaultConfig()
+const { snapshots, ...others } = defaultConfig()
+const usual: Config = { ...others, snapshots: { ...snapshots, kept_per_instance: 0 } }
 const names = (change: { [Key in keyof Config]?: Partial<Config[Key]> }) =>
   neededPackets({
     ...usual,
@@ -28,6 +29,7 @@ const names = (change: { [Key in keyof Config]?: Partial<Config[Key]> }) =>
     network: { ...usual.network, ...change.network },
     inference: { ...usual.inference, ...change.inference },
     builds: { ...usual.builds, ...change.builds },
+    snapshots: { ...usual.snapshots, ...change.snapshots },
   }).map(({ name, mappedPort }) => `${name}${mappedPort === null ? '' : ` -> ${mappedPort}`}`)
 const off = { instances: '127.0.0.1:8441', inference: '', builds: '', dns: '' }
 const basic = ['SSH to instances', 'what instances send', 'what is forwarded for others']
@@ -53,6 +55,16 @@ test('goal: packets of the configuration, and none of what is off, on loopback o
     'clients to service C (tcp 8443)',
   ])
   expect(names({ listen: off, network: { allow_names: ['crates.io'] } })).toContain('questions of instances for names')
+})
+
+test('goal: snapshots need their port by the family that instances use for it, unless they are off', () => {
+  const kept = { kept_per_instance: 1, port: 9_999 }
+  const port = 'instances to port 9999 of this host'
+  const [v6, alone] = [{ pool_v6: '2001:db8:88::/64' }, { pool_v4: '', pool_v6: '2001:db8:88::/64' }]
+  const found = (network: Partial<Config['network']>) =>
+    names({ listen: off, snapshots: kept, network }).filter(name => name.startsWith(port))
+  expect([found({}), found(v6), found(alone)]).toEqual([[port], [port], [`${port} by IPv6`]])
+  expect(names({ listen: off, snapshots: { ...kept, kept_per_instance: 0 } })).toEqual(basic)
 })
 
 test('goal: the gateway is reached where it is: on this host, or mapped to the port of its VM', () => {

@@ -13,7 +13,7 @@ const dropping = (...kinds: NeedKind[]): ProbeLook => ({
   dropped: neededPackets(config).filter(({ kind }) => kinds.includes(kind)),
   unknown: null,
 })
-const cut = 'a firewall of this host drops SSH to instances, what instances send'
+const cut = 'a firewall of this host drops SSH to instances, what instances send, instances to port 8446 of this host'
 
 function bench(first: ProbeLook) {
   const clock = createManualClock()
@@ -44,7 +44,7 @@ test('goal: packets that are dropped, and are no more: each change is told once'
   expect(watch.problems()).toEqual([
     { name: 'firewall', detail: cut, remedy: expect.stringContaining('"iifname sr* accept", "oifname sr* accept"') },
   ])
-  expect(watch.droppedCount()).toBe(2)
+  expect(watch.droppedCount()).toBe(3)
   expect(told).toEqual(['error', 'host.cut_off'])
   const look = async () => {
     clock.advance(30_000)

@@ -24,6 +24,7 @@ export const orderKinds = [
   'keys',
   'idle',
   'keep',
+  'snapshot_recipients',
 ] as const
 export type OrderKind = (typeof orderKinds)[number]
 
@@ -111,3 +112,11 @@ export const IdleMinutes = Type.Union([Type.Integer({ minimum: 1, maximum: idleM
 export const IdleBody = Closed({ minutes: IdleMinutes })
 /** Body of `keep`: no idle time ends the VM before this time is over. */
 export const KeepBody = Closed({ minutes: Type.Integer({ minimum: 1, maximum: 43_200 }) })
+
+/** Recipient of age for X25519, or an SSH key of a type that age takes, without a comment. */
+export const Recipient = Type.String({
+  maxLength: 4_096,
+  pattern: '^(age1[02-9ac-hj-np-z]{58}|ssh-(ed25519|rsa) [A-Za-z0-9+/]+={0,2})$',
+})
+/** Body of `snapshot_recipients`. Empty for the keys that log in alone. */
+export const RecipientsBody = Closed({ recipients: Type.Array(Recipient, { maxItems: 16 }) })

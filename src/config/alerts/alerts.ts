@@ -1,8 +1,8 @@
 // Receivers of alerts: the table `alerts` of the configuration. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
-import { PROBLEM_SEVERITIES } from '../contract/admin/problems.ts'
-import { Count, OneOf, PathOrNone, Section } from './fields.ts'
+import { PROBLEM_SEVERITIES } from '../../contract/admin/problems.ts'
+import { Count, OneOf, PathOrNone, Section } from '../fields.ts'
 
 const emailPattern = '[^\\s<>@,;:"\\\\]{1,64}@[a-zA-Z0-9.-]{1,253}'
 

@@ -1,0 +1,366 @@
+// Snapshots of instances: taken by their VMs, kept by this host as ciphertext, handed to other VMs of the organization.
+// Effects: the VM engine, the files, a listener; reads the store.
+//
+// Snapshots stay on the host of the instance that they are of. Only its owner can open one, and verifies where it is
+// from; this host checks only what keeps its own records in order.
+
+import { createReadStream } from 'node:fs'
+import { toHex, utf8 } from '../../base/bytes.ts'
+import { type Clock, iso } from '../../base/clock.ts'
+import { Fault, messageOf } from '../../base/fault.ts'
+import { harmlessLine } from '../../base/harmless.ts'
+import { type RandomBytes, randomName } from '../../base/ids.ts'
+import type { Logger } from '../../base/log.ts'
+import { checkedJson } from '../../contract/check.ts'
+import type {
+  RestoreBegun,
+  RestoreRequest,
+  Snapshot,
+  SnapshotAttempt,
+  SnapshotList,
+} from '../../contract/http/snapshot.ts'
+import { type SignedSnapshot, SnapshotHeader } from '../../contract/snapshot.ts'
+import { LimitedFault } from '../../http/limited.ts'
+import type { DirectoryStore } from '../../store/db.ts'
+import { instanceById } from '../../store/directory/instance.query.ts'
+import type { Instance } from '../../store/directory/instance.table.ts'
+import { organizationById } from '../../store/directory/organization.query.ts'
+import type { VmEngine } from '../../vm/engine.ts'
+import { ownInstance, type Principal } from '../service.ts'
+import type { Arriving, KeptSnapshot, SnapshotFiles } from './files.ts'
+import type { Transfers } from './transfers.ts'
+
+export type SnapshotSettings = {
+  /** 0 switches snapshots off. */
+  readonly keptPerInstance: number
+  readonly bytesPerOrganization: number
+  readonly bytesMax: number
+  readonly freeBytesMin: number
+  readonly port: number
+}
+
+export type SnapshotsDeps = {
+  readonly directory: Pick<DirectoryStore, 'admit' | 'db' | 'read'>
+  readonly hostId: string
+  readonly engine: Pick<VmEngine, 'view' | 'guest'>
+  readonly files: SnapshotFiles
+  readonly transfers: Pick<Transfers, 'receive' | 'send'>
+  readonly freeBytes: () => number
+  readonly settings: SnapshotSettings
+  readonly clock: Pick<Clock, 'nowMs' | 'sleep'>
+  readonly random: RandomBytes
+  readonly log: Logger
+}
+
+/** The instance is on another host of the fleet. */
+type OnOtherHost = { readonly otherHostId: string }
+
+/** Reads a ciphertext from another host of the fleet. */
+export type OpenElsewhere = (hostId: string, from: RestoreRequest) => Promise<AsyncIterable<Uint8Array>>
+
+/** Longer than the guest's own limit (guest/snapshots/snapshot.ts). */
+const transferMs = 2 * 60 * 60 * 1_000 + 60_000
+/** Time for a guest to begin fetching. */
+const shortMs = 30_000
+/** Share: two of one organization. */
+const arrivingMax = 8
+/** Share: this limit is the share of one organization. */
+const arrivingPerOrganizationMax = 2
+/** Share: `sendingPerOrganizationMax` of one organization. */
+const sendingMax = 16
+/** Share: this limit is the share of one organization. */
+const sendingPerOrganizationMax = 4
+const laterMs = 30_000
+
+export class Snapshots {
+  readonly #deps: SnapshotsDeps
+  /** The last attempt of each instance. */
+  readonly #attempts = new Map<string, SnapshotAttempt & { readonly organizationId: string }>()
+  readonly #stopping = new AbortController()
+  readonly #working = new Set<Promise<unknown>>()
+  /** Instances without a record or an organization at the last look. */
+  #missing: ReadonlySet<string> = new Set()
+  /** Organization of each transfer to a VM. */
+  readonly #sending = new Map<string, string>()
+
+  constructor(deps: SnapshotsDeps) {
+    this.#deps = deps
+  }
+
+  /**
+   * Begins a snapshot of a ready instance, whose progress its attempt shows. Faults: not_found, conflict (not ready,
+   * one is under way, switched off, no room), rate_limited (others are under way).
+   */
+  async take(caller: Principal, name: string): Promise<SnapshotAttempt | OnOtherHost> {
+    const instance = await this.#own(caller, name)
+    if (this.#isElsewhere(instance)) return { otherHostId: instance.hostId }
+    return (await this.begin(instance)).attempt
+  }
+
+  /** Does the same for a caller within this host. `done` resolves at the end of the attempt, also after a failure. */
+  async begin(instance: Instance): Promise<{ readonly attempt: SnapshotAttempt; readonly done: Promise<void> }> {
+    const { files, engine, clock, random } = this.#deps
+    const { id: instanceId, organizationId, name } = instance
+    const vm = instance.vmId === null ? null : engine.view(instance.vmId)
+    const address = vm?.address ?? vm?.addressV6 ?? null
+    if (instance.status !== 'ready' || vm === null || address === null)
+      throw new Fault('conflict', `A snapshot needs a ready instance; this one is ${instance.status}.`)
+    this.#checkRoom(instance, 0)
+    if (files.arriving(null) >= arrivingMax || files.arriving(organizationId) >= arrivingPerOrganizationMax)
+      throw new LimitedFault('Other snapshots are under way; take this one when they are done.', laterMs)
+    const arriving = await files.begin({ instanceId, organizationId })
+    const attempt: SnapshotAttempt = {
+      instance: name,
+      id: randomName(16, random),
+      state: 'writing',
+      number: null,
+      bytes: 0,
+      message: null,
+      started_at: iso(clock.nowMs()),
+    }
+    const show = (change: Partial<SnapshotAttempt>) =>
+      this.#attempts.set(instanceId, { ...attempt, organizationId, bytes: arriving.bytes(), ...change })
+    show({})
+    const work = this.#receive(instance, arriving, { vmId: vm.id, address, onBytes: () => show({}) })
+      .then(({ number }) => void show({ state: 'kept', number }))
+      .catch(error => void show({ state: 'failed', message: this.#failed(instance, error) }))
+      .finally(() => this.#working.delete(work))
+    this.#working.add(work)
+    return { attempt, done: work }
+  }
+
+  /** Snapshots and attempts of an instance. Fault not_found. */
+  async listOf(caller: Principal, name: string): Promise<SnapshotList | OnOtherHost> {
+    const instance = await this.#own(caller, name)
+    if (this.#isElsewhere(instance)) return { otherHostId: instance.hostId }
+    const attempt = this.#attempts.get(instance.id)
+    return {
+      snapshots: this.#deps.files.of(instance.id).map(toSnapshot),
+      attempts: attempt ? [toAttempt(attempt)] : [],
+    }
+  }
+
+  /** All of the organization on this host. */
+  list(caller: Principal): SnapshotList {
+    const { id } = caller.organization
+    const attempts = [...this.#attempts.values()].filter(({ organizationId }) => organizationId === id)
+    return { snapshots: this.#deps.files.list(id).map(toSnapshot), attempts: attempts.map(toAttempt) }
+  }
+
+  /** Returns the record and the file of a ciphertext. Fault not_found. */
+  async find(
+    caller: Principal,
+    from: RestoreRequest,
+  ): Promise<(KeptSnapshot & { readonly path: string }) | OnOtherHost> {
+    const instance = await this.#own(caller, from.instance)
+    if (this.#isElsewhere(instance)) return { otherHostId: instance.hostId }
+    const record = this.#kept(instance.id, from.number)
+    return { ...record, path: this.#deps.files.path(record) }
+  }
+
+  /** Removes a snapshot. Fault not_found. */
+  async remove(caller: Principal, from: RestoreRequest): Promise<Snapshot | OnOtherHost> {
+    const found = await this.find(caller, from)
+    if ('otherHostId' in found) return found
+    const record = this.#kept(found.instanceId, found.number)
+    this.#deps.files.remove(record)
+    return toSnapshot(record)
+  }
+
+  /**
+   * Has the VM of a ready instance fetch a snapshot of the organization. Resolves when it has begun. Faults: not_found,
+   * conflict (not ready), rate_limited.
+   */
+  async restore(
+    caller: Principal,
+    name: string,
+    { from, openElsewhere }: { readonly from: RestoreRequest; readonly openElsewhere: OpenElsewhere },
+  ): Promise<RestoreBegun | OnOtherHost> {
+    const { engine, transfers, random, log, settings } = this.#deps
+    const instance = await this.#own(caller, name)
+    if (this.#isElsewhere(instance)) return { otherHostId: instance.hostId }
+    if (settings.keptPerInstance === 0) throw switchedOff()
+    const found = await this.find(caller, from)
+    const source = async () =>
+      'otherHostId' in found ? await openElsewhere(found.otherHostId, from) : createReadStream(found.path)
+    const vm = instance.vmId === null ? null : engine.view(instance.vmId)
+    const address = vm?.address ?? vm?.addressV6 ?? null
+    if (instance.status !== 'ready' || vm === null || address === null)
+      throw new Fault('conflict', `A restore needs a ready instance; this one is ${instance.status}.`)
+    const { id: organizationId } = caller.organization
+    const ofOne = [...this.#sending.values()].filter(id => id === organizationId).length
+    if (this.#sending.size >= sendingMax || ofOne >= sendingPerOrganizationMax)
+      throw new LimitedFault('Other snapshots are being fetched; restore this one when they are done.', laterMs)
+    const token = toHex(random(32))
+    const pipe = randomName(16, random)
+    this.#sending.set(token, organizationId)
+    const failed = new AbortController()
+    const signal = AbortSignal.any([this.#stopping.signal, AbortSignal.timeout(transferMs), failed.signal])
+    const work = transfers
+      .send({ token, address, signal }, source)
+      .catch(error => log.warn('a snapshot was not fetched whole', { instance: instance.id, reason: messageOf(error) }))
+      .finally(() => {
+        this.#sending.delete(token)
+        this.#working.delete(work)
+      })
+    this.#working.add(work)
+    try {
+      await engine.guest(vm.id).restore({ port: settings.port, token }, pipe, shortMs)
+    } catch (error) {
+      failed.abort(error)
+      throw unsupported(error)
+    }
+    return { pipe, bytes: 'bytes' in found ? found.bytes : 0 }
+  }
+
+  /** Takes a snapshot and waits for its end. False if others are under way; a snapshot that fails is logged. */
+  async takeBeforeEnd(instance: Instance): Promise<boolean> {
+    try {
+      await (await this.begin(instance)).done
+      return true
+    } catch (error) {
+      if (error instanceof LimitedFault) return false
+      this.#deps.log.warn('no snapshot was taken before the end', { instance: instance.id, reason: messageOf(error) })
+      return true
+    }
+  }
+
+  /**
+   * Removes snapshots of instances whose records are gone, and of organizations that are deleted. A record must be
+   * missing at two calls: what is removed here cannot be restored. Fault fleet.unavailable before the first copy of a
+   * fleet's directory.
+   */
+  removeOrphans(): void {
+    const { directory, files, log } = this.#deps
+    directory.admit()
+    const missing = new Set([...files.instances(), ...this.#attempts.keys()].filter(id => !this.#isOwned(id)))
+    for (const instanceId of missing) {
+      if (!this.#missing.has(instanceId)) continue
+      this.#attempts.delete(instanceId)
+      for (const record of files.of(instanceId)) files.remove(record)
+      log.info('snapshots removed with the record of their instance', { instance: instanceId })
+    }
+    this.#missing = missing
+  }
+
+  #isOwned(instanceId: string): boolean {
+    const { db } = this.#deps.directory
+    const instance = instanceById(db, instanceId)
+    return instance !== null && organizationById(db, instance.organizationId)?.deletingAtMs === null
+  }
+
+  /** Ends what is under way. Unfinished snapshots are dropped. */
+  async stop(): Promise<void> {
+    this.#stopping.abort(new Error('the service stops'))
+    await Promise.all(this.#working)
+  }
+
+  async #receive(
+    instance: Instance,
+    arriving: Arriving,
+    { vmId, address, onBytes }: { readonly vmId: string; readonly address: string; readonly onBytes: () => void },
+  ): Promise<KeptSnapshot> {
+    const { engine, transfers, files, settings, clock, random, log } = this.#deps
+    const token = toHex(random(32))
+    const failed = new AbortController()
+    const signal = AbortSignal.any([this.#stopping.signal, AbortSignal.timeout(transferMs), failed.signal])
+    const digest = new Bun.CryptoHasher('sha256')
+    const write = async (chunk: Uint8Array) => {
+      this.#checkRoom(instance, chunk.length)
+      digest.update(chunk)
+      await arriving.write(chunk)
+      onBytes()
+    }
+    try {
+      // The first failure of the two is the one that is shown.
+      const [signed] = await Promise.all([
+        engine.guest(vmId).snapshot({ port: settings.port, token }, transferMs),
+        transfers.receive({ token, address, signal }, write),
+      ])
+      const number = numberIn(signed, { hostname: instance.hostname, sha256: digest.digest('hex') })
+      const record = await arriving.keep({ name: instance.name, number, createdAtMs: clock.nowMs(), signed })
+      log.info('snapshot kept', { instance: instance.id, number, bytes: record.bytes })
+      for (const old of files.of(instance.id).slice(0, -settings.keptPerInstance)) files.remove(old)
+      return record
+    } catch (error) {
+      failed.abort(error)
+      await arriving.drop()
+      throw error
+    }
+  }
+
+  /**
+   * Throws Fault conflict if there is no room for `moreBytes` of this instance. Snapshots that the new one replaces do
+   * not count.
+   */
+  #checkRoom({ id, organizationId }: Instance, moreBytes: number): void {
+    const { files, freeBytes, settings } = this.#deps
+    const { keptPerInstance, bytesPerOrganization, bytesMax, freeBytesMin } = settings
+    if (keptPerInstance === 0) throw switchedOff()
+    const staying = keptPerInstance === 1 ? [] : files.of(id).slice(1 - keptPerInstance)
+    const own = staying.reduce((sum, { bytes }) => sum + bytes, moreBytes + files.arrivingBytes(id))
+    if (files.bytes(organizationId, id) + own > bytesPerOrganization)
+      throw new Fault(
+        'conflict',
+        `The snapshots of the organization would exceed ${gib(bytesPerOrganization)}; delete older ones.`,
+      )
+    if (files.bytes(null, id) + own > bytesMax || freeBytes() - moreBytes < freeBytesMin)
+      throw new Fault('conflict', 'This host has no room for the snapshot; ask the operator, or delete older ones.')
+  }
+
+  async #own(caller: Principal, name: string): Promise<Instance> {
+    return await this.#deps.directory.read(null, db => ownInstance(db, caller, name))
+  }
+
+  #isElsewhere({ hostId }: Instance): boolean {
+    return hostId !== this.#deps.hostId
+  }
+
+  #kept(instanceId: string, number: number): KeptSnapshot {
+    const record = this.#deps.files.of(instanceId).find(record => record.number === number)
+    if (record === undefined) throw new Fault('not_found', `There is no snapshot ${number} of this instance.`)
+    return record
+  }
+
+  #failed({ id }: Instance, error: unknown): string {
+    this.#deps.log.warn('no snapshot was kept', { instance: id, reason: messageOf(error) })
+    const known = error instanceof Fault ? unsupported(error) : null
+    return known === null
+      ? 'An unexpected error occurred; the operator has its log.'
+      : harmlessLine(known.message).slice(0, messageCharsMax)
+  }
+}
+
+const messageCharsMax = 1_000
+
+function switchedOff(): Fault {
+  return new Fault('conflict', 'Snapshots are switched off on this host.')
+}
+
+function gib(bytes: number): string {
+  return `${Math.floor(bytes / 2 ** 30)} GiB`
+}
+
+/** Explains the refusal of a guest whose image has no snapshots. Returns every other failure unchanged. */
+function unsupported(error: unknown): Error {
+  const isOld = error instanceof Fault && error.code === 'channel.refused' && error.message.startsWith('bad_request')
+  if (isOld) return new Fault('conflict', 'The image of this instance has no snapshots; create another instance.')
+  return error instanceof Error ? error : new Error(String(error))
+}
+
+/** Returns the number of a signed snapshot. Throws Fault channel.refused for another instance, or other bytes. */
+function numberIn({ header }: SignedSnapshot, arrived: Pick<SnapshotHeader, 'hostname' | 'sha256'>): number {
+  const stated = checkedJson(SnapshotHeader, utf8(header), { what: 'header of a snapshot', code: 'channel.refused' })
+  if (stated.hostname !== arrived.hostname) throw new Fault('channel.refused', 'the guest states another host name')
+  if (stated.sha256 !== arrived.sha256)
+    throw new Fault('channel.refused', 'other bytes have arrived than the guest signed')
+  return stated.number
+}
+
+function toSnapshot({ name, number, bytes, createdAtMs, signed }: KeptSnapshot): Snapshot {
+  return { instance: name, number, bytes, created_at: iso(createdAtMs), ...signed }
+}
+
+function toAttempt({ organizationId: _, ...attempt }: SnapshotAttempt & { organizationId: string }): SnapshotAttempt {
+  return attempt
+}

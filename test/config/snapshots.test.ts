@@ -1,0 +1,23 @@
+// Goal: the port of snapshots is free where VMs reach it, and one organization may not have more than all.
+
+import { expect, test } from 'bun:test'
+import { parseConfig } from '../../src/config/parse.ts'
+
+const problems = (toml: string): string[] => {
+  const verdict = parseConfig(toml, 'f')
+  return verdict.ok ? [] : verdict.problems.map(({ field }) => field)
+}
+
+// Goal: each configuration has exactly these problems.
+test.each<[string, string[]]>([
+  ['', []],
+  ['[snapshots]\nport = 8441', ['snapshots.port']],
+  ['[snapshots]\nport = 8441\nkept_per_instance = 0', []],
+  ['[listen]\ninstances = "127.0.0.1:8441"\n[snapshots]\nport = 8441', []],
+  ['[listen]\ninference = "0.0.0.0:8446"', ['snapshots.port']],
+  ['[listen]\nbuilds = "0.0.0.0:8443"\n[builds]\nfetch_hosts = ["git.example"]\nfetch_port = 8446', ['snapshots.port']],
+  ['[snapshots]\ngib_per_organization = 6\ngib_max = 5', ['snapshots.gib_per_organization']],
+  ['[snapshots]\nkept_per_instance = 101', ['snapshots.kept_per_instance']],
+])('goal: problems of %p', (toml, expected) => {
+  expect(problems(toml)).toEqual(expected)
+})
