@@ -12,6 +12,7 @@ import type { InstanceRecord } from '../../src/contract/http/instance.ts'
 import { run } from '../../src/linux/command.ts'
 import { openWorld, type World } from '../rigs/broker/open-world.ts'
 import { WORLD } from '../rigs/broker/world-facts.ts'
+import { agentModel, agentUpstream } from '../rigs/instances/inside.ts'
 import { loginOf } from '../rigs/instances/login.ts'
 
 /** Not under test: an emulated guest of a busy machine is slow. */
@@ -42,8 +43,12 @@ inOwnNetns(
       const links = `ip address add 192.0.2.1/24 dev uplink; ip -6 address add 2a0f:ffff::1/64 dev uplink nodad
         ip link set uplink up; ip route add 21.0.0.0/8 via 192.0.2.9; ip -6 route add 2600:1f18::/32 via 2a0f:ffff::9`
       await run(['sh', '-ec', links], { timeoutMs: 60_000, outputBytesMax: 10_000 })
+      const agent = await agentUpstream()
+      stack.defer(() => agent.upstream.stop())
       const network = `resolvers = ["${WORLD.resolver}"]\npool_v6 = "2001:db8:88::/64"`
-      host = stack.use(await startWithCustomer('boot_timeout_ms = 900_000', 'vm', undefined, '', { network }))
+      const lines = { listen: 'inference = "[::]:8442"', instances: `inference_models = ["${agentModel}"]`, network }
+      const tables = `[inference]\nplacement = "host"\n${agent.table}`
+      host = stack.use(await startWithCustomer('boot_timeout_ms = 900_000', 'vm', undefined, tables, lines))
       const { appliance, acme } = host
       const body = { public_key: appliance.publicKey, egress: policy }
       const created = await appliance.http<Envelope<InstanceRecord>>('POST', '/v1/instances', { key: acme.key, body })
@@ -60,7 +65,7 @@ inOwnNetns(
       const root = ['--trust-simulated-root', join(appliance.stateDir, 'simulator/root.pem')]
       expect((await strongroom(['client', 'init', appliance.url, ...files, ...root])).problem).toBe('')
       // Nothing attests the gateway of this appliance.
-      appendFileSync(join(home, '.config/strongroom/client.toml'), 'unattested_gateway = "no-worker"\n')
+      appendFileSync(join(home, '.config/strongroom/client.toml'), 'unattested_gateway = "host"\n')
     }, timeoutMs)
     afterAll(() => stack.disposeAsync())
 
@@ -109,9 +114,7 @@ inOwnNetns(
         expect(await prints('private-root curl --silent --max-time 60 http://github.com/')).toStartWith('21.0.0.10:80')
         const models =
           'curl --silent --max-time 60 --header "Authorization: Bearer $OPENAI_API_KEY" $OPENAI_BASE_URL/models'
-        expect(await prints(`[ -z "$OPENAI_BASE_URL" ] && echo '{"object":"list"}' || ${models}`)).toContain(
-          '"object":"list"',
-        )
+        expect(await prints(models)).toContain(agentModel)
       },
       timeoutMs,
     )
@@ -159,7 +162,14 @@ inOwnNetns(
         // Goal: the modules and listeners of the policy are those of the measured image.
         const lines = JSON.parse(await inside().prints('strongroom-verify --json || true'))
         const lockout = lines.lines.find((line: { name: string }) => line.name === 'external-access lockout')
-        expect([lines.lines.length, lockout.outcome]).toEqual([5, 'pass'])
+        const outcomes = lockout.checks.map(
+          ({ name, outcome }: { name: string; outcome: string }) => `${name} ${outcome}`,
+        )
+        // Nothing here trusts the simulated root, so the claim's key is not compared.
+        expect([lines.lines.length, outcomes.filter((text: string) => text.endsWith(' fail'))]).toEqual([5, []])
+        expect(outcomes).toEqual(
+          expect.arrayContaining(['accounts pass', 'listening-sockets pass', 'modules pass', 'lockdown pass']),
+        )
       },
       timeoutMs,
     )
