@@ -1,4 +1,4 @@
-// Goal: the log keeps the newest destinations, each once with a count, and a flood of refused ones hides no allowed one.
+// Goal: the log keeps the newest destinations, each once with a count; a flood of refused ones hides no allowed one.
 
 import { expect, test } from 'bun:test'
 import { createEgressRing } from '../../src/broker/log.ts'

@@ -75,7 +75,7 @@ except OSError as error: print('refused', error)`,
     test('goal: the injected agent gets nowhere with any of its tricks', async () => {
       await vm.set(policy)
       const [leakedBefore, seenBefore] = [await vm.leaked(), (await vm.seen()).length]
-      const script = readFileSync(join(import.meta.dir, '../rigs/instances/injected-agent.py'), 'utf8')
+      const script = readFileSync(join(import.meta.dir, '../rigs/guest/injected-agent.py'), 'utf8')
       const brokerPid = JSON.parse(readFileSync(`${vm.directory}/run/strongroom/broker-process.json`, 'utf8')).pid
       const asked = {
         ...{ address: closed, v6: WORLD.v6, resolver: WORLD.resolver, device: 'eth0' },

@@ -55,10 +55,10 @@ import {
   theTools,
 } from '../rigs/instances/inside.ts'
 import { loginOf } from '../rigs/instances/login.ts'
-import { expectNoSecret } from '../rigs/instances/no-secret.ts'
 import { thePrivateInference } from '../rigs/instances/private-inference.ts'
 import { sharedConnection } from '../rigs/instances/shared-connection.ts'
 import { blast, capOf, datagramBytes, flood } from '../rigs/network/cap.ts'
+import { expectNoSecret } from '../rigs/no-secret.ts'
 import { checksOf } from '../rigs/program.ts'
 
 /** Not under test: an emulated guest of a busy machine is slow. */

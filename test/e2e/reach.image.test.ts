@@ -125,7 +125,7 @@ inOwnNetns(
         // Goal: no trick of a program of the login user, of a private root or of a namespace lets a packet out, or
         // shows it anything of the broker.
         const { prints } = inside()
-        const script = readFileSync(join(import.meta.dir, '../rigs/instances/injected-agent.py'))
+        const script = readFileSync(join(import.meta.dir, '../rigs/guest/injected-agent.py'))
         await prints(`echo ${script.toString('base64')} | base64 --decode >injected.py`)
         const [leaked, seen] = [await world.leaked(), (await world.seen()).length]
         const pids = await prints('pgrep --full "broker.js$"; pgrep --full "strongroom-guest agent$"')

@@ -18,8 +18,8 @@ import { pinChecks } from '../../verifier/pins.ts'
 import { type KnownHost, readSshKey } from '../../verifier/ssh-key.ts'
 import { clientConfigHelp, clientDirectory, loadClientDefaults } from '../client-config.ts'
 import { forgetKnownHost, writeKnownHost } from '../known-hosts.ts'
-import { policyOf, reachOption } from '../trust/reach-options.ts'
 import { SnapshotMemory } from '../snapshots/memory.ts'
+import { policyOf, reachOption } from '../trust/reach-options.ts'
 import {
   addInstanceOptions,
   type InstanceExpectation,

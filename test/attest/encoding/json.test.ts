@@ -43,6 +43,8 @@ test('where JSON.parse stands', () => {
     'attest/ehbp/key-config-problem.ts': 'whether an error asks for the keys again; they are verified anew',
     'attest/ehbp/whole.ts': 'whether a stream ended with an error event; nothing of it is taken',
     'attest/receipt/receipt.ts': 'counts the names of the text, and refuses a second one',
+    'cli/init/kept-answers.driver.ts': 'answers that this program kept; a damaged file counts as none',
+    'cli/init/prompt.plan.ts': 'what the trial printed inside the instance; other text is no answer',
     'client/build/lacking.ts': "the files that a vendored package of the user's own source lists",
     'terminal/input-file.ts': "for the parser's own words; the strict reader follows",
     'terminal/refusal.ts': 'the message of an HTTP error, which is only shown',

@@ -8,7 +8,7 @@ import { join, resolve } from 'node:path'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { atTerminal } from '../../../scripts/rigs/terminal.ts'
 import { until } from '../../../scripts/rigs/until.ts'
-import { askDns } from '../../../src/host/network/dns-ask.ts'
+import { askDns } from '../../../src/linux/net/dns-ask.ts'
 
 const timeoutMs = 240_000
 const main = resolve(import.meta.dir, '../../../src/main.ts')
