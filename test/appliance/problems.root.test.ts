@@ -131,10 +131,16 @@ async function withHost(change: Change, use: (serving: Serving) => Promise<void>
   }
 }
 
+/** With an organization there are clients who know the names of the host. */
+function addOrganization(): void {
+  const store = openStore(join(stateDir, 'strongroom.db'))
+  insertOrganization(store.directory.db, { id: 'o', slug: 'acme', nowMs: Date.now() })
+  store.close()
+}
+
 function failInstances(code: string, count: number): void {
   const store = openStore(join(stateDir, 'strongroom.db'))
   const { db } = store.directory
-  insertOrganization(db, { id: 'o', slug: 'acme', nowMs: Date.now() })
   for (let at = 0; at < count; at += 1) {
     const name = `abcdefg${at}`
     insertInstance(db, {
@@ -169,6 +175,7 @@ inOwnNetns(
     })
 
     test('goal: faults of the configuration, the host and its services', async () => {
+      addOrganization()
       const lines: string[] = []
       const messages: AlertMessage[] = []
       using hook = Bun.serve({

@@ -25,7 +25,7 @@ import { killFound } from '../../scripts/rigs/kill.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { until } from '../../scripts/rigs/until.ts'
 import type { GatewayUsageRows } from '../../src/contract/http/inference.ts'
-import { expectNoSecret } from '../rigs/no-secret.ts'
+import { expectNoSecret } from '../rigs/guest/no-secret.ts'
 
 const timeoutMs = 600_000
 const stepMs = 120_000

@@ -25,6 +25,7 @@ import {
 import { until } from '../../scripts/rigs/until.ts'
 import { InstanceRecord, UsageSummary } from '../../src/contract/http/instance.ts'
 import { type OneAddressResolver, oneAddressResolver } from '../rigs/dns/one-address.ts'
+import { expectNoSecret } from '../rigs/guest/no-secret.ts'
 import { openTerminal, theRaisedLimit, theSpentLimit } from '../rigs/instances/at-cap.ts'
 import { takesLittleAtRest } from '../rigs/instances/at-rest.ts'
 import {
@@ -58,7 +59,6 @@ import { loginOf } from '../rigs/instances/login.ts'
 import { thePrivateInference } from '../rigs/instances/private-inference.ts'
 import { sharedConnection } from '../rigs/instances/shared-connection.ts'
 import { blast, capOf, datagramBytes, flood } from '../rigs/network/cap.ts'
-import { expectNoSecret } from '../rigs/no-secret.ts'
 import { checksOf } from '../rigs/program.ts'
 
 /** Not under test: an emulated guest of a busy machine is slow. */

@@ -4,7 +4,7 @@
 import { expect } from 'bun:test'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Appliance } from '../../scripts/rigs/appliance.ts'
+import type { Appliance } from '../../../scripts/rigs/appliance.ts'
 
 /** No file of the appliance's state and no line of its log or metrics has the secret of a key. */
 export async function expectNoSecret(appliance: Appliance, keys: readonly string[]): Promise<void> {
