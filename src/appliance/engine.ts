@@ -22,6 +22,7 @@ import { probeSsh } from '../host/network/ssh-probe.ts'
 import { tapMac } from '../host/network/tap.ts'
 import { createVmNamespace, removeVmNamespace, type VmNamespace } from '../host/network/vm-namespace.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
+import { processUsage } from '../host/process-usage.ts'
 import type { SimulatedHost } from '../host/simulated-host.ts'
 import {
   checkUidRange,
@@ -64,6 +65,7 @@ import {
 import { readAhead } from '../vm/launch/read-ahead.driver.ts'
 import { UnpackedKernels } from '../vm/launch/unpacked-kernel.driver.ts'
 import { VmReconciler, type VmReconcilerDeps } from '../vm/machine/reconciler.ts'
+import { UsageHistory } from '../vm/machine/usage-history.ts'
 import { VmDriver } from '../vm/machine/vm.driver.ts'
 import type { EgressPlan } from '../vm/network/egress.plan.ts'
 import type { EgressPlanV6 } from '../vm/network/egress-v6.plan.ts'
@@ -95,6 +97,8 @@ export type Engine = {
   /** Returns when each VM was paused for lack of disk space; one that ended since may be among them. */
   readonly pausedVms: () => ReadonlyMap<string, number>
   readonly network: VmNetwork
+  /** CPU, memory and egress of VMs over the last hour. */
+  readonly usage: UsageHistory
   readonly namespace: VmNamespace
   /** Makes the namespace of VMs, and takes over VMs of earlier releases. Faults: host.*. */
   readonly openNetwork: () => Promise<void>
@@ -211,6 +215,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     ...firewall,
     reconciler,
     pausedVms: () => driver.pausedVms(),
+    usage: new UsageHistory({ db, usage: processUsage }),
     readAhead: vm => readAhead({ image, launcher, kernels, log: log.unit('vm') }, vm),
     platform,
     tpm: () => tpm().kind,

@@ -261,7 +261,11 @@ function backgroundWork(
     clock,
     log: log.unit('egress'),
     intervalMs: config.network.sample_interval_ms,
-    sample: () => engine.network.sample(),
+    sample: async () => {
+      const samples = await engine.network.sample()
+      engine.usage.add(samples)
+      return samples
+    },
     handEgress: (...count: Parameters<VmEngine['handEgress']>) => engine.reconciler.handEgress(...count),
   }
   const idle = {

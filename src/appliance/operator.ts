@@ -138,6 +138,7 @@ export async function serveOperator(parts: OperatorParts): Promise<ServedOperato
     ...{ gateway: parts.gateway, console: parts.console?.control ?? null, cancelBuild },
     buildLog: builds === null ? null : (build, options) => builds.logOf(build, options),
     vm: id => engine.reconciler.view(id),
+    vmUsage: id => engine.usage.of(id),
     status: createStatus({
       ...parts,
       buildVms: builds === null ? null : () => builds.vms.status(),

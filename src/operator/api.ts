@@ -32,6 +32,8 @@ import { organizationRoutes } from './organizations.ts'
 import { Audit, type Command } from './record/audit.ts'
 import { eventRoutes } from './record/events.ts'
 import { usageRoutes } from './usage.ts'
+import { instanceUsageRoutes } from './views/instance-usage.ts'
+import { searchRoutes } from './views/search.ts'
 
 /** The admin interface, for `listenAdmin`. */
 export type Admin = AskedAdmin & {
@@ -111,7 +113,7 @@ function settle(audit: Audit, { command, seq, failure, isChange }: OperatorReque
 }
 
 /** Routes that show or change what organizations own. */
-const ofDirectory = /^\/(organizations|keys|gateway-keys|instances?)\b/
+const ofDirectory = /^\/(organizations|keys|gateway-keys|instances?|search)\b/
 
 type Recording = { readonly audit: Audit; readonly asked: WeakMap<Request, OperatorRequest> }
 
@@ -163,6 +165,8 @@ function adminApp(deps: AdminDeps, recording: Recording) {
       .use(keyRoutes(deps, readBody))
       .use(gatewayKeyRoutes(deps, readBody))
       .use(instanceRoutes(deps))
+      .use(instanceUsageRoutes(deps))
+      .use(searchRoutes(deps))
       .use(egressRoutes(deps, readBody))
       .use(buildRoutes(deps))
       .use(inferenceRoutes(deps))

@@ -49,6 +49,8 @@ export type AdminDeps = Runtime & {
   readonly buildLog: ((build: Build, options: BuildLogOptions) => AsyncIterable<Uint8Array>) | null
   readonly gateway: PlacedGatewayControl
   readonly vm: (vmId: string) => VmSummary | null
+  /** Returns CPU, memory and egress of a VM over the last hour, oldest first. */
+  readonly vmUsage: (vmId: string) => readonly VmUsagePoint[]
   readonly status: () => AdminStatus
   /** Null if the console is off. */
   readonly console: ConsoleControl | null
@@ -61,6 +63,14 @@ export type AdminDeps = Runtime & {
   readonly collectors: readonly Pick<Collector, 'render'>[]
   /** Returns the directory that holds the console of a VM. */
   readonly consoleDir: (vmId: string) => string
+}
+
+/** See vm/machine/usage-history.ts. */
+export type VmUsagePoint = {
+  readonly atMs: number
+  readonly cpus: number | null
+  readonly memoryBytes: number | null
+  readonly egressBytes: number
 }
 
 export type BuildLogOptions = { readonly follow: boolean; readonly signal: AbortSignal }

@@ -16,6 +16,7 @@ import {
 import { AdminBudgetSet } from '../contract/admin/key-terms.ts'
 import type { HeldBudgets } from '../fleet/hosts/fleet-admin.ts'
 import type { DirectoryDb } from '../store/db.ts'
+import { countFailedInstances } from '../store/directory/instance-failures.query.ts'
 import { listKeys } from '../store/directory/key.query.ts'
 import {
   findOrganization,
@@ -172,18 +173,21 @@ type Viewed = { readonly nowMs: number; readonly held: HeldBudgets }
 
 function organizationView(db: DirectoryDb, organization: Organization, { nowMs, held }: Viewed): AdminOrganization {
   const monthSum = prepareMonthSum(db)
+  const failed = countFailedInstances(db, organization.id)
   const sumOf = (month: string) => monthSum({ organizationId: organization.id, keyPrefix: '', month })
   return {
     slug: organization.slug,
     status: stateOf(organization),
     created_at: iso(organization.createdAtMs),
-    instances_living: organization.livingCount,
+    instances_living: organization.livingCount - failed,
+    instances_failed: failed,
     keys_active: listKeys(db, organization.id).filter(key => key.revokedAtMs === null).length,
     ...budgetView(organization, { nowMs, sumOf }, held(organization.id)),
   }
 }
 
-function stateOf({ status, deletingAtMs, deletedAtMs }: Organization): AdminOrganization['status'] {
+/** Returns the status for operators: a deletion comes before a suspension. */
+export function stateOf({ status, deletingAtMs, deletedAtMs }: Organization): AdminOrganization['status'] {
   if (deletedAtMs !== null) return 'deleted'
   return deletingAtMs === null ? status : 'deleting'
 }

@@ -64,6 +64,7 @@ async function openHost() {
     cancelBuild: null,
     deleteInstance: missing,
     applyEgressLimits: missing,
+    vmUsage: () => [],
     vm: missing,
     status: missing,
     clockGuard: createClockGuard(systemClock),

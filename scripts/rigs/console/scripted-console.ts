@@ -24,7 +24,9 @@ import { AdminDeletion } from '../../../src/contract/admin/deletion.ts'
 import { AdminCommandList } from '../../../src/contract/admin/events.ts'
 import { FleetHost, FleetHosts } from '../../../src/contract/admin/fleet.ts'
 import { AdminGatewayVmLog, AdminGatewayVms } from '../../../src/contract/admin/gateway-vms.ts'
+import { AdminInstanceUsage } from '../../../src/contract/admin/instance-usage.ts'
 import { AdminLog, AdminLogEntries } from '../../../src/contract/admin/log.ts'
+import { AdminSearch } from '../../../src/contract/admin/search.ts'
 import { AdminUsage } from '../../../src/contract/admin/usage.ts'
 import { checkValue } from '../../../src/contract/check.ts'
 import { until } from '../until.ts'
@@ -156,7 +158,12 @@ const ANSWERS: Readonly<Record<string, Answer>> = {
       organizations: [
         documents.organization('acme'),
         documents.organization('a-very-long-organization-slug-01', { status: 'suspended', budget_usd: null }),
-        documents.organization('zeta', { instances_living: 0, month_cost_usd: '0.000000000', month_tokens: 0 }),
+        documents.organization('zeta', {
+          instances_living: 0,
+          instances_failed: 0,
+          month_cost_usd: '0.000000000',
+          month_tokens: 0,
+        }),
       ],
     }),
   [`GET ${acme}`]: () => document(AdminOrganization, documents.organization('acme')),
@@ -173,7 +180,10 @@ const ANSWERS: Readonly<Record<string, Answer>> = {
       more: false,
       instances: [
         ...[1, 2, 3].map(number => documents.instance(number)),
-        documents.instance(4, { status: 'failed', vm: null, organization: 'a-very-long-organization-slug-01' }),
+        documents.instance(4, {
+          ...{ status: 'failed', vm: null, organization: 'a-very-long-organization-slug-01' },
+          ...{ failure_code: 'boot_failed', failure_message: documents.hostileText },
+        }),
       ],
     }),
   [`GET ${operator}/instance`]: () =>
@@ -181,6 +191,8 @@ const ANSWERS: Readonly<Record<string, Answer>> = {
       AdminInstance,
       documents.instance(1, { failure_code: 'internal', failure_message: documents.hostileText }),
     ),
+  [`GET ${operator}/instance/usage`]: () => document(AdminInstanceUsage, documents.INSTANCE_USAGE),
+  [`GET ${operator}/search`]: () => document(AdminSearch, documents.SEARCH),
   [`GET ${operator}/instance/events`]: () => document(AdminEventList, { events: documents.EVENTS }),
   [`GET ${operator}/instance/console`]: () =>
     new Response(`[    0.000000] Linux version 6.12\n${documents.hostileText}\nagent started\n`),

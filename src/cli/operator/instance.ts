@@ -34,7 +34,10 @@ export function addInstance(program: Command): void {
     .description('list instances, including terminated ones while their records are kept')
     .option('--org <slug>', 'only those of this organization')
     .addOption(
-      new Option('--status <status>', 'only those in this state; living: all but terminated').choices(LISTED_STATUSES),
+      new Option(
+        '--status <status>',
+        'only those in this state; current: not terminated; living: neither failed nor terminated',
+      ).choices(LISTED_STATUSES),
     )
     .option('--name <text>', 'only those whose names begin with this')
     .option('--since <time>', 'only those created at this time in UTC or later, like 2026-11-25T00:00:00Z', timeOption)

@@ -138,7 +138,7 @@ async function callerOf(
   }
   const found = session()
   if (found === null) {
-    const message = 'Send a key of the service as a Bearer token, or log in to the console; both are missing.'
+    const message = 'Send a key of the service as a Bearer token, or sign in to the console; both are missing.'
     throw new Fault('unauthenticated', message)
   }
   return { owner: `person ${found.person.actor}`, ended: [found.ended] }

@@ -60,7 +60,7 @@ const backgroundHeader = 'x-strongroom-background'
 export function sessionOf(deps: Pick<SessionAnswerDeps, 'sessions'>, context: Context): Session {
   const session = findSession(deps, context)
   if (session === null) {
-    throw new Fault('unauthenticated', 'You are not logged in; use a passkey, or a link of: strongroom console open')
+    throw new Fault('unauthenticated', 'You are not signed in; use a passkey, or a link from: strongroom console open')
   }
   return session
 }

@@ -204,7 +204,7 @@ export class Passkeys {
   }
 }
 
-const refused = 'log-in was refused'
+const refused = 'sign-in was refused'
 
 function unproved(what: string): Fault {
   return new Fault(

@@ -24,6 +24,7 @@ import { InstancePage } from './operator/instances/instance.tsx'
 import { InstancesPage } from './operator/instances/instances.tsx'
 import { OrganizationPage } from './operator/organizations/organization.tsx'
 import { OrganizationsPage } from './operator/organizations/organizations.tsx'
+import { SearchPage } from './operator/search.tsx'
 import { OperatorShell } from './operator/shell.tsx'
 import { Empty, Page, ProblemNote, Waiting } from './parts/page.tsx'
 import { Link } from './parts/text.tsx'
@@ -33,6 +34,7 @@ type Route = readonly [pattern: string, page: (...parts: string[]) => ComponentC
 
 const ROUTES: readonly Route[] = [
   ['/', () => <OverviewPage />],
+  ['/search', () => <SearchPage />],
   ['/organizations', () => <OrganizationsPage />],
   ['/organizations/:slug', (slug = '') => <OrganizationPage key={slug} slug={slug} />],
   ['/instances', () => <InstancesPage />],
@@ -90,9 +92,9 @@ function pageAt(path: string): ComponentChildren {
     if (found !== null) return found
   }
   return (
-    <Page title="No such page">
-      <Empty title={`There is nothing at ${path}`}>
-        <Link href="/">To the overview</Link>
+    <Page title="Page not found">
+      <Empty title={`No page at ${path}`}>
+        <Link href="/">Go to the overview</Link>
       </Empty>
     </Page>
   )

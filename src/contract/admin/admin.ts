@@ -62,7 +62,9 @@ export const AdminOrganization = Closed({
   slug: Slug,
   status: OneOf(['active', 'suspended', 'deleting', 'deleted']),
   created_at: Time,
+  /** Neither failed nor terminated. */
   instances_living: Type.Integer({ minimum: 0 }),
+  instances_failed: Type.Integer({ minimum: 0 }),
   keys_active: Type.Integer({ minimum: 0 }),
   ...budgetFields,
   ...spentFields,

@@ -5,8 +5,8 @@ import { Closed } from '../forms.ts'
 import { INSTANCE_STATUSES } from '../http/instance.ts'
 import { type Static, Type } from '../type.ts'
 
-/** `living`: all but terminated. */
-export const LISTED_STATUSES = ['living', ...INSTANCE_STATUSES] as const
+/** `current`: not terminated. `living`: neither failed nor terminated. */
+export const LISTED_STATUSES = ['current', 'living', ...INSTANCE_STATUSES] as const
 export const listedCountMax = 10_000
 export const listedCountDefault = 1_000
 

@@ -27,6 +27,7 @@ type Operation = { readonly name: string; readonly right: Right }
 /** By method and route. The name stands in the record of commands. */
 export const OPERATIONS: Readonly<Record<string, Operation>> = {
   'GET /status': { name: 'status', right: 'look' },
+  'GET /search': { name: 'search', right: 'look' },
   'GET /leaks': { name: 'leaks', right: 'look' },
   'GET /metrics': { name: 'metrics', right: 'look' },
   'GET /events': { name: 'events', right: 'audit' },
@@ -52,6 +53,7 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
   'GET /instances': { name: 'instance.list', right: 'look' },
   'GET /instance': { name: 'instance.show', right: 'look' },
   'DELETE /instance': { name: 'instance.delete', right: 'operate' },
+  'GET /instance/usage': { name: 'instance.usage', right: 'look' },
   'GET /instance/events': { name: 'instance.events', right: 'look' },
   'GET /instance/console': { name: 'instance.console', right: 'operate' },
   'POST /instance/egress-limit': { name: 'instance.egress-raise', right: 'administer' },

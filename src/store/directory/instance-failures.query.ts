@@ -1,6 +1,8 @@
-// Failed instances of a host by their failure code, for the list of problems. Effects: SQL.
+// Failed instances: of a host by their failure code, and of an organization. Effects: SQL.
 
+import { and, count, eq } from 'drizzle-orm'
 import { type DirectoryDb, prepareRaw } from '../db.ts'
+import { instances } from './instance.table.ts'
 
 export type FailedInstances = {
   readonly code: string
@@ -37,4 +39,9 @@ export function prepareInstanceFailures(db: DirectoryDb, hostId: string): () => 
     const lastReadyMs = lastReady.get(hostId)?.atMs ?? null
     return { byCode: counts.all(lastReadyMs ?? 0, hostId), lastReadyMs }
   }
+}
+
+export function countFailedInstances(db: DirectoryDb, organizationId: string): number {
+  const isFailed = and(eq(instances.organizationId, organizationId), eq(instances.status, 'failed'))
+  return db.select({ failed: count() }).from(instances).where(isFailed).get()?.failed ?? 0
 }

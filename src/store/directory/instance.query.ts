@@ -134,12 +134,17 @@ export function listInstances(db: DirectoryDb, organizationId: string): Instance
 
 export type InstanceSearch = {
   readonly organizationId: string | null
-  /** `living`: all but terminated. */
-  readonly status: InstanceStatus | 'living' | null
+  /** `current`: not terminated. `living`: neither failed nor terminated. */
+  readonly status: InstanceStatus | 'current' | 'living' | null
   /** Letters, digits and hyphens; null means any. */
   readonly nameBegins: string | null
   readonly createdFromMs: number | null
   readonly limit: number
+}
+
+function statusesOf(status: NonNullable<InstanceSearch['status']>): InstanceStatus[] {
+  if (status === 'current') return [...LIVING]
+  return status === 'living' ? LIVING.filter(name => name !== 'failed') : [status]
 }
 
 /** The newest `limit` records of all organizations that fit, oldest first. */
@@ -151,11 +156,7 @@ export function searchInstances(db: DirectoryDb, search: InstanceSearch): Instan
     .where(
       and(
         organizationId === null ? undefined : eq(instances.organizationId, organizationId),
-        status === null
-          ? undefined
-          : status === 'living'
-            ? inArray(instances.status, [...LIVING])
-            : eq(instances.status, status),
+        status === null ? undefined : inArray(instances.status, statusesOf(status)),
         // No character of a name has a meaning in GLOB.
         nameBegins === null ? undefined : sql`${instances.name} GLOB ${`${nameBegins}*`}`,
         createdFromMs === null ? undefined : gte(instances.createdAtMs, createdFromMs),

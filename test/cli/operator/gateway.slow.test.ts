@@ -68,6 +68,7 @@ beforeAll(async () => {
     cancelBuild: null,
     deleteInstance: notAskedHere,
     applyEgressLimits: notAskedHere,
+    vmUsage: () => [],
     vm: notAskedHere,
     status: notAskedHere,
     clockGuard: createClockGuard(systemClock),

@@ -34,7 +34,7 @@ const OPERATOR = [
   ['/log', 'Log'],
   ['/doctor', 'Doctor'],
   ['/account', 'Account'],
-  ['/nothing/here', 'No such page'],
+  ['/nothing/here', 'Page not found'],
 ] as const
 
 const TENANT = [
@@ -114,7 +114,7 @@ test('goal: by keyboard alone one gets from the page to another one, into a dial
   await page.setViewportSize(desk)
   await show('/organizations', 'Organizations')
   await page.keyboard.press('Tab')
-  expect(await page.evaluate<string>('document.activeElement.textContent')).toBe('Skip to the content')
+  expect(await page.evaluate<string>('document.activeElement.textContent')).toBe('Skip to content')
   await page.getByRole('link', { name: 'Instances' }).focus()
   await page.keyboard.press('Enter')
   await page.getByRole('heading', { level: 1, name: 'Instances' }).waitFor()

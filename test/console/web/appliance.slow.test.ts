@@ -26,7 +26,7 @@ async function commands(): Promise<string[]> {
 test('by a link', async () => {
   // Goal: the link logs in once, to the page that it names; used again it says so.
   await page.goto(`${rig.origin}/`)
-  await heading('Log in')
+  await heading('Sign in')
   const token = await linkToken(rig, { as: 'ada' })
   await page.goto('about:blank')
   await page.goto(`${rig.origin}/organizations#token=${token}`)
@@ -54,7 +54,7 @@ test('changes', async () => {
   await button('Done').click()
   const [, prefix = ''] = key.split('_')
   await page.getByRole('button', { name: `Revoke ca_${prefix}` }).click()
-  await button('Revoke for good').click()
+  await button('Revoke permanently').click()
   await page.getByRole('cell', { name: 'revoked' }).waitFor()
   expect(await commands()).toEqual(
     expect.arrayContaining(['ada org.create ok', 'ada key.create ok', 'ada key.revoke ok']),
@@ -77,19 +77,19 @@ test('by a passkey', async () => {
   await page.goto(`${rig.origin}/account`)
   await heading('Account')
   await button('New passkey').click()
-  await page.getByRole('textbox', { name: 'Name, to know it by' }).fill('laptop')
-  await button('Make it').click()
+  await page.getByRole('textbox', { name: 'Name', exact: true }).fill('laptop')
+  await button('Create').click()
   await page.getByRole('cell', { name: 'laptop', exact: true }).waitFor()
-  await button('Log out').click()
-  await heading('Log in')
-  await button('Log in with a passkey').click()
+  await button('Sign out').click()
+  await heading('Sign in')
+  await button('Sign in with a passkey').click()
   await heading('Account')
   await page.getByText('a passkey', { exact: true }).waitFor()
   await button('Remove laptop').click()
-  await button('Remove for good').click()
+  await button('Remove permanently').click()
   // Sessions that began by it end with it.
   await page.getByText('your session has ended').waitFor()
-  await button('Log in with a passkey').click()
+  await button('Sign in with a passkey').click()
   await page.getByRole('alert').last().waitFor()
   expect(await commands()).toEqual(
     expect.arrayContaining(['ada passkey.add ok', 'ada console.login ok', 'ada passkey.remove ok']),

@@ -107,7 +107,7 @@ test('roles and single hosts', async () => {
   await page.getByRole('button', { name: 'Drain', exact: true }).waitFor()
   expect(await page.getByRole('button', { name: 'Forget' }).count()).toBe(0)
   own.answer('GET /api/session', () => document(SessionDocument, { ...SESSION, fleet: false }))
-  await show('/fleet', 'No such page', own)
+  await show('/fleet', 'Page not found', own)
   expect(await page.getByRole('link', { name: 'Fleet' }).count()).toBe(0)
 })
 

@@ -28,7 +28,7 @@ async function followed(attempts: readonly Attempt[]): Promise<string[]> {
 }
 
 const broken = new TypeError('network error')
-const brokenOff = 'broke the connection broke off; it is made again'
+const brokenOff = 'broke connection lost; reconnecting'
 
 test('goal: what came before the end is drawn, an empty text too', async () => {
   expect(await followed([['a', 'b']])).toEqual(['draw ab'])

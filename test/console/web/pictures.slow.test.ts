@@ -31,7 +31,7 @@ const SCREENS = [
   ['overview', '/', 'agents.example, version 0.1.0'],
   ['instances', '/instances', '4 instances'],
   ['instance', '/instances/acme/aaaaaaa1', 'agent started'],
-  ['gateway', '/gateway', /^130 ms half/],
+  ['gateway', '/gateway', /^130 ms median/],
 ] as const
 
 const LOOKS = [

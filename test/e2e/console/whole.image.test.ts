@@ -73,8 +73,8 @@ async function asOperator({ page }: OpenedPage, appliance: Appliance): Promise<s
 async function asTenant({ page }: OpenedPage, key: string): Promise<void> {
   await page.goto(`${origin}/tenant`)
   await page.getByRole('textbox', { name: 'Key' }).fill(key)
-  await page.getByRole('checkbox', { name: /Keep it/ }).check()
-  await button(page, 'Go on').click()
+  await page.getByRole('checkbox', { name: /Remember until/ }).check()
+  await button(page, 'Continue').click()
   await heading(page, 'Instances')
 }
 
@@ -140,7 +140,7 @@ inOwnNetns(
         // The operator's page has followed by itself.
         await all.getByText('ready', { exact: true }).waitFor()
         await all.getByRole('log').getByText('agent started').waitFor()
-        await all.getByRole('meter', { name: 'Of its whole life' }).waitFor()
+        await all.getByRole('meter', { name: 'Total' }).waitFor()
         await writePolicies(appliance, images)
         const passed = { exitCode: 0, failed: [], artifacts: [] }
         expect(await verdict(own, appliance, '--public-key', appliance.publicKey, ...noGatewayVm)).toEqual(passed)
@@ -158,11 +158,11 @@ inOwnNetns(
         expect(await verdict(own, appliance)).toEqual({ ...passed, artifacts: ['hello'] })
 
         await button(all, 'Delete').click()
-        await button(all, 'Delete for good').click()
+        await button(all, 'Delete permanently').click()
         await all.getByText('terminated', { exact: true }).waitFor({ timeout: 60_000 })
         await all.goto(`${origin}/organizations/acme`)
         await button(all, `Revoke ${key.slice(0, 11)}`).click()
-        await button(all, 'Revoke for good').click()
+        await button(all, 'Revoke permanently').click()
         // The instance's own key for the gateway is in the table beside it, revoked with the instance.
         await all.getByRole('region', { name: 'API keys' }).getByRole('cell', { name: 'revoked' }).waitFor()
         await own.goto(`${origin}/tenant`)

@@ -83,6 +83,7 @@ export function buildsAdmin(
     applyEgressLimits: notAskedHere,
     clockGuard: createClockGuard(systemClock),
     deleteInstance: notAskedHere,
+    vmUsage: () => [],
     vm: () => null,
     status: notAskedHere,
     leaks: notAskedHere,

@@ -8,6 +8,7 @@ import type { Page } from 'playwright-core'
 import { type ChromiumOptions, launchChromium } from '../../../scripts/rigs/chromium.ts'
 
 export const phone = { width: 390, height: 800 } as const
+export const tablet = { width: 820, height: 1_180 } as const
 export const desk = { width: 1_280, height: 860 } as const
 
 export type OpenedPage = AsyncDisposable & {

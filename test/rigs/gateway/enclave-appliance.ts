@@ -167,8 +167,8 @@ export async function verdictOfTenant(appliance: Appliance, key: string) {
   const { page } = opened
   await page.goto(`${origin}/tenant`)
   await page.getByRole('textbox', { name: 'Key' }).fill(key)
-  await page.getByRole('checkbox', { name: /Keep it/ }).check()
-  await page.getByRole('button', { name: 'Go on' }).click()
+  await page.getByRole('checkbox', { name: /Remember until/ }).check()
+  await page.getByRole('button', { name: 'Continue' }).click()
   await page.goto(`${origin}/tenant/models`)
   await page.getByRole('heading', { level: 1, name: 'Models and usage' }).waitFor()
   await page.getByRole('cell', { name: model }).first().waitFor()

@@ -74,6 +74,7 @@ export function egressAdmin(
     leaks: notAskedHere,
     collectors: [],
     consoleDir: notAskedHere,
+    vmUsage: () => [],
     vm: () => null,
     applyEgressLimits: async () => {
       firewall.applied += 1

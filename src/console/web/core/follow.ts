@@ -57,5 +57,5 @@ export async function follow(open: OpenText, signal: AbortSignal, hooks: FollowH
 /** Describes a lost connection, for which the browser's own message is meaningless. */
 function brokenOff(error: unknown): RequestProblem {
   if (!(error instanceof TypeError)) return problemFrom(error)
-  return new RequestProblem({ code: 'unreachable', message: 'the connection broke off; it is made again', status: 0 })
+  return new RequestProblem({ code: 'unreachable', message: 'connection lost; reconnecting', status: 0 })
 }

@@ -73,7 +73,7 @@ export async function requestStream(path: string, options: RequestOptions = {}):
   if (signal !== undefined) init.signal = signal
   const response = await fetch(path, init).catch((error: unknown) => {
     if (isAbort(error)) throw error
-    throw new RequestProblem({ code: 'unreachable', message: 'the appliance does not answer', status: 0 })
+    throw new RequestProblem({ code: 'unreachable', message: 'the appliance does not respond', status: 0 })
   })
   if (!response.ok) throw await problemOf(response)
   return response

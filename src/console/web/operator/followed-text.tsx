@@ -26,7 +26,7 @@ export function FollowedText({
     <Card title={title} wide>
       <CommandLine command={command} />
       {problem !== null && <ProblemNote problem={problem} retry={retry} />}
-      <StreamText label={title} text={text} isCut={isCut} none="Nothing was printed yet." />
+      <StreamText label={title} text={text} isCut={isCut} none="No output yet." />
     </Card>
   )
 }

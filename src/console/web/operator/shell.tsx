@@ -11,6 +11,7 @@ import { Link } from '../parts/text.tsx'
 
 const PAGES = [
   ['/', 'Overview'],
+  ['/search', 'Search'],
   ['/organizations', 'Organizations'],
   ['/instances', 'Instances'],
   ['/gateway', 'Gateway'],
@@ -42,7 +43,7 @@ export function OperatorShell({ children }: { children: ComponentChildren }) {
 
 function LiveMark() {
   const { kind } = liveState.value
-  const words = { off: '', connecting: 'connecting', live: 'live', stale: 'not live' }[kind]
+  const words = { off: '', connecting: 'connecting', live: 'live', stale: 'not connected' }[kind]
   return (
     <span class={`live ${kind}`} role="status">
       {words}
@@ -56,8 +57,8 @@ function StaleNote() {
   const seconds = Math.max(0, Math.round((nowMs.value - state.sinceMs) / 1000))
   return (
     <p class="stale-note" role="alert">
-      The appliance has not answered for {durationText(seconds)}: what you see may be old. The page connects again by
-      itself.
+      No answer from the appliance for {durationText(seconds)}. This page may be out of date. It reconnects
+      automatically.
     </p>
   )
 }

@@ -95,7 +95,7 @@ export function ActionForm({
       {action.problem !== null && <ProblemNote problem={action.problem} />}
       {command !== null && (
         <div class="same-command">
-          <p class="muted">The same on the command line:</p>
+          <p class="muted">Equivalent command:</p>
           <CommandLine command={command} />
         </div>
       )}

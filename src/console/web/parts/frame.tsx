@@ -20,7 +20,7 @@ export function Frame({ home, pages, mark, foot, children }: FrameProps) {
   return (
     <div class="shell">
       <a class="skip" href="#main">
-        Skip to the content
+        Skip to content
       </a>
       <header class="top">
         <Link href={home} class="brand">

@@ -34,14 +34,14 @@ export function StreamText({
   }
   return (
     <div class="stream">
-      {isCut && <p class="hint">Older text is left out here.</p>}
+      {isCut && <p class="hint">Older lines are not shown.</p>}
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, by keyboard too */}
       <pre ref={area} tabIndex={0} role="log" aria-label={label} aria-live="off" onScroll={noticeScroll}>
         {text === '' ? <span class="stream-none">{none}</span> : shownText(text, text.length)}
       </pre>
       {!isAtEnd.value && (
         <button type="button" class="to-end" onClick={toEnd}>
-          To the end
+          Jump to the end
         </button>
       )}
     </div>

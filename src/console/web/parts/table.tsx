@@ -1,17 +1,18 @@
-// Tables: a short one, and one of any length that draws only the rows in view. Effects: measures its scroll area.
+// Tables: a short one, and one of any length that draws only the rows in view. On phones each row is a card. Effects:
+// measures its scroll area.
 
 import { useSignal } from '@preact/signals'
 import type { ComponentChildren } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
-import { rowPixels, rowsInView } from './rows-in-view.ts'
+import { cardPixels, rowPixels, rowsInView } from './rows-in-view.ts'
 
 export type Column<Row> = {
   readonly name: string
   readonly cell: (row: Row) => ComponentChildren
   /** Numbers are aligned right. */
   readonly isNumber?: boolean
-  /** Omitted on narrow screens. */
-  readonly isWide?: boolean
+  /** Holds the row's buttons, which stay in view while the table scrolls sideways. */
+  readonly isActions?: boolean
   /** Share of the width in a long table. Default: 1. */
   readonly share?: number
 }
@@ -41,9 +42,7 @@ export function Table<Row>({ label, columns, rows, keyOf }: TableProps<Row>) {
           {rows.map(row => (
             <tr key={keyOf(row)}>
               {columns.map(column => (
-                <td key={column.name} class={classOf(column)}>
-                  {column.cell(row)}
-                </td>
+                <Cell key={column.name} column={column} row={row} />
               ))}
             </tr>
           ))}
@@ -53,25 +52,41 @@ export function Table<Row>({ label, columns, rows, keyOf }: TableProps<Row>) {
   )
 }
 
+function Cell<Row>({ column, row }: { column: Column<Row>; row: Row }) {
+  return (
+    <td class={classOf(column)} data-label={column.name}>
+      {column.cell(row)}
+    </td>
+  )
+}
+
+/** Matches the width below which rows are cards in style/tables.css. */
+const phone = matchMedia('(max-width: 40rem)')
+
 export function LongTable<Row>({ label, columns, rows, keyOf }: TableProps<Row>) {
   const area = useRef<HTMLElement>(null)
-  const view = useSignal({ topPixels: 0, heightPixels: 800 })
+  const view = useSignal({ topPixels: 0, heightPixels: 800, isPhone: phone.matches })
   useEffect(() => {
     const { current } = area
     if (current === null) return
     const measure = () => {
-      view.value = { topPixels: current.scrollTop, heightPixels: current.clientHeight }
+      const { scrollTop: topPixels, clientHeight: heightPixels } = current
+      view.value = { topPixels, heightPixels, isPhone: phone.matches }
     }
     measure()
     current.addEventListener('scroll', measure, { passive: true })
     const observer = new ResizeObserver(measure)
     observer.observe(current)
+    phone.addEventListener('change', measure)
     return () => {
       current.removeEventListener('scroll', measure)
+      phone.removeEventListener('change', measure)
       observer.disconnect()
     }
   }, [])
-  const { from, to } = rowsInView({ ...view.value, count: rows.length })
+  const { isPhone, ...shown } = view.value
+  const pixels = isPhone ? cardPixels(columns.length) : rowPixels
+  const { from, to } = rowsInView({ ...shown, count: rows.length, rowPixels: pixels })
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, by keyboard too
     <section class="long-table" aria-label={label} ref={area} tabIndex={0}>
@@ -86,29 +101,27 @@ export function LongTable<Row>({ label, columns, rows, keyOf }: TableProps<Row>)
           </tr>
         </thead>
         <tbody>
-          <Spacer rows={from} columns={columns.length} />
+          <Spacer pixels={from * pixels} columns={columns.length} />
           {rows.slice(from, to).map((row, at) => (
-            <tr key={keyOf(row)} aria-rowindex={from + at + 2}>
+            <tr key={keyOf(row)} aria-rowindex={from + at + 2} style={{ height: `${pixels}px` }}>
               {columns.map(column => (
-                <td key={column.name} class={classOf(column)}>
-                  {column.cell(row)}
-                </td>
+                <Cell key={column.name} column={column} row={row} />
               ))}
             </tr>
           ))}
-          <Spacer rows={rows.length - to} columns={columns.length} />
+          <Spacer pixels={(rows.length - to) * pixels} columns={columns.length} />
         </tbody>
       </table>
     </section>
   )
 }
 
-function Spacer({ rows, columns }: { rows: number; columns: number }) {
-  if (rows <= 0) return null
+function Spacer({ pixels, columns }: { pixels: number; columns: number }) {
+  if (pixels <= 0) return null
   return (
     // biome-ignore lint/a11y/noAriaHiddenOnFocusable: nothing in it takes the focus
     <tr class="spacer" aria-hidden="true">
-      <td colSpan={columns} style={{ height: `${rows * rowPixels}px` }} />
+      <td colSpan={columns} style={{ height: `${pixels}px` }} />
     </tr>
   )
 }
@@ -118,6 +131,6 @@ function widthOf<Row>({ share = 1 }: Column<Row>, columns: readonly Column<Row>[
   return { width: `${(share / whole) * 100}%` }
 }
 
-function classOf<Row>({ isNumber = false, isWide = false }: Column<Row>): string {
-  return [isNumber ? 'number' : '', isWide ? 'wide-only' : ''].filter(name => name !== '').join(' ')
+function classOf<Row>({ isNumber = false, isActions = false }: Column<Row>): string {
+  return [isNumber ? 'number' : '', isActions ? 'row-end' : ''].filter(name => name !== '').join(' ')
 }

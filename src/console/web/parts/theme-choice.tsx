@@ -3,12 +3,12 @@
 import { chooseTheme, THEMES, theme } from '../core/theme.ts'
 import { Choice } from './field.tsx'
 
-const WORDS = { system: 'As the system', light: 'Light', dark: 'Dark' } as const
+const WORDS = { system: 'System', light: 'Light', dark: 'Dark' } as const
 
 export function ThemeChoice() {
   return (
     <Choice
-      label="Colours"
+      label="Theme"
       isCompact
       value={theme.value}
       change={chooseTheme}

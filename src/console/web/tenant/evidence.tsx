@@ -53,20 +53,20 @@ export function EvidenceCard({ title, children, load, fresh }: EvidenceCardProps
       {download.problem !== null && <ProblemNote problem={download.problem} />}
       {found !== null && (
         <div role="status">
-          <p>{found.name} is saved. Verify it on a machine that you trust, without a network:</p>
+          <p>{found.name} is saved. Verify it offline on a machine that you trust:</p>
           <CommandLine command={found.command} />
         </div>
       )}
       {fresh !== null && (
         <>
-          <p>Fresh evidence, for a nonce that this page does not choose:</p>
+          <p>To verify fresh evidence with your own nonce:</p>
           <CommandLine command={fresh} />
         </>
       )}
       <Note>
         <p>
-          This page judges no evidence. The host serves it, so its verdict would prove nothing against the host. The
-          policies in the commands are files of your own, such as this one makes for an image that you have checked:
+          This page does not verify evidence. The host serves the page, so its result would prove nothing about the
+          host. The commands use your own policy files. This command creates one for an image that you have checked:
         </p>
         <CommandLine command="strongroom verify policy-example --image IMAGE --operator-key operator-key.pub.pem" />
       </Note>

@@ -35,9 +35,9 @@ function pageAt(path: string): ComponentChildren {
   if (path === '/tenant/models') return needs('gw', <ModelsPage />)
   if (path === '/tenant/builds') return needs('ca', <BuildsPage />)
   return (
-    <Page title="No such page">
-      <Empty title={`There is nothing at ${path}`}>
-        <Link href="/tenant">To the first page</Link>
+    <Page title="Page not found">
+      <Empty title={`No page at ${path}`}>
+        <Link href="/tenant">Go to your instances</Link>
       </Empty>
     </Page>
   )
@@ -45,9 +45,9 @@ function pageAt(path: string): ComponentChildren {
 
 function needs(kind: 'ca' | 'gw', page: ComponentChildren): ComponentChildren {
   if (tenantKeys.value[kind] !== null) return page
-  const words = kind === 'ca' ? 'a key of your organization (ca_…)' : 'a key of the gateway (gw_…)'
+  const words = kind === 'ca' ? 'an API key of your organization (ca_…)' : 'a gateway key (gw_…)'
   return (
-    <Page title="Another key is needed">
+    <Page title="Another key required">
       <p>This page needs {words}.</p>
       <KeyForm />
     </Page>
@@ -64,7 +64,7 @@ function TenantShell({ children }: { children: ComponentChildren }) {
     <div class="held-keys">
       {[ca, gw].map(key => key !== null && <code key={key}>{shownKey(key)}</code>)}
       <button type="button" onClick={dropKeys}>
-        Forget the keys
+        Sign out
       </button>
     </div>
   )
@@ -86,7 +86,7 @@ function KeyPage() {
         <h1>Your instances, models and builds</h1>
         <KeyForm />
         <p class="muted">
-          You run this appliance? <Link href="/">Log in as an operator</Link>.
+          Do you run this appliance? <Link href="/">Sign in as an operator</Link>.
         </p>
         <ThemeChoice />
       </div>
@@ -110,22 +110,22 @@ function KeyForm() {
         type="password"
         value={text.value}
         change={value => (text.value = value)}
-        hint="ca_… for instances and builds, gw_… for models. It stays in this page and goes to this appliance alone, whose host can read it: type no key that you made yourself."
+        hint="ca_… for instances and builds, gw_… for models. This page sends it only to this appliance, whose host can read it. Do not enter a key that you created yourself."
         required
       />
       <Tick
-        label="Keep it until this tab is closed"
+        label="Remember until this tab closes"
         value={keep.value}
         change={value => (keep.value = value)}
-        hint="Otherwise you type it again after a reload."
+        hint="Otherwise you enter it again after a reload."
       />
       {isWrong.value && (
         <Note tone="bad">
-          <p>This is no key: it begins with ca_ or gw_ and has two more parts.</p>
+          <p>This is not a key. A key looks like ca_PREFIX_SECRET or gw_PREFIX_SECRET.</p>
         </Note>
       )}
       <button type="submit" class="primary">
-        Go on
+        Continue
       </button>
     </form>
   )

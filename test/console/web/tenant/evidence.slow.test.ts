@@ -92,10 +92,10 @@ test('a key', async () => {
   // Goal: the key stays in the page: in no cookie, no address and no storage unless asked, and gone after a reload.
   await show('/tenant', 'Your instances, models and builds')
   await page.getByRole('textbox', { name: 'Key' }).fill('ca_short')
-  await page.getByRole('button', { name: 'Go on' }).click()
+  await page.getByRole('button', { name: 'Continue' }).click()
   await page.getByText(/This is no key/).waitFor()
   await page.getByRole('textbox', { name: 'Key' }).fill(apiKey)
-  await page.getByRole('button', { name: 'Go on' }).click()
+  await page.getByRole('button', { name: 'Continue' }).click()
   await page.getByRole('heading', { level: 1, name: 'Instances' }).waitFor()
   await page.getByRole('link', { name: sampleInstance.name }).waitFor()
   const kept = 'JSON.stringify([document.cookie, location.href, {...localStorage}, {...sessionStorage}])'

@@ -23,8 +23,8 @@ export function AccountPage() {
         <BusyButton
           isBusy={logOut.isBusy}
           tone="plain"
-          verb="Log out"
-          busyWord="Logging out …"
+          verb="Sign out"
+          busyWord="Signing out …"
           onClick={() => void logOut.run()}
         />
       }
@@ -35,10 +35,10 @@ export function AccountPage() {
           rows={[
             ['Administrator', <Foreign text={value.actor} />],
             ['Role', value.role],
-            ['Logged in by', value.by === 'link' ? 'a link' : 'a passkey'],
+            ['Signed in with', value.by === 'link' ? 'a link' : 'a passkey'],
             ['Since', <Instant at={value.began_at} />],
             ['Ends', <Instant at={value.ends_at} />],
-            ['Without a request', `after ${durationText(value.idle_s)}`],
+            ['Idle timeout', durationText(value.idle_s)],
           ]}
         />
       </Card>
@@ -51,21 +51,21 @@ export function AccountPage() {
 const COLUMNS: readonly Column<AdminConsoleSession>[] = [
   { name: 'Administrator', cell: ({ actor }) => <Foreign text={actor} /> },
   { name: 'Role', cell: ({ role }) => role },
-  { name: 'By', isWide: true, cell: ({ by }) => by },
+  { name: 'Signed in with', cell: ({ by }) => by },
   { name: 'Since', cell: ({ began_at }) => <Time at={began_at} /> },
-  { name: 'Ends', isWide: true, cell: ({ ends_at }) => <Time at={ends_at} /> },
+  { name: 'Ends', cell: ({ ends_at }) => <Time at={ends_at} /> },
 ]
 
 function SessionsCard() {
   const path = '/console/sessions'
   const list = useLoaded(path, options => operate<Static<typeof AdminConsoleSessionList>>(path, options))
   return (
-    <Card title="Sessions of the console" wide>
+    <Card title="Console sessions" wide>
       <CommandLine command="strongroom console sessions" />
       <Shown of={list} what="sessions">
         {({ sessions }) => <Table label="Sessions" columns={COLUMNS} rows={sessions} keyOf={({ id }) => id} />}
       </Shown>
-      <p class="muted">To end all of yours, on the host:</p>
+      <p class="muted">To end all your sessions, run this command on the host:</p>
       <CommandLine command="strongroom console close" />
     </Card>
   )

@@ -14,16 +14,16 @@ export function LogInPage({ problem }: { problem: RequestProblem | null }) {
           <span class="brand-mark" aria-hidden="true" />
           Strongroom
         </p>
-        <h1>Log in</h1>
+        <h1>Sign in</h1>
         {problem !== null && <ProblemNote problem={problem} />}
         <PasskeyLogIn />
         <section>
           <h2>With a link</h2>
-          <p>On the host, as an administrator. The link it prints works once, within a minute.</p>
+          <p>Run this command on the host as an administrator. Its link works once, within one minute.</p>
           <CommandLine command="strongroom console open" />
         </section>
         <p class="muted">
-          You have a key of an organization? <Link href="/tenant">Go to your own instances and models</Link>.
+          Do you have a key? <Link href="/tenant">Open your instances and models</Link>.
         </p>
         <ThemeChoice />
       </div>

@@ -12,10 +12,10 @@ export function PasskeyLogIn() {
   return (
     <section>
       <h2>With a passkey</h2>
-      <p>If you have made one here before, under this name of the console.</p>
+      <p>Use a passkey that you created under this console name.</p>
       <BusyButton
         isBusy={logIn.isBusy}
-        verb="Log in with a passkey"
+        verb="Sign in with a passkey"
         busyWord="Waiting for your passkey …"
         onClick={() => void logIn.run()}
       />

@@ -55,8 +55,8 @@ export function PasskeysCard({ name, why }: { name: string | null; why: string |
       <Shown of={list} what="passkeys">
         {({ passkeys }) =>
           passkeys.length === 0 ? (
-            <Empty title="No passkey">
-              <p>With one you log in without a link from the host.</p>
+            <Empty title="No passkeys">
+              <p>With a passkey you sign in without a link from the host.</p>
             </Empty>
           ) : (
             <Table
@@ -78,12 +78,13 @@ function columnsOf(remove: (passkey: AdminPasskey) => void): readonly Column<Adm
   return [
     { name: 'Passkey', cell: ({ name }) => <Foreign text={name} /> },
     { name: 'Administrator', cell: ({ actor, own }) => <Foreign text={own ? `${actor} (you)` : actor} /> },
-    { name: 'Role', isWide: true, cell: ({ role }) => role },
-    { name: 'Name of the console', isWide: true, cell: ({ rp_id }) => <Foreign text={rp_id} /> },
+    { name: 'Role', cell: ({ role }) => role },
+    { name: 'Console name', cell: ({ rp_id }) => <Foreign text={rp_id} /> },
     { name: 'Last used', cell: row => <Time at={row.last_used_at} none="never" /> },
-    { name: 'Made', isWide: true, cell: row => <Time at={row.created_at} /> },
+    { name: 'Created', cell: row => <Time at={row.created_at} /> },
     {
       name: 'Actions',
+      isActions: true,
       cell: row =>
         may('DELETE /console/passkeys/:id') && (
           <button type="button" class="quiet" aria-label={`Remove ${row.name}`} onClick={() => remove(row)}>
@@ -102,15 +103,15 @@ function AddDialog({ name, close, added }: { name: string; close: () => void; ad
       title="New passkey"
       action={add}
       done={added}
-      verb="Make it"
+      verb="Create"
       busyWord="Waiting for your device …"
       command={null}
       isReady={words.value.trim() !== ''}
       close={close}
     >
-      <p>It belongs to {name} and to you, and asks for your fingerprint, face or PIN each time.</p>
+      <p>The passkey works for {name}. Your device asks for your fingerprint, face or PIN each time.</p>
       <TextField
-        label="Name, to know it by"
+        label="Name"
         name="name"
         value={words.value}
         change={text => (words.value = text)}
@@ -127,14 +128,14 @@ function RemoveDialog({ passkey, close, removed }: { passkey: AdminPasskey; clos
       title="Remove a passkey"
       action={remove}
       done={removed}
-      verb="Remove for good"
+      verb="Remove permanently"
       busyWord="Removing …"
       tone="danger"
       command={commandOf(['console', 'passkey', 'remove', passkey.id])}
       close={close}
     >
       <p>
-        <Foreign text={passkey.name} /> can no longer log in, and the sessions that it began end.
+        <Foreign text={passkey.name} /> can no longer sign in. Its sessions end now.
       </p>
     </ActionDialog>
   )

@@ -58,7 +58,7 @@ export function BuildPage({ id }: { id: string }) {
           id={id}
           ask={() => operate(pathTo`/builds/${id}/cancel`, { method: 'POST' })}
           command={commandOf(['builds', 'cancel', id])}
-          words="The build and its VM end now, as its owner could end them."
+          words="This stops the build and its VM now."
           close={() => (isCancelling.value = false)}
           cancelled={found.reload}
         />
@@ -98,7 +98,7 @@ function SourceCard({ build }: { build: AdminBuild }) {
           ['Directory', <Foreign text={build.project_dir} none="the root" />],
           ['Toolchain', build.toolchain ?? 'detected'],
           ['Options', <Foreign text={build.options || null} none="none" />],
-          ['Built twice', build.reproduce ? 'yes' : 'no'],
+          ['Built twice to compare', build.reproduce ? 'yes' : 'no'],
         ]}
       />
     </Card>
@@ -122,7 +122,7 @@ function ProvenanceCard({ build }: { build: AdminBuild }) {
           ],
           ['Nonce', <Digest value={build.nonce} />],
           ['Result', result === null ? 'none' : bytesText(result.size_bytes)],
-          result === null ? null : ['Its SHA-256', <Digest value={result.sha256} />],
+          result === null ? null : ['SHA-256 of the result', <Digest value={result.sha256} />],
           result?.removed_at == null ? null : ['Removed', <Instant at={result.removed_at} />],
         ]}
       />

@@ -33,15 +33,17 @@ export function BuildsPage() {
       <Shown of={list} what="builds">
         {({ builds }) =>
           builds.length === 0 ? (
-            <Empty title="No build is on record">
-              <p>Organizations submit builds with their keys; each runs in a VM of its own.</p>
+            <Empty title="No builds">
+              <p>Organizations submit builds with their API keys. Each build runs in its own VM.</p>
             </Empty>
           ) : (
             <>
               <p class="count" role="status">
                 {builds.length === limit
                   ? `The newest ${countText(limit)} builds`
-                  : `${countText(builds.length)} builds`}
+                  : builds.length === 1
+                    ? '1 build'
+                    : `${countText(builds.length)} builds`}
               </p>
               <LongTable label="Builds" columns={COLUMNS} rows={builds} keyOf={({ id }) => id} />
             </>
@@ -55,10 +57,10 @@ export function BuildsPage() {
 const COLUMNS: readonly Column<AdminBuild>[] = [
   { name: 'Build', share: 1.2, cell: ({ id }) => <Link href={pathTo`/builds/${id}`}>{id.slice(0, 8)}</Link> },
   { name: 'State', cell: ({ state }) => <StateMark word={state} /> },
-  { name: 'Organization', isWide: true, cell: row => <Foreign text={row.organization} none="nobody" /> },
+  { name: 'Organization', cell: row => <Foreign text={row.organization} none="nobody" /> },
   { name: 'Source', share: 2, cell: ({ source }) => <Foreign text={sourceText(source)} /> },
-  { name: 'Created', isWide: true, cell: row => <Time at={row.created_at} /> },
-  { name: 'Finished', isWide: true, cell: row => <Time at={row.finished_at} none="not yet" /> },
+  { name: 'Created', cell: row => <Time at={row.created_at} /> },
+  { name: 'Finished', cell: row => <Time at={row.finished_at} none="not yet" /> },
 ]
 
 export function sourceText({ kind, name, ref, size_bytes: sizeBytes }: AdminBuild['source']): string {

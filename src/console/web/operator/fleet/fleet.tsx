@@ -25,8 +25,8 @@ export function FleetPage() {
       <Shown of={list} what="the hosts">
         {({ hosts }) =>
           hosts.length === 0 ? (
-            <Empty title="The fleet has no hosts">
-              <p>strongroom fleet join enters one.</p>
+            <Empty title="No hosts in the fleet">
+              <p>To add a host, run strongroom fleet join on it.</p>
             </Empty>
           ) : (
             <>
@@ -47,7 +47,7 @@ function Disagreements({ hosts }: { hosts: readonly FleetHost[] }) {
   const found = disagreements(hosts)
   if (found.length === 0) return null
   return (
-    <ul class="alerts" aria-label="In what hosts differ">
+    <ul class="alerts" aria-label="Differences between hosts">
       {found.map(({ what, detail, remedy }) => (
         <li key={what} class="note warn">
           <strong>{what}</strong>
@@ -74,9 +74,9 @@ const COLUMNS: readonly Column<FleetHost>[] = [
     ),
   },
   { name: 'State', cell: ({ state }) => <StateMark word={state} tone={STATE_TONES[state]} /> },
-  { name: 'Instances', isNumber: true, isWide: true, cell: host => countText(host.instances) },
-  { name: 'Room for', isNumber: true, isWide: true, cell: host => countText(host.places_free) },
-  { name: 'Version', isWide: true, cell: host => <Foreign text={host.version} /> },
-  { name: 'Last seen', isWide: true, cell: host => <Time at={host.last_seen_at} none="never" /> },
-  { name: 'What is wrong', cell: host => <Foreign text={faultsOf(host).join('; ')} none="nothing known" /> },
+  { name: 'Instances', isNumber: true, cell: host => countText(host.instances) },
+  { name: 'Free places', isNumber: true, cell: host => countText(host.places_free) },
+  { name: 'Version', cell: host => <Foreign text={host.version} /> },
+  { name: 'Last seen', cell: host => <Time at={host.last_seen_at} none="never" /> },
+  { name: 'Problems', cell: host => <Foreign text={faultsOf(host).join('; ')} none="none known" /> },
 ]

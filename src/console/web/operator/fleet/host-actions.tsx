@@ -22,25 +22,25 @@ type Row = {
   readonly effect: (host: FleetHost) => string
 }
 
-const byOwner = 'Where the role of this host does not own the database, run the command with --as and its owner.'
+const byOwner = 'If this host does not own the database, run the command with --as and the owner.'
 
 const ACTIONS = {
   drain: {
     ...{ verb: 'Drain', busyWord: 'Draining …', tone: 'primary', isEnd: false, isTyped: false },
-    effect: () => 'It gets no new instances; those that it has go on until their owners delete them.',
+    effect: () => 'The host accepts no new instances. Existing instances keep running until their owners delete them.',
   },
   undrain: {
     ...{ verb: 'Undrain', busyWord: 'Undraining …', tone: 'primary', isEnd: false, isTyped: false },
-    effect: () => 'It gets new instances again.',
+    effect: () => 'The host accepts new instances again.',
   },
   remove: {
     ...{ verb: 'Remove', busyWord: 'Removing …', tone: 'danger', isEnd: true, isTyped: false },
-    effect: () => `It has drained and has no instance left; the fleet goes on without it. ${byOwner}`,
+    effect: () => `The host is drained and has no instances. This removes it from the fleet. ${byOwner}`,
   },
   forget: {
-    ...{ verb: 'Forget for good', busyWord: 'Forgetting …', tone: 'danger', isEnd: true, isTyped: true },
+    ...{ verb: 'Forget permanently', busyWord: 'Forgetting …', tone: 'danger', isEnd: true, isTyped: true },
     effect: ({ instances }) =>
-      `It does not come back: its ${countText(instances)} instances fail with host_lost. Refused while it renews its lease. ${byOwner}`,
+      `The host cannot return. Its ${countText(instances)} instances fail with host_lost. The command fails while the host renews its lease. ${byOwner}`,
   },
 } as const satisfies Record<string, Row>
 

@@ -107,7 +107,7 @@ function StateCard({ host }: { host: FleetHost }) {
             </>,
           ],
           ['This host', host.is_this_host ? 'yes' : 'no'],
-          host.draining_since === null ? null : ['Drains since', <Time at={host.draining_since} />],
+          host.draining_since === null ? null : ['Draining since', <Time at={host.draining_since} />],
           ['Last seen', <Time at={host.last_seen_at} none="never" />],
           ['Joined', <Instant at={host.joined_at} />],
           ['Id', <Digest value={host.id} />],
@@ -120,7 +120,7 @@ function StateCard({ host }: { host: FleetHost }) {
 }
 
 function clockText(aheadMs: number | null): string {
-  return aheadMs === null ? 'unknown' : `${countText(aheadMs)} ms ahead of the database's`
+  return aheadMs === null ? 'unknown' : `${countText(aheadMs)} ms ahead of the database`
 }
 
 const mib = 1_048_576
@@ -129,7 +129,7 @@ function RoomCard({ host }: { host: FleetHost }) {
   const { memory_mib_used: memory, memory_mib_total: memoryTotal, vcpus_used: vcpus, vcpus_total: vcpusTotal } = host
   const sizeText = (count: number | null) => (count === null ? 'unknown' : bytesText(count * mib))
   return (
-    <Card title="Room">
+    <Card title="Capacity">
       {memoryTotal !== null && (
         <Meter
           label="Memory"
@@ -148,9 +148,9 @@ function RoomCard({ host }: { host: FleetHost }) {
       )}
       <Facts
         rows={[
-          ['Instances', `${countText(host.instances)}, room for ${countText(host.places_free)} more`],
+          ['Instances', `${countText(host.instances)}, ${countText(host.places_free)} more fit`],
           ['Warm VMs', host.warm === null ? 'unknown' : countText(host.warm)],
-          ['Lacks', <Foreign text={host.lacking} none="nothing" />],
+          ['Missing', <Foreign text={host.lacking} none="nothing" />],
         ]}
       />
     </Card>

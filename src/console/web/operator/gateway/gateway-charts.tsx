@@ -21,12 +21,14 @@ export function GatewayCharts() {
       <CommandLine command="strongroom metrics" />
       <Facts
         rows={[
-          ['Since its start', `${countText(sumOf(latest, 'strongroom_gateway_requests_total'))} requests`],
-          ['Under way', countText(sumOf(latest, 'strongroom_gateway_requests_running'))],
+          ['Since the start', `${countText(sumOf(latest, 'strongroom_gateway_requests_total'))} requests`],
+          ['Running', countText(sumOf(latest, 'strongroom_gateway_requests_running'))],
           ['Waiting for an upstream', countText(sumOf(latest, 'strongroom_gateway_requests_queued'))],
           [
             'First chunk',
-            half === null ? 'no request yet' : `${secondsText(half)} half, ${secondsText(most ?? half)} for 95%`,
+            half === null
+              ? 'no requests yet'
+              : `${secondsText(half)} median, ${secondsText(most ?? half)} 95th percentile`,
           ],
         ]}
       />
@@ -55,12 +57,14 @@ export function GatewayCharts() {
           title="Time to the first chunk"
           times={times}
           series={[
-            { name: 'half', values: points.map(({ firstChunkHalfS }) => firstChunkHalfS) },
-            { name: '95%', values: points.map(({ firstChunkMostS }) => firstChunkMostS) },
+            { name: 'median', values: points.map(({ firstChunkHalfS }) => firstChunkHalfS) },
+            { name: '95th percentile', values: points.map(({ firstChunkMostS }) => firstChunkMostS) },
           ]}
           format={secondsText}
           summary={
-            last?.firstChunkHalfS == null ? 'no request in the last step' : `${secondsText(last.firstChunkHalfS)} half`
+            last?.firstChunkHalfS == null
+              ? 'no requests in the last interval'
+              : `${secondsText(last.firstChunkHalfS)} median`
           }
         />
       </div>

@@ -15,7 +15,7 @@ export function GatewayLog() {
   const load = (options: LoadRequest) => operate<Static<typeof AdminGatewayVmLog>>('/inference/log', options)
   const found = useLoaded('/inference/log', load, { topics: ['gateway'], everyMs })
   return (
-    <Card title="Its log" wide>
+    <Card title="Log" wide>
       <CommandLine command="strongroom inference logs" />
       <Shown of={found} what="the log">
         {({ lines }) => (
@@ -23,7 +23,7 @@ export function GatewayLog() {
             label="Log of the gateway's VM"
             text={lines.map(({ seq, line }) => `${seq} ${line}`).join('\n')}
             isCut={false}
-            none="No line yet."
+            none="No lines yet."
           />
         )}
       </Shown>

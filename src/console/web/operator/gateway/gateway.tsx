@@ -19,7 +19,7 @@ type GatewayVm = AdminGatewayVms['gateways'][number]
 
 const PLACES = {
   off: 'The gateway is off: listen.inference is empty.',
-  host: 'The gateway is a part of the daemon (inference.placement is "host"): nothing attests it apart from the host.',
+  host: 'The gateway runs in the daemon (inference.placement is "host"), so it has no attestation of its own.',
   vm: null,
 } as const
 
@@ -83,16 +83,15 @@ const COLUMNS: readonly Column<GatewayVm>[] = [
   { name: 'Since', cell: ({ since }) => <Time at={since} /> },
   {
     name: 'Configuration',
-    isWide: true,
     cell: ({ current }) => <StateMark word={current ? 'current' : 'older'} tone={current ? 'good' : 'warn'} />,
   },
-  { name: 'workload.json', isWide: true, cell: ({ workload_sha256 }) => <Digest value={workload_sha256} /> },
+  { name: 'workload.json', cell: ({ workload_sha256 }) => <Digest value={workload_sha256} /> },
   {
     name: 'Requests',
     isNumber: true,
     cell: row => (row.requests_running === null ? '–' : countText(row.requests_running)),
   },
-  { name: 'Usage booked', isNumber: true, isWide: true, cell: row => <Booked row={row} /> },
+  { name: 'Usage records', isNumber: true, cell: row => <Booked row={row} /> },
 ]
 
 function StateOf({ row: { state, problem, reason } }: { row: GatewayVm }) {
@@ -110,14 +109,14 @@ function StateOf({ row: { state, problem, reason } }: { row: GatewayVm }) {
 }
 
 function Booked({ row: { usage_booked: booked, usage_waiting: waiting } }: { row: GatewayVm }) {
-  return <>{countText(booked) + (waiting === null || waiting === 0 ? '' : `, ${countText(waiting)} wait`)}</>
+  return <>{countText(booked) + (waiting === null || waiting === 0 ? '' : `, ${countText(waiting)} waiting`)}</>
 }
 
 function Vms({ gateways }: { gateways: readonly GatewayVm[] }) {
   return (
-    <Card title="Its VMs" wide>
+    <Card title="VMs" wide>
       {gateways.length === 0 ? (
-        <Empty title="No VM yet" />
+        <Empty title="No VMs yet" />
       ) : (
         <Table label="VMs of the gateway" columns={COLUMNS} rows={gateways} keyOf={({ vm }) => vm} />
       )}
@@ -137,7 +136,7 @@ function UpdateDialog({ close, updated }: { close: () => void; updated: () => vo
       command={commandOf(['inference', 'update'])}
       close={close}
     >
-      <p>A new VM starts. Once it is verified it serves, and the one before it ends what it has begun.</p>
+      <p>A new VM starts. Once it is verified, it serves new requests. The old VM stops after its last request.</p>
     </ActionDialog>
   )
 }

@@ -33,14 +33,13 @@ const COLUMNS: readonly Column<Upstream>[] = [
     name: 'Evidence',
     cell: ({ evidence }) =>
       evidence === null ? (
-        <span class="muted">none asked for</span>
+        <span class="muted">not required</span>
       ) : (
         <StateMark word={evidence.attested ? 'attested' : 'not attested'} tone={evidence.attested ? 'good' : 'bad'} />
       ),
   },
   {
-    name: 'Last good',
-    isWide: true,
+    name: 'Last valid evidence',
     cell: ({ evidence }) =>
       evidence?.ageS == null ? <Time at={evidence?.lastGoodAt ?? null} /> : `${durationText(evidence.ageS)} ago`,
   },
@@ -65,7 +64,7 @@ export function Upstreams() {
   return (
     <Card title="Upstreams" wide>
       {rows.length === 0 ? (
-        <Empty title="No upstream is configured" />
+        <Empty title="No upstreams configured" />
       ) : (
         <Table label="Upstreams" columns={COLUMNS} rows={rows} keyOf={({ name }) => name} />
       )}

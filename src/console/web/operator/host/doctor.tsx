@@ -16,9 +16,9 @@ import { Problems, useStatus } from './overview.tsx'
 export function DoctorPage() {
   const status = useStatus()
   return (
-    <Page title="Doctor" lead="What the daemon can say about its host">
+    <Page title="Doctor" lead="Problems that the daemon can detect">
       <Note>
-        <p>Firmware, programs, ports and delegation are looked at on the host itself, as root:</p>
+        <p>To check firmware, programs, ports and DNS delegation too, run this command as root on the host:</p>
         <CommandLine command="strongroom doctor" />
       </Note>
       <Shown of={status} what="the status">
@@ -32,7 +32,7 @@ export function DoctorPage() {
             <Facts
               rows={[
                 ['Operator key', <Digest value={found.operator_key.digest} />],
-                ['Authority', <Foreign text={found.tls.ca_file} none="the operator's own certificate is served" />],
+                ['Authority', <Foreign text={found.tls.ca_file} none="none: the operator's own certificate is used" />],
               ]}
             />
           </Card>
@@ -99,23 +99,23 @@ function ConfirmClock({ close, confirmed }: { close: () => void; confirmed: () =
       title="Confirm the clock"
       action={confirm}
       done={confirmed}
-      verb="It is right"
+      verb="The clock is right"
       busyWord="Confirming …"
       tone="danger"
       command="strongroom clock confirm"
       close={close}
     >
       <p>
-        You say that the clock of this host is right. Whatever is due by it is then deleted. Compare it with another
-        clock first.
+        Compare this clock with another one first. After you confirm it, the daemon deletes everything whose retention
+        has ended by this clock.
       </p>
     </ActionDialog>
   )
 }
 
 const LEAK_COLUMNS: readonly Column<AdminLeak>[] = [
-  { name: 'What', cell: ({ kind, name }) => <Foreign text={`${kind} ${name}`} /> },
-  { name: 'Detail', isWide: true, cell: ({ detail }) => <Foreign text={detail} /> },
+  { name: 'Resource', cell: ({ kind, name }) => <Foreign text={`${kind} ${name}`} /> },
+  { name: 'Detail', cell: ({ detail }) => <Foreign text={detail} /> },
   { name: 'Remedy', cell: ({ remedy }) => <Foreign text={remedy} /> },
 ]
 
@@ -123,11 +123,11 @@ function LeaksCard() {
   const found = useLoaded('/leaks', options => operate<AdminLeaks>('/leaks', options))
   return (
     <Card
-      title="The ledger against kernel and disk"
+      title="Leaks"
       wide
       actions={
         <button type="button" onClick={found.reload} disabled={found.isLoading} aria-busy={found.isLoading}>
-          {found.isLoading ? 'Looking …' : 'Look again'}
+          {found.isLoading ? 'Checking …' : 'Check again'}
         </button>
       }
     >
@@ -135,7 +135,7 @@ function LeaksCard() {
       <Shown of={found} what="the comparison">
         {({ leaks }) =>
           leaks.length === 0 ? (
-            <Empty title="They agree" />
+            <Empty title="No leaks: ledger, kernel and disk agree" />
           ) : (
             <Table
               label="Differences"

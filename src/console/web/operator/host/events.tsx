@@ -17,10 +17,10 @@ import { detailText } from '../instances/instance.tsx'
 const limit = 1_000
 
 const AGES = [
-  ['1h', 'the last hour', 3_600],
-  ['24h', 'the last day', 86_400],
-  ['7d', 'the last week', 604_800],
-  ['ever', 'everything', null],
+  ['1h', 'Last hour', 3_600],
+  ['24h', 'Last day', 86_400],
+  ['7d', 'Last week', 604_800],
+  ['ever', 'All time', null],
 ] as const
 
 export function EventsPage() {
@@ -37,11 +37,10 @@ export function EventsPage() {
   const list = useLoaded(key, load, { topics: ['events'] })
   const command = commandOf(['events'], { since: word === 'ever' ? null : word, actor: actor || null, limit })
   return (
-    <Page title="Events" lead="Who asked for which change, and what became of it" command={command}>
+    <Page title="Events" lead="Changes by administrators, with their results" command={command}>
       <search class="filters">
         <Choice
-          label="Since"
-          isCompact
+          label="Period"
           value={word}
           change={value => setQuery('since', value)}
           options={AGES.map(([value, words]) => [value, words] as const)}
@@ -51,11 +50,11 @@ export function EventsPage() {
       <Shown of={list} what="events">
         {({ commands }) =>
           commands.length === 0 ? (
-            <Empty title="No command in this time" />
+            <Empty title="No commands in this period" />
           ) : (
             <>
               <p class="count" role="status">
-                {countText(commands.length)} commands
+                {commands.length === 1 ? '1 command' : `${countText(commands.length)} commands`}
               </p>
               <LongTable
                 label="Events"
@@ -72,11 +71,11 @@ export function EventsPage() {
 }
 
 const COLUMNS: readonly Column<AdminCommand>[] = [
-  { name: 'At', cell: ({ at }) => <Time at={at} /> },
-  { name: 'Who', cell: ({ actor }) => <Foreign text={actor} /> },
-  { name: 'By', isWide: true, share: 0.7, cell: ({ socket }) => <Foreign text={socket} /> },
+  { name: 'Time', cell: ({ at }) => <Time at={at} /> },
+  { name: 'Administrator', cell: ({ actor }) => <Foreign text={actor} /> },
+  { name: 'Through', share: 0.7, cell: ({ socket }) => <Foreign text={socket} /> },
   { name: 'Command', cell: ({ operation }) => <code>{operation}</code> },
-  { name: 'Of', isWide: true, share: 2, cell: row => <Foreign text={detailText(row.arguments)} none="" /> },
+  { name: 'Arguments', share: 2, cell: row => <Foreign text={detailText(row.arguments)} none="" /> },
   { name: 'Result', cell: row => <Result of={row} /> },
 ]
 

@@ -21,7 +21,7 @@ export function LogPage() {
   const load = (options: LoadRequest) => operate<Static<typeof AdminLogEntries>>(path, options)
   const entries = useLoaded(path, load, { topics: ['status'] })
   return (
-    <Page title="Log" lead="What this host served, for everybody to see" command="strongroom log status">
+    <Page title="Log" lead="Public record of what this host serves" command="strongroom log status">
       <Shown of={found} what="the log">
         {log => (
           <div class="cards">
@@ -29,15 +29,15 @@ export function LogPage() {
               <Facts
                 rows={[
                   ['Entries', countText(log.size)],
-                  ['Shown to everybody', countText(log.shown)],
-                  ['Key', <Digest value={log.key} none="no log has begun" />],
+                  ['Published', countText(log.shown)],
+                  ['Key', <Digest value={log.key} none="none yet" />],
                 ]}
               />
             </Card>
             <Card title="Witnesses">
               {log.witnesses.length === 0 ? (
-                <Empty title="No witness">
-                  <p>Without one, clients have no proof that all of them see the same log.</p>
+                <Empty title="No witnesses">
+                  <p>Without a witness, clients have no proof that all of them see the same log.</p>
                 </Empty>
               ) : (
                 <Table label="Witnesses" columns={WITNESS_COLUMNS} rows={log.witnesses} keyOf={({ name }) => name} />
@@ -51,7 +51,7 @@ export function LogPage() {
         <Shown of={entries} what="entries">
           {data =>
             data.entries.length === 0 ? (
-              <Empty title="No entry yet" />
+              <Empty title="No entries yet" />
             ) : (
               <Table
                 label="Entries"
@@ -79,9 +79,9 @@ const WITNESS_COLUMNS: readonly Column<Witness>[] = [
 
 const ENTRY_COLUMNS: readonly Column<Entry>[] = [
   { name: 'Entry', isNumber: true, cell: ({ index }) => countText(index) },
-  { name: 'At', cell: ({ at }) => <Time at={at} /> },
+  { name: 'Time', cell: ({ at }) => <Time at={at} /> },
   { name: 'Kind', cell: ({ entry }) => <Foreign text={kindOf(entry)} /> },
-  { name: 'What', isWide: true, cell: ({ entry }) => <Foreign text={entry} /> },
+  { name: 'Content', cell: ({ entry }) => <Foreign text={entry} /> },
 ]
 
 function kindOf(entry: string): string {

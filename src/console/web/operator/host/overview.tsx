@@ -46,12 +46,12 @@ export function Problems({ problems }: { problems: readonly HostProblem[] }) {
   if (problems.length === 0) {
     return (
       <div class="note good" role="status">
-        <p>Ready. Nothing is known to be wrong.</p>
+        <p>Ready. No known problems.</p>
       </div>
     )
   }
   return (
-    <ul class="alerts" aria-label="Problems that need action">
+    <ul class="alerts" aria-label="Problems">
       {problems.map(problem => (
         <li key={problemKey(problem)} class={problem.severity === 'critical' ? 'note bad' : 'note warn'}>
           <strong>{problem.name.replaceAll('_', ' ')}</strong>
@@ -89,7 +89,7 @@ function CapacityCard({ status: { capacity } }: { status: AdminStatus }) {
         label="Addresses"
         used={addresses === null ? null : addresses + resting}
         total={addresses_total}
-        text={of(addresses, addresses_total) + (resting === 0 ? '' : `, ${resting} rest`)}
+        text={of(addresses, addresses_total) + (resting === 0 ? '' : `, ${resting} reserved`)}
       />
     </Card>
   )
@@ -99,7 +99,7 @@ function RunningCard({ status }: { status: AdminStatus }) {
   const { gateway, builds } = status
   const isServing = gateway.placement === 'host' || gateway.state === 'serving'
   return (
-    <Card title="What runs">
+    <Card title="Running">
       <Facts
         rows={[
           ['Organizations', <Link href="/organizations">{status.organizations ?? 'unknown'}</Link>],
@@ -119,7 +119,7 @@ function RunningCard({ status }: { status: AdminStatus }) {
             ),
           ],
           ['Builds', builds === null ? 'off' : <Link href="/builds">{countsText(builds.states)}</Link>],
-          builds?.disk_bytes == null ? null : ['Files of builds', bytesText(builds.disk_bytes)],
+          builds?.disk_bytes == null ? null : ['Build files', bytesText(builds.disk_bytes)],
         ]}
       />
     </Card>
@@ -133,7 +133,7 @@ function PoolCard({ status: { pool, builds } }: { status: AdminStatus }) {
       <Facts
         rows={[
           ['Instances', isOff ? 'off' : `${pool.warm} warm, ${pool.booting} booting, ${pool.wanted} wanted`],
-          pool.lacking === null ? null : ['Lacks', pool.lacking],
+          pool.lacking === null ? null : ['Missing', pool.lacking],
           pool.next_attempt_at === null ? null : ['Next attempt', <Time at={pool.next_attempt_at} />],
           builds === null
             ? null
@@ -141,7 +141,7 @@ function PoolCard({ status: { pool, builds } }: { status: AdminStatus }) {
                 'Builds',
                 `${builds.warm} warm, ${builds.booting} booting, ${builds.wanted} wanted, ${builds.reserved} reserved`,
               ],
-          builds?.lacking == null ? null : ['Builds lack', builds.lacking],
+          builds?.lacking == null ? null : ['Missing for builds', builds.lacking],
         ]}
       />
     </Card>
@@ -186,7 +186,7 @@ function CertificatesCard({ status: { tls } }: { status: AdminStatus }) {
             ({ name, expires_at }) => [`${name} (ACME)`, <Time at={expires_at} none="none yet" />] as const,
           ),
           ['Issued by', tls.source === 'local' ? "this appliance's authority" : 'the operator'],
-          tls.former === null ? null : ['Earlier names until', <Instant at={tls.former.until} />],
+          tls.former === null ? null : ['Former names until', <Instant at={tls.former.until} />],
         ]}
       />
     </Card>
@@ -199,11 +199,11 @@ function BackupsCard({ backups: { state, last, failure, nightly } }: { backups: 
       <Facts
         rows={[
           ['State', <StateMark word={state} />],
-          ['Last', <Time at={last?.at ?? null} none="none is known" />],
+          ['Last', <Time at={last?.at ?? null} none="none known" />],
           last === null ? null : ['File', <Foreign text={last.file} />],
           last === null ? null : ['Size', bytesText(last.bytes)],
-          failure === null ? null : ['Failed', <Time at={failure.at} />],
-          ['Next', nightly ? 'by the timer, each night' : 'by hand: the nightly timer is off'],
+          failure === null ? null : ['Last failure', <Time at={failure.at} />],
+          ['Next', nightly ? 'nightly, by the timer' : 'manual: the nightly timer is off'],
         ]}
       />
       <CommandLine command="strongroom help backup" />
@@ -239,13 +239,13 @@ function FleetCard({ fleet }: { fleet: NonNullable<AdminStatus['fleet']> }) {
             hasLease ? (
               <StateMark word={isDraining ? 'draining' : 'serving'} />
             ) : (
-              <StateMark word="no lease: takes no instances" tone="bad" />
+              <StateMark word="no lease: accepts no instances" tone="bad" />
             ),
           ],
           ['Directory', <Foreign text={fleet.database} />],
-          isReachable ? null : ['Away since', <Instant at={fleet.since} />],
+          isReachable ? null : ['Unreachable since', <Instant at={fleet.since} />],
           fleet.problem === null ? null : ['Problem', <Foreign text={fleet.problem} />],
-          ['Hosts', <Link href="/fleet">all of the fleet</Link>],
+          ['Hosts', <Link href="/fleet">all hosts of the fleet</Link>],
         ]}
       />
     </Card>

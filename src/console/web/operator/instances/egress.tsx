@@ -50,11 +50,11 @@ export function RaiseDialog({
       close={close}
     >
       <p>
-        Now {bytesText(instance.egress_limit_bytes ?? 0)}, of which {bytesText(instance.egress_bytes)} are used. Limits
-        are never lowered; a higher one lifts the block.
+        The limit is {bytesText(instance.egress_limit_bytes ?? 0)}; {bytesText(instance.egress_bytes)} are used. You can
+        only raise a limit. A higher limit lifts the block.
       </p>
       <TextField
-        label="New limit in GiB"
+        label="New limit (GiB)"
         name="to_bytes"
         value={gib.value}
         change={value => (gib.value = value.trim())}
@@ -63,7 +63,7 @@ export function RaiseDialog({
         required
       />
       <TextField
-        label="Why, for the journal"
+        label="Reason"
         name="reason"
         value={reason.value}
         change={value => (reason.value = value)}

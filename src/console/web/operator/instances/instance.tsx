@@ -15,6 +15,7 @@ import { type Column, Table } from '../../parts/table.tsx'
 import { CommandLine, Foreign, Instant, Link, StateMark, Time } from '../../parts/text.tsx'
 import { FollowedText } from '../followed-text.tsx'
 import { RaiseDialog } from './egress.tsx'
+import { UsageCard } from './usage.tsx'
 
 type AdminEvent = Static<typeof AdminEventList>['events'][number]
 
@@ -54,6 +55,7 @@ export function InstancePage({ organization, name }: { organization: string; nam
               <StateCard instance={instance} />
               <EgressCard instance={instance} raise={() => (open.value = 'raise')} />
             </div>
+            {instance.vm !== null && <UsageCard reference={ref} />}
             {may('GET /instance/console') && instance.vm !== null && (
               <ConsoleText reference={ref} vm={instance.vm.id} />
             )}
@@ -128,15 +130,15 @@ function EgressCard({ instance, raise }: { instance: AdminInstance; raise: () =>
       }
     >
       {limit === null ? (
-        <Facts rows={[['Sent', `${bytesText(used)}; without a VM there is no cap`]]} />
+        <Facts rows={[['Sent', `${bytesText(used)}; the limit applies only with a VM`]]} />
       ) : (
-        <Meter label="Of its whole life" used={used} total={limit} text={`${bytesText(used)} of ${bytesText(limit)}`} />
+        <Meter label="Total" used={used} total={limit} text={`${bytesText(used)} of ${bytesText(limit)}`} />
       )}
       <Facts
         rows={[
-          ['Sampled', <Time at={instance.egress_observed_at} none="not yet" />],
+          ['Last sample', <Time at={instance.egress_observed_at} none="none yet" />],
           ['Blocked', <Instant at={instance.egress_block_applied_at} none="no" />],
-          instance.rescue_bytes === null ? null : ['Answers to SSH since', bytesText(instance.rescue_bytes)],
+          instance.rescue_bytes === null ? null : ['SSH replies since the block', bytesText(instance.rescue_bytes)],
         ]}
       />
     </Card>
@@ -144,7 +146,7 @@ function EgressCard({ instance, raise }: { instance: AdminInstance; raise: () =>
 }
 
 const EVENT_COLUMNS: readonly Column<AdminEvent>[] = [
-  { name: 'At', cell: ({ at }) => <Instant at={at} /> },
+  { name: 'Time', cell: ({ at }) => <Instant at={at} /> },
   { name: 'Event', cell: ({ kind }) => <Foreign text={kind} /> },
   { name: 'Detail', cell: ({ detail }) => <Foreign text={detailText(detail)} /> },
 ]
@@ -166,7 +168,7 @@ function EventsCard({ reference }: { reference: string }) {
       <Shown of={list} what="events">
         {({ events }) =>
           events.length === 0 ? (
-            <Empty title="No event is on record" />
+            <Empty title="No events" />
           ) : (
             <Table
               label="Events"
@@ -188,13 +190,13 @@ function DeleteDialog({ reference, close, changed }: { reference: string; close:
       title={`Delete ${reference}`}
       action={remove}
       done={changed}
-      verb="Delete for good"
+      verb="Delete permanently"
       busyWord="Deleting …"
       tone="danger"
       command={commandOf(['instance', 'delete', reference])}
       close={close}
     >
-      <p>This deletes the instance and its data. It cannot be undone. Its record is kept for at least 30 days.</p>
+      <p>This deletes the instance and its data permanently. Its record is kept for at least 30 days.</p>
     </ActionDialog>
   )
 }

@@ -6,18 +6,23 @@ import { TextField } from '../../parts/field.tsx'
 import type { Terms } from './gateway-key-terms.ts'
 
 const FIELDS = [
-  ['requests_per_minute', 'Requests per minute', 'Empty: as configured', 'numeric'],
-  ['tokens_per_minute', 'Tokens per minute', 'Empty: as configured', 'numeric'],
-  ['concurrency_max', 'Requests at the same time', 'Empty: as configured', 'numeric'],
-  ['budget_usd', 'Budget of a month in dollars', 'Empty: no bound', 'decimal'],
-  ['budget_tokens', 'Budget of a month in tokens', 'Empty: no bound', 'numeric'],
-  ['budget_day_usd', 'Budget of a day in dollars', 'Empty: no bound', 'decimal'],
-  ['budget_day_tokens', 'Budget of a day in tokens', 'Empty: no bound', 'numeric'],
-  ['budget_week_usd', 'Budget of a week in dollars', 'Empty: no bound', 'decimal'],
-  ['budget_week_tokens', 'Budget of a week in tokens', 'Empty: no bound', 'numeric'],
-  ['user_budget', 'Budget of each end user', `Dollars and period, like ${userBudgetExample}. Empty: no bound`, 'text'],
-  ['models', 'Models', 'With commas in between. Empty: all', 'text'],
-  ['aliases', 'Names for models', 'NAME=MODEL, with commas in between', 'text'],
+  ['requests_per_minute', 'Requests per minute', 'The configured limit if empty', 'numeric'],
+  ['tokens_per_minute', 'Tokens per minute', 'The configured limit if empty', 'numeric'],
+  ['concurrency_max', 'Concurrent requests', 'The configured limit if empty', 'numeric'],
+  ['budget_usd', 'Monthly budget (USD)', 'No limit if empty', 'decimal'],
+  ['budget_tokens', 'Monthly budget (tokens)', 'No limit if empty', 'numeric'],
+  ['budget_day_usd', 'Daily budget (USD)', 'No limit if empty', 'decimal'],
+  ['budget_day_tokens', 'Daily budget (tokens)', 'No limit if empty', 'numeric'],
+  ['budget_week_usd', 'Weekly budget (USD)', 'No limit if empty', 'decimal'],
+  ['budget_week_tokens', 'Weekly budget (tokens)', 'No limit if empty', 'numeric'],
+  [
+    'user_budget',
+    'Budget per end user',
+    `Amount and period, for example ${userBudgetExample}; no limit if empty`,
+    'text',
+  ],
+  ['models', 'Models', 'Comma-separated; all if empty', 'text'],
+  ['aliases', 'Model aliases', 'Comma-separated, each NAME=MODEL', 'text'],
 ] as const satisfies readonly (readonly [keyof Terms, string, string, 'numeric' | 'decimal' | 'text'])[]
 
 export function TermsFields({
@@ -45,8 +50,8 @@ export function TermsFields({
       ))}
       <TextField
         name="expires_at"
-        label="Ends at the begin of this day, UTC"
-        hint="Empty: never"
+        label="Expires on"
+        hint="At 00:00 UTC; never if empty"
         type="date"
         value={terms.expires_at}
         change={value => change({ ...terms, expires_at: value })}

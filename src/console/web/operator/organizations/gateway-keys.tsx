@@ -58,8 +58,8 @@ export function GatewayKeys({ slug, isLiving }: { slug: string; isLiving: boolea
       <Shown of={list} what="gateway keys">
         {({ keys }) =>
           keys.length === 0 ? (
-            <Empty title="No gateway key yet">
-              <p>The organization needs one to use models. Each instance gets its own key.</p>
+            <Empty title="No gateway keys yet">
+              <p>The organization needs a gateway key to use models. Each instance gets its own key.</p>
             </Empty>
           ) : (
             <Table
@@ -85,12 +85,13 @@ function columnsOf(open: (chosen: Open) => void): readonly Column<AdminGatewayKe
   return [
     { name: 'Key', cell: key => <KeyOf of={key} /> },
     { name: 'State', cell: key => <StateOf of={key} /> },
-    { name: 'Models', isWide: true, cell: ({ models }) => <Foreign text={models?.join(', ') ?? null} none="all" /> },
-    { name: 'Tokens this month', isNumber: true, isWide: true, cell: key => <TokensOf of={key} /> },
+    { name: 'Models', cell: ({ models }) => <Foreign text={models?.join(', ') ?? null} none="all" /> },
+    { name: 'Tokens this month', isNumber: true, cell: key => <TokensOf of={key} /> },
     { name: 'Cost', isNumber: true, cell: key => <CostOf of={key} /> },
-    { name: 'Last used', isWide: true, cell: key => <Time at={key.last_used_at} none="never" /> },
+    { name: 'Last used', cell: key => <Time at={key.last_used_at} none="never" /> },
     {
       name: 'Actions',
+      isActions: true,
       cell: key =>
         key.state === 'active' && (
           <span class="row-actions">
@@ -124,7 +125,7 @@ function KeyOf({ of }: { of: AdminGatewayKey }) {
   return (
     <>
       <KeyName tag="gw" of={of} />
-      {of.instance !== null && <span class="hint"> of an instance</span>}
+      {of.instance !== null && <span class="hint"> for an instance</span>}
     </>
   )
 }
@@ -133,7 +134,7 @@ function StateOf({ of: { state, expires_at: end } }: { of: AdminGatewayKey }) {
   return (
     <>
       <StateMark word={state} />
-      {end !== null && <p class="hint">until {end.slice(0, 10)}</p>}
+      {end !== null && <p class="hint">expires on {end.slice(0, 10)}</p>}
     </>
   )
 }
@@ -158,7 +159,7 @@ function CreateGatewayKey({ slug, close, created }: { slug: string; close: () =>
   const command = commandOf(['gateway', 'key', 'create', slug], optionsOf(terms.value, termsOf(null)))
   return (
     <ActionDialog
-      title={`New gateway key of ${slug}`}
+      title={`New gateway key for ${slug}`}
       instead={made.value !== null && <MadeKey value={made.value.key} close={close} />}
       action={create}
       done={created}
@@ -167,9 +168,7 @@ function CreateGatewayKey({ slug, close, created }: { slug: string; close: () =>
       command={command}
       close={close}
     >
-      <p>
-        This host will have seen the key, so that it can act as its client. It cannot with a key that its client made.
-      </p>
+      <p>This host sees the key and could use it. To prevent that, let the client create the key and add it here.</p>
       <TermsFields terms={terms.value} change={value => (terms.value = value)} problem={create.problem} />
     </ActionDialog>
   )
@@ -187,7 +186,7 @@ function AddGatewayKey({ slug, close, added }: { slug: string; close: () => void
   const command = isReady ? commandOf(['gateway', 'key', 'add', slug, line.value], options) : null
   return (
     <ActionDialog
-      title={`Gateway key of a client of ${slug}`}
+      title={`Add a client's gateway key to ${slug}`}
       action={add}
       done={added}
       verb="Add"
@@ -211,8 +210,8 @@ function SetGatewayKey({ of, close, changed }: { of: AdminGatewayKey; close: () 
       title={`Change gw_${of.prefix}`}
       action={set}
       done={changed}
-      verb="Set"
-      busyWord="Setting …"
+      verb="Save"
+      busyWord="Saving …"
       command={command}
       close={close}
     >

@@ -19,7 +19,7 @@ export function KeyName({
       <code>
         {tag}_{prefix}_…
       </code>
-      <span class="hint">{maker === 'host' ? ' minted by the host' : ' made by its client'}</span>
+      <span class="hint">{maker === 'host' ? ' created by the host' : ' created by its client'}</span>
     </>
   )
 }
@@ -44,7 +44,7 @@ export function RegistrationField({
       <TextField
         name="registration"
         label="Registration line"
-        hint={`The client runs ${NEW_COMMANDS[tag]} on its own machine and sends this line, never the key`}
+        hint={`The client runs ${NEW_COMMANDS[tag]} on its own machine and sends you this line, never the key`}
         value={line}
         change={change}
         required

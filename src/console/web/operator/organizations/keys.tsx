@@ -46,8 +46,8 @@ export function ApiKeys({ slug, isLiving }: { slug: string; isLiving: boolean })
       <Shown of={list} what="keys">
         {({ keys }) =>
           keys.length === 0 ? (
-            <Empty title="No API key yet">
-              <p>With one the organization creates instances and submits builds.</p>
+            <Empty title="No API keys yet">
+              <p>The organization needs an API key to create instances and submit builds.</p>
             </Empty>
           ) : (
             <Table
@@ -90,10 +90,11 @@ function columnsOf(revoke: (prefix: string) => void): readonly Column<AdminKey>[
     { name: 'Key', cell: key => <KeyName tag="ca" of={key} /> },
     { name: 'Scope', cell: ({ scope }) => scope },
     { name: 'State', cell: key => <StateMark word={key.revoked_at === null ? 'active' : 'revoked'} /> },
-    { name: 'Last used', isWide: true, cell: key => <Time at={key.last_used_at} none="never" /> },
-    { name: 'Created', isWide: true, cell: key => <Time at={key.created_at} /> },
+    { name: 'Last used', cell: key => <Time at={key.last_used_at} none="never" /> },
+    { name: 'Created', cell: key => <Time at={key.created_at} /> },
     {
       name: 'Actions',
+      isActions: true,
       cell: ({ prefix, revoked_at }) =>
         revoked_at === null &&
         may('POST /keys/:prefix/revoke') && (
@@ -115,7 +116,7 @@ function CreateKey({ slug, close, created }: { slug: string; close: () => void; 
   const command = commandOf(['key', 'create', slug], { scope: scope.value === 'write' ? null : scope.value })
   return (
     <ActionDialog
-      title={`New API key of ${slug}`}
+      title={`New API key for ${slug}`}
       instead={made.value !== null && <MadeKey value={made.value.key} close={close} />}
       action={create}
       done={created}
@@ -124,9 +125,7 @@ function CreateKey({ slug, close, created }: { slug: string; close: () => void; 
       command={command}
       close={close}
     >
-      <p>
-        This host will have seen the key, so that it can act as its client. It cannot with a key that its client made.
-      </p>
+      <p>This host sees the key and could use it. To prevent that, let the client create the key and add it here.</p>
       <ScopeField scope={scope.value} change={value => (scope.value = value)} />
     </ActionDialog>
   )
@@ -139,8 +138,8 @@ function ScopeField({ scope, change }: { scope: Scope; change: (scope: Scope) =>
       value={scope}
       change={change}
       options={[
-        ['write', 'write: may create and delete'],
-        ['read', 'read: cannot change anything'],
+        ['write', 'Write: create and delete'],
+        ['read', 'Read: no changes'],
       ]}
     />
   )
@@ -158,7 +157,7 @@ function AddKey({ slug, close, added }: { slug: string; close: () => void; added
   const command = isReady ? commandOf(['key', 'add', slug, line.value], options) : null
   return (
     <ActionDialog
-      title={`API key of a client of ${slug}`}
+      title={`Add a client's API key to ${slug}`}
       action={add}
       done={added}
       verb="Add"
@@ -176,7 +175,7 @@ export function MadeKey({ value, close }: { value: string; close: () => void }) 
   return (
     <div class="dialog-form">
       <Note tone="warn">
-        <p>The key is shown now and never again. Nothing here keeps it.</p>
+        <p>Copy the key now. The appliance does not store it and cannot show it again.</p>
       </Note>
       <div class="command secret">
         <code>{value}</code>
@@ -214,13 +213,13 @@ export function RevokeKey({
       title={`Revoke ${mark}_${prefix}`}
       action={revoke}
       done={revoked}
-      verb="Revoke for good"
+      verb="Revoke permanently"
       busyWord="Revoking …"
       tone="danger"
       command={commandOf([...words, 'revoke', prefix])}
       close={close}
     >
-      <p>Requests with this key are refused from now on. A revoked key cannot come back.</p>
+      <p>The appliance rejects requests with this key from now on. You cannot undo this.</p>
     </ActionDialog>
   )
 }

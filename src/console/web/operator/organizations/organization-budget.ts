@@ -5,12 +5,12 @@ import type { CommandOptions } from '../../core/command.ts'
 
 /** Wire name, label and command line option of each budget. */
 export const ORGANIZATION_BUDGETS = [
-  ['budget_usd', 'Dollars of a month', 'usd'],
-  ['budget_tokens', 'Tokens of a month', 'tokens'],
-  ['budget_day_usd', 'Dollars of a day', 'day-usd'],
-  ['budget_day_tokens', 'Tokens of a day', 'day-tokens'],
-  ['budget_week_usd', 'Dollars of a week', 'week-usd'],
-  ['budget_week_tokens', 'Tokens of a week', 'week-tokens'],
+  ['budget_usd', 'Monthly budget (USD)', 'usd'],
+  ['budget_tokens', 'Monthly budget (tokens)', 'tokens'],
+  ['budget_day_usd', 'Daily budget (USD)', 'day-usd'],
+  ['budget_day_tokens', 'Daily budget (tokens)', 'day-tokens'],
+  ['budget_week_usd', 'Weekly budget (USD)', 'week-usd'],
+  ['budget_week_tokens', 'Weekly budget (tokens)', 'week-tokens'],
 ] as const
 
 type Name = (typeof ORGANIZATION_BUDGETS)[number][0]

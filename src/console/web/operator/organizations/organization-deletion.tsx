@@ -29,7 +29,7 @@ export function DeleteOrganization({ slug, close, changed }: { slug: string; clo
             <ActionForm
               action={remove}
               done={changed}
-              verb="Delete for good"
+              verb="Delete permanently"
               busyWord="Deleting …"
               tone="danger"
               command={commandOf(['org', 'delete', slug], { force: force.value })}
@@ -37,12 +37,16 @@ export function DeleteOrganization({ slug, close, changed }: { slug: string; clo
               close={close}
             >
               <Plan plan={data} />
-              <Tick label="End what runs (--force)" value={force.value} change={value => (force.value = value)} />
+              <Tick
+                label="Stop running instances and builds (--force)"
+                value={force.value}
+                change={value => (force.value = value)}
+              />
               <TextField
                 label={`Type ${slug} to confirm`}
                 value={typed.value}
                 change={value => (typed.value = value.trim())}
-                hint="The slug is never used again: names, receipts and bills contain it."
+                hint="Nobody can use this slug again, because host names, receipts and bills contain it."
               />
             </ActionForm>
           ) : (
@@ -60,12 +64,12 @@ function Plan({ plan }: { plan: AdminDeletion }) {
   return (
     <Facts
       rows={[
-        plan.deleting_at === null ? null : ['Waits for', plan.waits_for.join(', ') || 'its last look'],
-        ['Instances that end', names(plan.instances)],
-        ['Builds that are cancelled', names(plan.builds)],
-        ['Reserved build VMs', `${plan.reserved_vms}; they end when they expire`],
-        ['Files of builds', `${bytesText(plan.build_file_bytes)}; removed`],
-        ['Keys', `${plan.keys_active} of A and C, ${plan.gateway_keys_active} of the gateway; revoked at once`],
+        plan.deleting_at === null ? null : ['Waiting for', plan.waits_for.join(', ') || 'the last check'],
+        ['Instances to delete', names(plan.instances)],
+        ['Builds to cancel', names(plan.builds)],
+        ['Reserved build VMs', `${plan.reserved_vms}; kept until they expire`],
+        ['Build files', `${bytesText(plan.build_file_bytes)}; deleted`],
+        ['Keys', `${plan.keys_active} API keys, ${plan.gateway_keys_active} gateway keys; revoked immediately`],
         ['Records', `${countText(plan.records)} of terminated instances; kept for instances.retention_days`],
       ]}
     />

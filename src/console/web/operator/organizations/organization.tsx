@@ -13,7 +13,7 @@ import { TextField } from '../../parts/field.tsx'
 import { Card, Facts, Meter, Page, Shown } from '../../parts/page.tsx'
 import { Instant, Link, StateMark } from '../../parts/text.tsx'
 import { GatewayKeys } from './gateway-keys.tsx'
-import { tokensHeldText, usdHeldText } from './held.ts'
+import { instancesText, tokensHeldText, usdHeldText } from './held.ts'
 import { ApiKeys } from './keys.tsx'
 import { budgetBody, budgetOptions, budgetsOf, ORGANIZATION_BUDGETS } from './organization-budget.ts'
 import { DeleteOrganization } from './organization-deletion.tsx'
@@ -68,7 +68,7 @@ export function OrganizationPage({ slug }: { slug: string }) {
                     [
                       'Instances',
                       <Link href={`/instances?organization=${encodeURIComponent(slug)}`}>
-                        {countText(organization.instances_living)} living
+                        {instancesText(organization)}
                       </Link>,
                     ],
                     ['API keys', `${countText(organization.keys_active)} active`],
@@ -94,7 +94,7 @@ function BudgetCard({ organization, change }: { organization: AdminOrganization;
   const { budget_usd: usd, budget_tokens: tokens, month_cost_usd: cost, month_tokens: used } = organization
   return (
     <Card
-      title="Budget of the month"
+      title="Monthly budget"
       actions={
         may('POST /organizations/:slug/budget') &&
         organization.status !== 'deleted' && (
@@ -135,7 +135,7 @@ export function Budget({
   text: string
   of: string | null
 }) {
-  if (total === null || of === null) return <Facts rows={[[label, `${text}, no bound`]]} />
+  if (total === null || of === null) return <Facts rows={[[label, `${text}, no limit`]]} />
   return <Meter label={label} used={used} total={total} text={`${text} of ${of}`} />
 }
 
@@ -155,17 +155,17 @@ function BudgetDialog({ organization, close, changed }: ChangeProps) {
   const command = commandOf(['org', 'budget', slug], budgetOptions(typed.value))
   return (
     <ActionDialog
-      title={`Budget of ${slug}`}
+      title={`Budgets of ${slug}`}
       action={set}
       done={changed}
-      verb="Set"
-      busyWord="Setting …"
+      verb="Save"
+      busyWord="Saving …"
       command={command}
       close={close}
     >
       <p>
-        What all its gateway keys together may use in a calendar month, a day, and a week from Monday on (UTC). Empty:
-        no bound.
+        Limits for all gateway keys of the organization together. Months, days and weeks (from Monday) are in UTC. No
+        limit if empty.
       </p>
       {ORGANIZATION_BUDGETS.map(([name, label]) => (
         <TextField
@@ -199,8 +199,8 @@ function StatusDialog({ organization: { slug, status }, close, changed }: Change
     >
       <p>
         {isSuspended
-          ? 'Its keys are accepted again.'
-          : 'Its keys are refused until it is resumed; its instances keep running.'}
+          ? 'The appliance accepts its keys again.'
+          : 'The appliance rejects its keys until you resume it. Its instances keep running.'}
       </p>
     </ActionDialog>
   )

@@ -15,7 +15,7 @@ import { TextField, Tick } from '../../parts/field.tsx'
 import { Empty, Page, Shown } from '../../parts/page.tsx'
 import { type Column, Table } from '../../parts/table.tsx'
 import { Foreign, Link, StateMark, Time } from '../../parts/text.tsx'
-import { usdHeldText } from './held.ts'
+import { instancesText, usdHeldText } from './held.ts'
 
 type List = Static<typeof AdminOrganizationList>
 
@@ -37,15 +37,15 @@ export function OrganizationsPage() {
       }
     >
       <Tick
-        label="Show deleted ones, whose records and usage are kept"
+        label="Show deleted organizations"
         value={deleted}
         change={value => setQuery('deleted', value ? 'true' : '')}
       />
       <Shown of={list} what="organizations">
         {({ organizations }) =>
           organizations.length === 0 ? (
-            <Empty title="No organization yet">
-              <p>An organization has keys, instances, builds and budgets. Create one, then a key for it.</p>
+            <Empty title="No organizations yet">
+              <p>An organization owns keys, instances, builds and budgets. Create one, then create a key for it.</p>
             </Empty>
           ) : (
             <Table label="Organizations" columns={COLUMNS} rows={organizations} keyOf={({ slug }) => slug} />
@@ -67,11 +67,11 @@ const COLUMNS: readonly Column<AdminOrganization>[] = [
     ),
   },
   { name: 'Status', cell: ({ status }) => <StateMark word={status} /> },
-  { name: 'Instances', isNumber: true, cell: row => countText(row.instances_living) },
-  { name: 'Keys', isNumber: true, isWide: true, cell: row => countText(row.keys_active) },
-  { name: 'Tokens this month', isNumber: true, isWide: true, cell: row => countText(row.month_tokens) },
+  { name: 'Instances', cell: row => instancesText(row) },
+  { name: 'Keys', isNumber: true, cell: row => countText(row.keys_active) },
+  { name: 'Tokens this month', isNumber: true, cell: row => countText(row.month_tokens) },
   { name: 'Cost this month', isNumber: true, cell: row => <Spent row={row} /> },
-  { name: 'Created', isWide: true, cell: ({ created_at }) => <Time at={created_at} /> },
+  { name: 'Created', cell: ({ created_at }) => <Time at={created_at} /> },
 ]
 
 function Spent({ row }: { row: AdminOrganization }) {
@@ -105,7 +105,7 @@ function CreateDialog({ close }: { close: () => void }) {
         change={value => (slug.value = value.trim())}
         problem={create.problem}
         required
-        hint="Becomes a part of every host name: lowercase letters, digits and hyphens; at most 32 characters. It is given to no other later."
+        hint="Part of every host name. Lowercase letters, digits and hyphens, at most 32 characters. A slug cannot be used again."
       />
     </ActionDialog>
   )

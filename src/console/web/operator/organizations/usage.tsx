@@ -32,9 +32,11 @@ export function UsageCard({ slug }: { slug: string }) {
   const usage = useLoaded(path, options => operate<AdminUsage>(path, options))
   return (
     <Card
-      title={`Usage of ${daysShown} days`}
+      title={`Usage in the last ${daysShown} days`}
       wide
-      actions={<Choice label="By" isCompact value={by.value} change={value => (by.value = value)} options={GROUPS} />}
+      actions={
+        <Choice label="Group by" isCompact value={by.value} change={value => (by.value = value)} options={GROUPS} />
+      }
     >
       <CommandLine command={commandOf(['gateway', 'usage', slug], { ...days, by: by.value })} />
       <Shown of={usage} what="usage">

@@ -13,7 +13,7 @@ export function BuildLog({ id }: { id: string }) {
   return (
     <Card title="Log" wide>
       {problem !== null && <ProblemNote problem={problem} retry={retry} />}
-      <StreamText label="Log of the build" text={text} isCut={isCut} none="No line yet." />
+      <StreamText label="Log of the build" text={text} isCut={isCut} none="No lines yet." />
     </Card>
   )
 }
@@ -25,7 +25,7 @@ async function* linesOf(id: string, signal: AbortSignal): AsyncGenerator<string>
 }
 
 function lineOf(event: BuildEvent): string {
-  if (event.type === 'queued') return `queued: ${event.position} before it`
+  if (event.type === 'queued') return `queued: ${event.position} builds ahead`
   if (event.type !== 'complete') return `${event.type}: ${event.msg}`
   const { result } = event
   return result.status === 'ok' ? 'complete: ok' : `complete: ${result.error_type}: ${result.error}`

@@ -53,7 +53,7 @@ export function BuildPage({ id }: { id: string }) {
           id={id}
           ask={() => askService('builds', path, { method: 'DELETE' })}
           command={`curl --cacert ca.pem -H "Authorization: Bearer $KEY" -X DELETE ${url}/build/${id}`}
-          words="The build and its VM end now."
+          words="This stops the build and its VM now."
           close={() => (isCancelling.value = false)}
           cancelled={found.reload}
         />
@@ -66,7 +66,7 @@ function RecordCard({ build }: { build: BuildRecord }) {
   const { source, attested, result } = build
   const words = source.kind === 'git' ? `${source.url} ${source.ref ?? ''}` : (source.name ?? 'archive')
   return (
-    <Card title="Record of this host" wide>
+    <Card title="Build" wide>
       <Facts
         rows={[
           ['State', <StateMark word={build.state} />],
@@ -79,7 +79,7 @@ function RecordCard({ build }: { build: BuildRecord }) {
           ['Started', <Instant at={build.started_at} none="not yet" />],
           ['Finished', <Instant at={build.finished_at} none="not yet" />],
           result === null ? null : ['Result', bytesText(result.size_bytes)],
-          result === null ? null : ['Its SHA-256', <Digest value={result.sha256} />],
+          result === null ? null : ['SHA-256 of the result', <Digest value={result.sha256} />],
         ]}
       />
     </Card>
@@ -94,9 +94,9 @@ function Result({ id, build, known }: { id: string; build: BuildRecord; known: K
     command: verifyBuildCommand(name, known, build),
   })
   return (
-    <EvidenceCard title="Result and its evidence" load={load} fresh={null}>
+    <EvidenceCard title="Result and evidence" load={load} fresh={null}>
       <p>
-        One archive holds both: the artifacts, and what the VM signed of itself, the source and each of them.{' '}
+        The archive contains the artifacts and the VM's signed statement about itself, the source and each artifact.{' '}
         {requestNote(known, build)}
       </p>
     </EvidenceCard>

@@ -22,24 +22,24 @@ export function BuildsPage() {
   return (
     <Page
       title="Builds"
-      lead="Each build runs in a VM of its own, which proves what it built from."
+      lead="Each build runs in its own VM, which proves what it was built from"
       actions={
         <button type="button" class="primary" onClick={() => (isSubmitting.value = true)}>
           New build
         </button>
       }
     >
-      <Card title="Submitted from this tab" wide>
+      <Card title="Builds submitted in this tab" wide>
         {builds.length === 0 ? (
-          <Empty title="None yet">
-            <p>The API lists no builds; open an earlier one by its id.</p>
+          <Empty title="No builds yet">
+            <p>To see a build from another tab, open it by its id.</p>
           </Empty>
         ) : (
           <Table label="Builds" columns={COLUMNS} rows={builds} keyOf={build => build.id} />
         )}
       </Card>
       <form class="filters" onSubmit={open}>
-        <TextField label="Id of a build" value={id.value} change={text => (id.value = text.trim())} />
+        <TextField label="Build id" value={id.value} change={text => (id.value = text.trim())} />
         <button type="submit">Open</button>
       </form>
       {isSubmitting.value && <NewBuild close={() => (isSubmitting.value = false)} />}

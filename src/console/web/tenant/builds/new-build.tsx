@@ -120,7 +120,7 @@ function BuildFields({ fields, change, problem }: BuildFieldsProps) {
   })
   return (
     <>
-      <TextField label="Git repository" name="repo_url" hint="https only" inputMode="url" {...text('url')} />
+      <TextField label="Git repository" name="repo_url" hint="An https address" inputMode="url" {...text('url')} />
       <TextField label="Branch, tag or commit" name="repo_ref" {...text('ref')} />
       <div class="field">
         <label for={fileId}>Or an archive: tar.gz, tar.xz, tar.zst, tar or zip</label>
@@ -130,7 +130,7 @@ function BuildFields({ fields, change, problem }: BuildFieldsProps) {
           onChange={event => change({ ...fields, archive: event.currentTarget.files?.item(0) ?? null })}
         />
       </div>
-      <TextField label="Directory in the source" name="project_dir" hint="Empty: its root" {...text('projectDir')} />
+      <TextField label="Directory in the source" name="project_dir" hint="The root if empty" {...text('projectDir')} />
       <Choice
         label="Toolchain"
         value={fields.toolchain}
@@ -145,8 +145,8 @@ function BuildFields({ fields, change, problem }: BuildFieldsProps) {
           ['make', 'make'],
         ]}
       />
-      <TextField label="Cargo package" name="package" hint="Empty: default members" {...text('package')} />
-      <TextField label="Cargo features" name="features" hint="Commas between them" {...text('features')} />
+      <TextField label="Cargo package" name="package" hint="The default members if empty" {...text('package')} />
+      <TextField label="Cargo features" name="features" hint="Comma-separated" {...text('features')} />
       <Tick
         label="Build twice and compare each artifact"
         value={fields.reproduce}

@@ -46,7 +46,7 @@ export function InstancePage({ name }: { name: string }) {
                 </p>
               </Note>
             )}
-            {instance.status === 'provisioning' && <Waiting what="the VM: this takes up to a few minutes" />}
+            {instance.status === 'provisioning' && <Waiting what="the VM, which can take a few minutes," />}
             <StateCard instance={instance} />
             {instance.status === 'ready' && <Ready instance={instance} />}
           </>
@@ -100,13 +100,13 @@ function Ready({ instance: { name, hostname } }: { instance: InstanceRecord }) {
   return (
     <>
       <EvidenceCard title="Evidence" load={load} fresh={commandOf(['verify', 'instance', hostname], policies)}>
-        <p>The VM signs what it was launched from, its host key, and where its prompts go, for a nonce of this page.</p>
+        <p>The VM signs its launch, its host key and its gateway, together with a nonce from this page.</p>
       </EvidenceCard>
-      <Card title="Log in" wide>
-        <p>This command verifies the VM each time, and takes no other host key:</p>
+      <Card title="Connect" wide>
+        <p>This command verifies the VM before each connection and accepts only its host key:</p>
         <CommandLine command={commandOf(['ssh', hostname])} />
         <p>
-          Without it, once <code>strongroom verify instance</code> has written the VM's line to known_hosts:
+          Or use ssh after <code>strongroom verify instance</code> has added the host key to known_hosts:
         </p>
         <CommandLine command={`ssh agent@${hostname}`} />
       </Card>
@@ -122,13 +122,13 @@ function DeleteDialog({ name, close, deleted }: { name: string; close: () => voi
       title={`Delete ${name}`}
       action={remove}
       done={deleted}
-      verb="Delete for good"
+      verb="Delete permanently"
       busyWord="Deleting …"
       tone="danger"
       command={`curl --cacert ca.pem -H "Authorization: Bearer $KEY" -X DELETE ${url}/v1/instances/${name}`}
       close={close}
     >
-      <p>This deletes the instance and everything in it. It cannot be undone.</p>
+      <p>This deletes the instance and its data permanently.</p>
     </ActionDialog>
   )
 }

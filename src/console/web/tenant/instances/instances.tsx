@@ -29,8 +29,8 @@ export function InstancesPage() {
       <Shown of={list} what="your instances">
         {({ instances }) =>
           instances.length === 0 ? (
-            <Empty title="No instance yet">
-              <p>An instance is a VM with an agent in it, whose memory the host cannot read.</p>
+            <Empty title="No instances yet">
+              <p>An instance is a VM that runs an agent. The host cannot read its memory.</p>
             </Empty>
           ) : (
             <LongTable label="Instances" columns={COLUMNS} rows={instances.toReversed()} keyOf={({ name }) => name} />
@@ -46,15 +46,15 @@ export function InstancesPage() {
 const COLUMNS: readonly Column<InstanceRecord>[] = [
   { name: 'Name', cell: ({ name }) => <Link href={pathTo`/tenant/instances/${name}`}>{name}</Link> },
   { name: 'Status', cell: ({ status }) => <StateMark word={status} /> },
-  { name: 'Host name', share: 2, isWide: true, cell: row => <Foreign text={row.hostname} /> },
-  { name: 'Model', isWide: true, cell: row => <Foreign text={row.inference_model} /> },
+  { name: 'Host name', share: 2, cell: row => <Foreign text={row.hostname} /> },
+  { name: 'Model', cell: row => <Foreign text={row.inference_model} /> },
   { name: 'Created', cell: row => <Time at={row.created_at} /> },
 ]
 
 function UsageCard() {
   const found = useLoaded('/v1/usage', options => askInstances<UsageSummary>('/v1/usage', options), { everyMs: 60_000 })
   return (
-    <Card title="This billing period" wide>
+    <Card title="Billing period" wide>
       <Shown of={found} what="usage">
         {({ pricing, usage }) => (
           <Facts
@@ -64,11 +64,11 @@ function UsageCard() {
                 'Instance-hours',
                 `${usage.instance_hours_used.toFixed(1)} of ${countText(pricing.instance_hours_included)} included`,
               ],
-              ['Each further hour', usdText(pricing.overage_per_hour_usd)],
+              ['Each additional hour', usdText(pricing.overage_per_hour_usd)],
               ['Models', usdText(usage.inference_cost_usd)],
               [
-                'Egress of living instances',
-                `${bytesText(usage.egress_bytes)}; ${bytesText(usage.egress_limit_bytes)} for each`,
+                'Egress of current instances',
+                `${bytesText(usage.egress_bytes)}; ${bytesText(usage.egress_limit_bytes)} per instance`,
               ],
               ['Egress blocked', usage.egress_blocked ? <StateMark word="yes" tone="bad" /> : 'no'],
             ]}

@@ -44,7 +44,7 @@ export function NewInstance({ close }: { close: () => void }) {
         value={publicKey.value}
         change={change(publicKey)}
         rows={3}
-        hint="The one line of ~/.ssh/id_ed25519.pub. The instance lets in this key alone."
+        hint="The line in ~/.ssh/id_ed25519.pub. Only this key can connect to the instance."
       />
       <TextField
         label="Model"
@@ -52,7 +52,7 @@ export function NewInstance({ close }: { close: () => void }) {
         value={model.value}
         change={change(model)}
         problem={create.problem}
-        hint="Empty: the operator chooses."
+        hint="The operator's default if empty"
       />
     </ActionDialog>
   )

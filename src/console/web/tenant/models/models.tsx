@@ -34,7 +34,7 @@ export function ModelsPage() {
         <Shown of={list} what="models">
           {({ data }) =>
             data.length === 0 ? (
-              <Empty title="Your key may use no model" />
+              <Empty title="Your key has no models" />
             ) : (
               <Table label="Models" columns={COLUMNS} rows={data} keyOf={({ id }) => id} />
             )
@@ -54,8 +54,8 @@ const COLUMNS: readonly Column<Model>[] = [
     isNumber: true,
     cell: row => (row.context_length === undefined ? '–' : countText(row.context_length)),
   },
-  { name: 'A million prompt tokens', isNumber: true, isWide: true, cell: row => priceOf(row.pricing?.prompt) },
-  { name: 'A million completion tokens', isNumber: true, isWide: true, cell: row => priceOf(row.pricing?.completion) },
+  { name: 'Price per million prompt tokens', isNumber: true, cell: row => priceOf(row.pricing?.prompt) },
+  { name: 'Price per million completion tokens', isNumber: true, cell: row => priceOf(row.pricing?.completion) },
 ]
 
 function priceOf(perToken: string | undefined): string {
@@ -80,9 +80,9 @@ function GatewayEvidence() {
   return (
     <EvidenceCard title="Evidence of the gateway" load={load} fresh={fresh}>
       <p>
-        The gateway's VM signs what it was launched from, and which model answers inside it, for a nonce of this page.
+        The gateway's VM signs its launch and its model, together with a nonce from this page.
         {found.data !== false &&
-          ' workload.json in the commands is the copy that you have read, of the gateway you expect.'}
+          ' In the commands, workload.json is your own checked copy for the gateway that you expect.'}
       </p>
     </EvidenceCard>
   )
@@ -122,7 +122,7 @@ function UsageCard() {
       title="Usage of this key by model and day"
       wide
       actions={
-        <Choice label="Of" isCompact value={days.value} change={value => (days.value = value)} options={SPANS} />
+        <Choice label="Period" isCompact value={days.value} change={value => (days.value = value)} options={SPANS} />
       }
     >
       <Shown of={found} what="usage">
