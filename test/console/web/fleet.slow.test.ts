@@ -30,7 +30,7 @@ async function show(path: string, title: string, to: ScriptedConsole = first): P
 test('the list', async () => {
   // Goal: each host shows its state and what is wrong with it, and the hosts together in what they differ.
   await show('/', 'Overview')
-  await page.getByRole('link', { name: 'all of the fleet' }).click()
+  await page.getByRole('link', { name: 'all hosts of the fleet' }).click()
   await page.getByRole('heading', { level: 1, name: 'Fleet' }).waitFor()
   await page.getByText('strongroom fleet list', { exact: true }).waitFor()
   await page.getByText('0.1.0: rack-1, rack-4; 0.0.9: rack-2').waitFor()
@@ -89,9 +89,9 @@ test('forget', async () => {
   own.answer(`POST ${hosts}/rack-3/forget`, () => document(FleetHost, silent))
   await show('/fleet/rack-3', 'rack-3', own)
   await page.getByRole('button', { name: 'Forget' }).click()
-  const forget = page.getByRole('button', { name: 'Forget for good' })
+  const forget = page.getByRole('button', { name: 'Forget permanently' })
   await page.getByText('strongroom fleet forget rack-3', { exact: true }).waitFor()
-  await page.getByText('its 5 instances fail with host_lost').waitFor()
+  await page.getByText('Its 5 instances fail with host_lost').waitFor()
   expect(await forget.isDisabled()).toBe(true)
   await page.getByRole('textbox', { name: 'Type rack-3 to confirm' }).fill('rack-3')
   await forget.click()

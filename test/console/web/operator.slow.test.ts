@@ -260,17 +260,17 @@ test('roles', async () => {
 test('problems', async () => {
   // Goal: the first page has each problem with its effect and remedy, and calls no such host good; without one it does.
   await show('/', 'Overview')
-  const rows = page.getByRole('list', { name: 'Problems that need action' }).getByRole('listitem')
+  const rows = page.getByRole('list', { name: 'Problems' }).getByRole('listitem')
   await rows.first().waitFor()
   const texts = await rows.allTextContents()
   expect(texts).toHaveLength(PROBLEM_LIST.length)
   for (const [at, { detail, affects, remedy }] of PROBLEM_LIST.entries()) {
     for (const part of [detail, `Affects ${affects}`, remedy]) expect(texts[at]).toContain(part)
   }
-  expect(await page.getByText('Nothing is known to be wrong').count()).toBe(0)
+  expect(await page.getByText('No known problems').count()).toBe(0)
   const before = first.answer(`GET ${operator}/status`, () => document(AdminStatus, { ...BUSY_STATUS, problems: [] }))
   await show('/', 'Overview')
-  await page.getByText('Ready. Nothing is known to be wrong.').waitFor()
+  await page.getByText('Ready. No known problems.').waitFor()
   if (before !== null) first.answer(`GET ${operator}/status`, before)
 })
 

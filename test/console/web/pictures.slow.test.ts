@@ -6,7 +6,7 @@ import type { Page } from 'playwright-core'
 import { nowMs } from '../../../scripts/rigs/console/documents.ts'
 import { scriptedConsole } from '../../../scripts/rigs/console/scripted-console.ts'
 import { until } from '../../../scripts/rigs/until.ts'
-import { desk, openPage, phone } from '../../rigs/console/browser.ts'
+import { desk, openPage, phone, tablet } from '../../rigs/console/browser.ts'
 import { fixedFonts } from '../../rigs/console/fonts.ts'
 import { expectPicture } from '../../rigs/console/pictures.ts'
 import { apiKey, gatewayKey, serveTenant } from '../../rigs/console/tenant-services.ts'
@@ -26,16 +26,18 @@ afterAll(async () => {
   await scripted[Symbol.asyncDispose]()
 })
 
-/** The last text to come. */
+/** The last text to come, and the name of the table that the picture is about, if it is not at the top. */
 const SCREENS = [
-  ['overview', '/', 'agents.example, version 0.1.0'],
-  ['instances', '/instances', '4 instances'],
-  ['instance', '/instances/acme/aaaaaaa1', 'agent started'],
-  ['gateway', '/gateway', /^130 ms median/],
+  ['overview', '/', 'agents.example, version 0.1.0', null],
+  ['instances', '/instances', '4 instances', null],
+  ['instance', '/instances/acme/aaaaaaa1', 'agent started', null],
+  ['gateway', '/gateway', /^130 ms median/, null],
+  ['keys', '/organizations/acme', /^Total: 903 requests/, 'Gateway keys'],
 ] as const
 
 const LOOKS = [
   ['desk-light', 'light', desk],
+  ['tablet-light', 'light', tablet],
   ['phone-dark', 'dark', phone],
 ] as const
 
@@ -53,12 +55,16 @@ const PICTURES = SCREENS.flatMap(([name, ...screen]) =>
   LOOKS.map(([look, ...how]) => [name, look, ...screen, ...how] as const),
 )
 
-test.each(PICTURES)('goal: %s, %s', async (name, look, path, last, colorScheme, size) => {
+test.each(PICTURES)('goal: %s, %s', async (name, look, path, last, table, colorScheme, size) => {
   await lookAs(page, colorScheme, size)
   await page.goto(scripted.url + path)
   await page.getByText(last).first().waitFor()
   await page.locator('.live.live').waitFor()
   await until('nothing loads', 60_000, () => page.evaluate<boolean>(`document.querySelector('.waiting') === null`))
+  if (table !== null)
+    await page.evaluate(
+      `document.querySelector('.table-scroll[aria-label="${table}"]').scrollIntoView({ block: 'center', behavior: 'instant' })`,
+    )
   expectPicture(`${name}-${look}`, await picture(page))
 })
 

@@ -90,7 +90,7 @@ export function LongTable<Row>({ label, columns, rows, keyOf }: TableProps<Row>)
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, by keyboard too
     <section class="long-table" aria-label={label} ref={area} tabIndex={0}>
-      <table aria-rowcount={rows.length + 1}>
+      <table aria-rowcount={rows.length + 1} style={{ '--columns': columns.length }}>
         <thead>
           <tr aria-rowindex={1}>
             {columns.map(column => (

@@ -126,9 +126,9 @@ const COLUMNS: readonly Column<AdminInstance>[] = [
   },
   { name: 'Status', cell: ({ status }) => <StateMark word={status} /> },
   { name: 'Reason', share: 2, cell: row => <Reason of={row} /> },
-  { name: 'Model', share: 1.4, cell: row => <Foreign text={row.inference_model} /> },
+  { name: 'Model', share: 1.3, cell: row => <Foreign text={row.inference_model} /> },
   { name: 'Egress', isNumber: true, cell: row => bytesText(row.egress_bytes) },
-  { name: 'Created', cell: row => <Time at={row.created_at} /> },
+  { name: 'Created', share: 1.2, cell: row => <Time at={row.created_at} /> },
 ]
 
 /** Shows why an instance failed or was terminated. The whole text is its tooltip, because a row has one line. */
