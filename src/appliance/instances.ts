@@ -263,7 +263,12 @@ function backgroundWork(
     intervalMs: config.network.sample_interval_ms,
     sample: async () => {
       const samples = await engine.network.sample()
-      engine.usage.add(samples)
+      // Charts must not keep egress from being counted.
+      try {
+        engine.usage.add(samples)
+      } catch (error) {
+        log.unit('usage').warn('CPU and memory of VMs were not sampled', { error })
+      }
       return samples
     },
     handEgress: (...count: Parameters<VmEngine['handEgress']>) => engine.reconciler.handEgress(...count),

@@ -1,4 +1,4 @@
-// What a process uses: its CPU time and its memory. Effects: reads /proc and control groups.
+// CPU time and memory of a process. Effects: reads /proc and control groups.
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'

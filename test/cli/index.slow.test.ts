@@ -56,7 +56,6 @@ beforeAll(async () => {
     },
     applyEgressLimits: async () => {},
     clockGuard: createClockGuard(systemClock),
-    vmUsage: () => [],
     vm: () => ({ state: 'running', address: '10.88.0.2', addressV6: '2001:db8::2' }),
     status: () => ({
       ...STATUS,

@@ -64,7 +64,6 @@ async function openHost() {
     cancelBuild: null,
     deleteInstance: missing,
     applyEgressLimits: missing,
-    vmUsage: () => [],
     vm: missing,
     status: missing,
     clockGuard: createClockGuard(systemClock),

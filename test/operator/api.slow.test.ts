@@ -84,7 +84,6 @@ beforeEach(async () => {
       store.directory.db.update(instances).set({ desired: 'absent' }).run()
     },
     applyEgressLimits: async () => {},
-    vmUsage: () => [],
     vm: vmId => ({ state: 'running', address: vmId === '' ? null : '10.88.0.2', addressV6: null }),
     status: () => STATUS,
     clockGuard: createClockGuard(systemClock),

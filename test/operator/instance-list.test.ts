@@ -14,7 +14,7 @@ const hourMs = 3_600_000
 let store: Store
 let admin: ReturnType<typeof asRoot>
 
-/** Names a0 to a5 of acme, b0 to b2 of globex, an hour apart, in turns; every third one is terminated. */
+/** Names a0 to a5 of acme, b0 to b2 of globex, an hour apart; every third one is terminated, and a4 has failed. */
 beforeAll(() => {
   store = openStore(':memory:')
   const { db } = store.directory
@@ -28,6 +28,7 @@ beforeAll(() => {
       const fixed = { hostId: store.hostId, organizationId, agent: 'opencode', publicKey, vmId: null } as const
       const mode = { inferenceMode: 'default_gateway', inferenceModel: 'tiny' } as const
       insertInstance(db, { id, name, hostname: `${name}.x`, ...fixed, ...mode, nowMs })
+      if (name === 'a4') moveInstance(db, { id, from: 'provisioning', to: 'failed', nowMs, failureCode: 'boot_failed' })
       if (index % 3 !== 2) continue
       moveInstance(db, { id, from: 'provisioning', to: 'terminating', nowMs })
       moveInstance(db, { id, from: 'terminating', to: 'terminated', nowMs, terminatedAtMs: nowMs })
@@ -64,13 +65,21 @@ test('filters', async () => {
   expect(all).toBe('a0 a1 a2 a3 a4 a5 b0 b1 b2')
   expect(await names('?organization=acme')).toBe('a0 a1 a2 a3 a4 a5')
   expect(await names('?organization=acme&status=terminated')).toBe('a2 a5')
-  expect(await names('?organization=acme&status=living')).toBe('a0 a1 a3 a4')
+  expect(await names('?organization=acme&status=current')).toBe('a0 a1 a3 a4')
+  expect(await names('?organization=acme&status=living')).toBe('a0 a1 a3')
+  expect(await names('?organization=acme&status=failed')).toBe('a4')
   expect(await names('?name=b')).toBe('b0 b1 b2')
   expect(await names('?name=b1')).toBe('b1')
   expect(await names(`?organization=acme&${since(3)}`)).toBe('a3 a4 a5')
   expect(await names('?organization=acme&limit=2')).toBe('a4 a5 +')
   expect(await names('?organization=acme&limit=6')).toBe('a0 a1 a2 a3 a4 a5')
-  expect(await names(`?organization=acme&status=provisioning&name=a&${since(1)}&limit=2`)).toBe('a3 a4 +')
+  expect(await names(`?organization=acme&status=provisioning&name=a&${since(0)}&limit=2`)).toBe('a1 a3 +')
+})
+
+// Goal: an organization counts its failed instances apart from the living ones.
+test('counts of an organization', async () => {
+  const response = await admin(new Request('http://admin/organizations/acme'))
+  expect(await response.json()).toMatchObject({ instances_living: 3, instances_failed: 1 })
 })
 
 // Goal: a filter that cannot be is refused with its name, and none reaches the database as a pattern.

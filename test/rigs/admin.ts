@@ -13,6 +13,7 @@ export const NO_ADMINISTRATORS = {
   buildLog: null,
   fleet: NO_FLEET_ADMIN,
   hostName: () => null,
+  vmUsage: () => [],
   testAlerts: null,
   transparency: {
     log: {

@@ -13,9 +13,7 @@ import type { AdminConsoleSession, AdminPasskey, SessionDocument } from '../../.
 import type { AdminCommand } from '../../../src/contract/admin/events.ts'
 import type { FleetHost } from '../../../src/contract/admin/fleet.ts'
 import type { AdminGatewayVms } from '../../../src/contract/admin/gateway-vms.ts'
-import type { AdminInstanceUsage } from '../../../src/contract/admin/instance-usage.ts'
 import type { AdminLog, AdminLogEntries } from '../../../src/contract/admin/log.ts'
-import type { AdminSearch } from '../../../src/contract/admin/search.ts'
 import type { AdminUsage } from '../../../src/contract/admin/usage.ts'
 import { at, nowMs, PROBLEM_LIST } from './problem-list.ts'
 
@@ -228,31 +226,6 @@ export function instance(number: number, more: Partial<AdminInstance> = {}): Adm
     vm: { id: `vm-${number}`, state: 'running', address: '10.9.0.7', address_v6: null },
     ...more,
   }
-}
-
-/** One hour of samples. */
-export const INSTANCE_USAGE: AdminInstanceUsage = {
-  vcpus: 2,
-  memory_bytes: 4_294_967_296,
-  points: Array.from({ length: 120 }, (_, index) => ({
-    at: at((120 - index) * 30),
-    cpus: index === 0 ? null : 0.25 + (index % 10) / 10,
-    memory_bytes: 1_073_741_824 + index * 1_048_576,
-    egress_bytes: index * 786_432,
-  })),
-}
-
-export const SEARCH: AdminSearch = {
-  organizations: [{ slug: 'acme', status: 'active' }],
-  instances: [{ organization: 'acme', name: 'aaaaaaa1', status: 'ready' }],
-  keys: [{ kind: 'ca', prefix: 'k3v9x2ab', organization: 'acme', state: 'active' }],
-  builds: [
-    {
-      ...{ id: '4f9d2c1e-6c1b-4f0e-9c39-0a9a5f6b7c8d', organization: null, state: 'ok' },
-      source: hostileText,
-    },
-  ],
-  more: false,
 }
 
 export const EVENTS = [

@@ -24,13 +24,14 @@ import { AdminDeletion } from '../../../src/contract/admin/deletion.ts'
 import { AdminCommandList } from '../../../src/contract/admin/events.ts'
 import { FleetHost, FleetHosts } from '../../../src/contract/admin/fleet.ts'
 import { AdminGatewayVmLog, AdminGatewayVms } from '../../../src/contract/admin/gateway-vms.ts'
-import { AdminInstanceUsage } from '../../../src/contract/admin/instance-usage.ts'
 import { AdminLog, AdminLogEntries } from '../../../src/contract/admin/log.ts'
-import { AdminSearch } from '../../../src/contract/admin/search.ts'
 import { AdminUsage } from '../../../src/contract/admin/usage.ts'
+import { AdminInstanceUsage } from '../../../src/contract/admin/views/instance-usage.ts'
+import { AdminSearch } from '../../../src/contract/admin/views/search.ts'
 import { checkValue } from '../../../src/contract/check.ts'
 import { until } from '../until.ts'
 import * as documents from './documents.ts'
+import { INSTANCE_USAGE, SEARCH } from './views.ts'
 
 export type RecordedRequest = { readonly method: string; readonly path: string; readonly body: unknown }
 export type Answer = (request: Request, url: URL) => Response | Promise<Response>
@@ -191,8 +192,8 @@ const ANSWERS: Readonly<Record<string, Answer>> = {
       AdminInstance,
       documents.instance(1, { failure_code: 'internal', failure_message: documents.hostileText }),
     ),
-  [`GET ${operator}/instance/usage`]: () => document(AdminInstanceUsage, documents.INSTANCE_USAGE),
-  [`GET ${operator}/search`]: () => document(AdminSearch, documents.SEARCH),
+  [`GET ${operator}/instance/usage`]: () => document(AdminInstanceUsage, INSTANCE_USAGE),
+  [`GET ${operator}/search`]: () => document(AdminSearch, SEARCH),
   [`GET ${operator}/instance/events`]: () => document(AdminEventList, { events: documents.EVENTS }),
   [`GET ${operator}/instance/console`]: () =>
     new Response(`[    0.000000] Linux version 6.12\n${documents.hostileText}\nagent started\n`),

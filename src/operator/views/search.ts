@@ -1,8 +1,8 @@
 // Search over everything that has a page in the console. Effects: the store.
 
 import { Elysia } from 'elysia'
-import { AdminSearch, AdminSearchQuery, searchHitsMax } from '../../contract/admin/search.ts'
-import { searchTerm } from '../../contract/admin/search-term.ts'
+import { AdminSearch, AdminSearchQuery, searchHitsMax } from '../../contract/admin/views/search.ts'
+import { searchTerm } from '../../contract/admin/views/search-term.ts'
 import { prepareSearch } from '../../store/directory/search/search.query.ts'
 import type { AdminDeps } from '../deps.ts'
 import { organizationBySlug, stateOf } from '../organizations.ts'

@@ -8,7 +8,7 @@ import type { EgressSample } from '../../store/ledger/vm.table.ts'
 
 /** Interval of points; samples of egress come more often. */
 export const usageEveryMs = 30_000
-/** Points of each VM: one hour. No share: limits each VM. */
+/** Points of each VM, for one hour. No share: limits each VM. */
 export const usagePointsMax = 120
 
 export type UsagePoint = {
@@ -25,11 +25,11 @@ type Deps = {
   readonly usage: (process: { readonly pid: number; readonly startTicks: number }) => ProcessUsage | null
 }
 
-type Kept = { readonly points: readonly UsagePoint[]; readonly process: string; readonly cpuMs: number | null }
+type VmPoints = { readonly points: readonly UsagePoint[]; readonly process: string; readonly cpuMs: number | null }
 
 export class UsageHistory {
   readonly #deps: Deps
-  #kept: ReadonlyMap<string, Kept> = new Map()
+  #byVm: ReadonlyMap<string, VmPoints> = new Map()
 
   constructor(deps: Deps) {
     this.#deps = deps
@@ -39,7 +39,7 @@ export class UsageHistory {
   add(samples: readonly EgressSample[]): void {
     const processes = new Map(listResources(this.#deps.db, 'qemu').map(({ vmId, name }) => [vmId, name]))
     const next = samples.map(sample => {
-      const before = this.#kept.get(sample.vmId)
+      const before = this.#byVm.get(sample.vmId)
       const elapsedMs = sample.observedAtMs - (before?.points.at(-1)?.atMs ?? Number.NEGATIVE_INFINITY)
       // A clock that was set back starts over, so that points stay in order.
       if (before !== undefined && elapsedMs >= 0 && elapsedMs < usageEveryMs) return [sample.vmId, before] as const
@@ -48,15 +48,15 @@ export class UsageHistory {
       const isSame = before !== undefined && before.process === process && points.length > 0
       return [sample.vmId, this.#withPoint(sample, { points, process, cpuMs: isSame ? before.cpuMs : null })] as const
     })
-    this.#kept = new Map(next)
+    this.#byVm = new Map(next)
   }
 
   /** Returns the points of a VM, oldest first; none if it does not run on this host. */
   of(vmId: string): readonly UsagePoint[] {
-    return this.#kept.get(vmId)?.points ?? []
+    return this.#byVm.get(vmId)?.points ?? []
   }
 
-  #withPoint({ observedAtMs: atMs, usedBytes }: EgressSample, { points, process, cpuMs: before }: Kept): Kept {
+  #withPoint({ observedAtMs: atMs, usedBytes }: EgressSample, { points, process, cpuMs: before }: VmPoints): VmPoints {
     const [, pid, startTicks] = /^([0-9]+):([0-9]+)$/.exec(process) ?? []
     const found = pid === undefined ? null : this.#deps.usage({ pid: Number(pid), startTicks: Number(startTicks) })
     const cpuMs = found?.cpuMs ?? null

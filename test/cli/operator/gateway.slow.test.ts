@@ -68,7 +68,6 @@ beforeAll(async () => {
     cancelBuild: null,
     deleteInstance: notAskedHere,
     applyEgressLimits: notAskedHere,
-    vmUsage: () => [],
     vm: notAskedHere,
     status: notAskedHere,
     clockGuard: createClockGuard(systemClock),

@@ -2,11 +2,12 @@
 // operator looks for without sending a secret.
 
 import { afterAll, expect, test } from 'bun:test'
-import { hostileText, INSTANCE_USAGE, instance, SEARCH } from '../../../scripts/rigs/console/documents.ts'
+import { hostileText, instance } from '../../../scripts/rigs/console/documents.ts'
 import { document, refusalResponse, scriptedConsole } from '../../../scripts/rigs/console/scripted-console.ts'
+import { INSTANCE_USAGE, SEARCH } from '../../../scripts/rigs/console/views.ts'
 import { AdminInstance, AdminInstanceList } from '../../../src/contract/admin/admin.ts'
-import { AdminInstanceUsage } from '../../../src/contract/admin/instance-usage.ts'
-import { AdminSearch } from '../../../src/contract/admin/search.ts'
+import { AdminInstanceUsage } from '../../../src/contract/admin/views/instance-usage.ts'
+import { AdminSearch } from '../../../src/contract/admin/views/search.ts'
 import { desk, openPage, phone, tablet } from '../../rigs/console/browser.ts'
 
 const operator = '/api/operator'
@@ -40,11 +41,13 @@ const shownShare = (label: string) =>
     return shown / width
   })(document.querySelector('[aria-label="${label}"]'))`)
 
-test.each([
+const SIZES = [
   ['phone', phone],
   ['tablet', tablet],
   ['desk', desk],
-] as const)('goal: no column vanishes and no button of a row is cut off: %s', async (_name, size) => {
+] as const
+
+test.each(SIZES)('goal: no column vanishes and no button of a row is cut off: %s', async (_name, size) => {
   await page.setViewportSize(size)
   await show('/organizations/acme', 'acme')
   await page.getByRole('button', { name: 'Revoke gw_g4t3w4yk' }).waitFor()
@@ -60,7 +63,9 @@ test('goal: filters stand in one row on a desktop and on a tablet', async () => 
   for (const size of [desk, tablet]) {
     await page.setViewportSize(size)
     await show('/instances', 'Instances')
-    const tops = await page.locator('.filters label').evaluateAll(all => all.map(one => one.getBoundingClientRect().top))
+    const tops = await page
+      .locator('.filters label')
+      .evaluateAll(labels => labels.map(label => label.getBoundingClientRect().top))
     expect(tops).toHaveLength(3)
     expect(new Set(tops).size).toBe(1)
   }

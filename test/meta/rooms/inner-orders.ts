@@ -240,6 +240,7 @@ export const INNER_ORDERS = {
       'operator-key.ts',
       'peer.ts',
       'platform.ts',
+      'process-usage.ts',
       'qemu',
       'sandbox.ts',
       'sev.ts',
@@ -310,7 +311,7 @@ export const INNER_ORDERS = {
   ],
   'src/operator': [
     ['api.ts'],
-    ['builds.ts', 'egress.ts', 'gateway-keys.ts'],
+    ['builds.ts', 'egress.ts', 'gateway-keys.ts', 'views'],
     ['deletion.ts', 'instances.ts', 'keys.ts', 'usage.ts'],
     ['organizations.ts', 'status.ts'],
     ['console.ts', 'in-force.ts', 'inference.ts', 'removal.ts'],

@@ -83,7 +83,6 @@ export function buildsAdmin(
     applyEgressLimits: notAskedHere,
     clockGuard: createClockGuard(systemClock),
     deleteInstance: notAskedHere,
-    vmUsage: () => [],
     vm: () => null,
     status: notAskedHere,
     leaks: notAskedHere,

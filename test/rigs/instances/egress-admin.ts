@@ -34,6 +34,7 @@ export function egressAdmin(
       | 'status'
       | 'fleet'
       | 'testAlerts'
+      | 'vmUsage'
     >
   > = {},
   store = openStore(':memory:'),
@@ -74,7 +75,6 @@ export function egressAdmin(
     leaks: notAskedHere,
     collectors: [],
     consoleDir: notAskedHere,
-    vmUsage: () => [],
     vm: () => null,
     applyEgressLimits: async () => {
       firewall.applied += 1

@@ -1,6 +1,6 @@
 // Egress per second between samples. Pure.
 
-import type { AdminInstanceUsage } from '../../../../contract/admin/instance-usage.ts'
+import type { AdminInstanceUsage } from '../../../../contract/admin/views/instance-usage.ts'
 
 type Point = Pick<AdminInstanceUsage['points'][number], 'at' | 'egress_bytes'>
 

@@ -1,6 +1,6 @@
 // Charts of an instance's CPU, memory and egress over the last hour.
 
-import type { AdminInstanceUsage } from '../../../../contract/admin/instance-usage.ts'
+import type { AdminInstanceUsage } from '../../../../contract/admin/views/instance-usage.ts'
 import { bytesText } from '../../core/format.ts'
 import { useLoaded } from '../../core/loaded.ts'
 import { operate } from '../../core/session.ts'

@@ -46,7 +46,7 @@ export function DeleteOrganization({ slug, close, changed }: { slug: string; clo
                 label={`Type ${slug} to confirm`}
                 value={typed.value}
                 change={value => (typed.value = value.trim())}
-                hint="Nobody can use this slug again, because host names, receipts and bills contain it."
+                hint="This slug cannot be used again, because host names, receipts and bills contain it."
               />
             </ActionForm>
           ) : (

@@ -1,12 +1,12 @@
 // Search over organizations, instances, keys and builds, in the admin interface. Pure.
 
-import { OneOf } from '../check.ts'
-import { Closed, OrNull } from '../forms.ts'
-import { BUILD_STATES } from '../http/build.ts'
-import { type Static, Type } from '../type.ts'
+import { OneOf } from '../../check.ts'
+import { Closed, OrNull } from '../../forms.ts'
+import { BUILD_STATES } from '../../http/build.ts'
+import { type Static, Type } from '../../type.ts'
 import { searchCharsMax } from './search-term.ts'
 
-/** Results of each kind. */
+/** Results of each kind. No share: limits each search. */
 export const searchHitsMax = 20
 
 const listOf = <Row extends Parameters<typeof Type.Array>[0]>(row: Row) => Type.Array(row, { maxItems: searchHitsMax })

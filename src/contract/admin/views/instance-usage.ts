@@ -1,8 +1,9 @@
 // CPU, memory and egress of an instance over the last hour, in the admin interface. Pure.
 
-import { Closed, OrNull } from '../forms.ts'
-import { type Static, Type } from '../type.ts'
+import { Closed, OrNull } from '../../forms.ts'
+import { type Static, Type } from '../../type.ts'
 
+/** One hour. No share: limits each instance. */
 export const instanceUsagePointsMax = 120
 
 export const AdminInstanceUsage = Closed({
