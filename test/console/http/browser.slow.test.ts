@@ -68,12 +68,17 @@ function hostilePage(origin: string): string {
       document.body.append(made)
       made.submit()
     }
+    const search = target + '/api/operator/search?q=acme'
+    const deletion = { method: 'DELETE', credentials: 'include', headers: { 'content-type': 'application/json' } }
     const cors = { method: 'POST', credentials: 'include', headers: { 'content-type': 'application/json' }, body: '{}' }
     const plain = { method: 'POST', mode: 'no-cors', credentials: 'include', body: '{}' }
     window.result = (async () => {
       const found = {
         read: await outcome(() => read(target + '/api/session')),
         readPage: await outcome(() => read(target + '/')),
+        search: await outcome(() => read(search)),
+        searchScript: await element('script', made => { made.src = search }),
+        remove: await outcome(() => fetch(target + '/api/operator/instance?ref=i1', deletion).then(() => 'sent')),
         live: await new Promise(done => {
           const source = new EventSource(target + '/api/live', { withCredentials: true })
           source.onmessage = source.onopen = () => done('open')
@@ -110,6 +115,9 @@ test('goal: a page of another site reads, changes and frames nothing, with a ses
     expect(refused).toEqual({
       read: 'TypeError',
       readPage: 'TypeError',
+      search: 'TypeError',
+      searchScript: 'refused',
+      remove: 'TypeError',
       live: 'refused',
       post: 'TypeError',
       script: 'refused',

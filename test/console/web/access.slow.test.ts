@@ -22,6 +22,7 @@ afterAll(async () => {
 const OPERATOR = [
   ['/', 'Overview'],
   ['/organizations', 'Organizations'],
+  ['/search?q=acme', 'Search'],
   ['/organizations/acme', 'acme'],
   ['/instances', 'Instances'],
   ['/instances/acme/aaaaaaa1', 'acme/aaaaaaa1'],

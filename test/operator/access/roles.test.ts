@@ -105,6 +105,7 @@ test('goal: the table of operations has each route once, and no other', () => {
 test('goal: each operation has the name by which the record of commands knows it, and no two have the same', () => {
   expect(Object.entries(OPERATIONS).map(([key, { name }]) => `${name}: ${key}`)).toEqual([
     'status: GET /status',
+    'search: GET /search',
     'leaks: GET /leaks',
     'metrics: GET /metrics',
     'events: GET /events',
@@ -130,6 +131,7 @@ test('goal: each operation has the name by which the record of commands knows it
     'instance.list: GET /instances',
     'instance.show: GET /instance',
     'instance.delete: DELETE /instance',
+    'instance.usage: GET /instance/usage',
     'instance.events: GET /instance/events',
     'instance.console: GET /instance/console',
     'instance.egress-raise: POST /instance/egress-limit',

@@ -99,7 +99,7 @@ function RunningCard({ status }: { status: AdminStatus }) {
   const { gateway, builds } = status
   const isServing = gateway.placement === 'host' || gateway.state === 'serving'
   return (
-    <Card title="Running">
+    <Card title="Resources">
       <Facts
         rows={[
           ['Organizations', <Link href="/organizations">{status.organizations ?? 'unknown'}</Link>],
