@@ -173,7 +173,7 @@ export function peerOf(request: Request, socket: Pick<Bun.Server<undefined>, 're
 
 /** Refuses a log-in that cannot be recorded. Fault attestation_unavailable: the daemon is about to start. */
 function recordIn(admin: AskedAdmin | null, person: Person, command: Omit<Command, 'by'>): void {
-  if (admin === null) throw new UnavailableFault('The daemon is about to start; try again.', 1_000)
+  if (admin === null) throw new UnavailableFault('The daemon is starting; try again.', 1_000)
   admin.record({ by: callerOf(person), ...command })
 }
 

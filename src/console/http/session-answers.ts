@@ -96,7 +96,7 @@ export async function answerOperator(
 ): Promise<Response> {
   const { request, search, peer } = context
   const ask = operator()
-  if (ask === null) throw new UnavailableFault('The daemon is about to start; try again.', 1_000)
+  if (ask === null) throw new UnavailableFault('The daemon is starting; try again.', 1_000)
   const isFollowed = request.method === 'GET' && new URLSearchParams(search).get('follow') === 'true'
   // A followed console may be idle for hours.
   if (isFollowed) peer.mayStay()

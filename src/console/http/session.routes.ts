@@ -30,7 +30,7 @@ export function logInByLink(deps: SessionRoutesDeps, token: string, asked: Sessi
   if (person === null) {
     throw new Fault(
       'forbidden',
-      'This link is used or too old: a link logs one browser in, within a minute. Make another: strongroom console open',
+      'This link was used or has expired. A link works once, within one minute. Create another: strongroom console open',
       { param: 'token' },
     )
   }

@@ -122,7 +122,7 @@ export class Passkeys {
     }
     if (!this.#challenges.use(challenge)) throw unproved('passkey was not made')
     record(row)
-    if (!insertPasskey(db, row)) throw new Fault('conflict', 'This passkey is here already.')
+    if (!insertPasskey(db, row)) throw new Fault('conflict', 'This passkey is already registered.')
     return row
   }
 

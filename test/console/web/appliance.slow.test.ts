@@ -36,7 +36,7 @@ test('by a link', async () => {
   expect(cookie).toMatchObject({ name: '__Host-strongroom', httpOnly: true, secure: true, sameSite: 'Strict' })
   await page.goto('about:blank')
   await page.goto(`${rig.origin}/#token=${token}`)
-  await page.getByText(/This link is used or too old/).waitFor()
+  await page.getByText(/This link was used or has expired/).waitFor()
   await page.goto(`${rig.origin}/organizations`)
   await heading('Organizations')
 })

@@ -50,7 +50,7 @@ function Charts({ usage }: { usage: AdminInstanceUsage }) {
         times={times}
         series={[{ name: 'CPUs in use', values: points.map(({ cpus }) => cpus) }]}
         format={cpusText}
-        summary={`${text(last?.cpus, cpusText)}${of(vcpus === null ? null : `${vcpus} vCPUs`)}`}
+        summary={`${text(last?.cpus, cpusText)}${of(vcpus === null ? null : vcpus === 1 ? '1 vCPU' : `${vcpus} vCPUs`)}`}
       />
       <Chart
         title="Memory on the host"

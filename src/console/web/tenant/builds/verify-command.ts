@@ -30,8 +30,8 @@ export function requestNote(known: KnownBuild | null, record: BuildRecord): stri
 }
 
 function placeNote(source: Request['source']): string {
-  if (source.kind === 'archive') return 'Run it beside the archive that you sent.'
-  return commitIn(source) === null ? 'Run it in a checkout of the commit that you meant.' : ''
+  if (source.kind === 'archive') return 'Run it in the directory of the archive that you sent.'
+  return commitIn(source) === null ? 'Run it in a checkout of the commit that you expect.' : ''
 }
 
 type Request = Omit<KnownBuild, 'id' | 'atMs'>

@@ -53,12 +53,12 @@ test('goal: the page says whose words nonce and source are, and where the comman
   const tab = 'The command has the nonce and the source that this tab sent. Compare both with yours.'
   expect(requestNote(submitted({}), record)).toBe(tab)
   expect(requestNote(submitted({ source: { kind: 'git', url, ref: 'main' } }), record)).toBe(
-    `${tab} Run it in a checkout of the commit that you meant.`,
+    `${tab} Run it in a checkout of the commit that you expect.`,
   )
   expect(requestNote(submitted({ source: { kind: 'archive', name: 'a.tar' } }), record)).toBe(
-    `${tab} Run it beside the archive that you sent.`,
+    `${tab} Run it in the directory of the archive that you sent.`,
   )
   expect(requestNote(null, record)).toBe(
-    'This tab did not submit the build, so the command has the nonce and the source of this host’s record. Compare both with yours. Run it in a checkout of the commit that you meant.',
+    'This tab did not submit the build, so the command has the nonce and the source of this host’s record. Compare both with yours. Run it in a checkout of the commit that you expect.',
   )
 })
