@@ -97,7 +97,6 @@ export type Engine = {
   /** Returns when each VM was paused for lack of disk space; one that ended since may be among them. */
   readonly pausedVms: () => ReadonlyMap<string, number>
   readonly network: VmNetwork
-  /** CPU, memory and egress of VMs over the last hour. */
   readonly usage: UsageHistory
   readonly namespace: VmNamespace
   /** Makes the namespace of VMs, and takes over VMs of earlier releases. Faults: host.*. */
@@ -144,8 +143,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     log.warn('this host has run VMs on snp; new ones run without it, as configured', { platform })
   const capacity = capacityOf(config, platform)
   ensureDir(`${stateDir}/vms`, { mode: 0o700 })
-  enableForwarding(settingsNote({ stateDir }))
-  if (config.network.pool_v6 !== '') enableForwardingV6(settingsNote({ stateDir }))
+  forwardPackets(config, stateDir)
   const { operatorKey, simulatedPlatform: simulated, gatewayVmImageDir, beforeLaunch } = deps
   const { db } = store.ledger
   const hostLoss = hostLossOf(db)
@@ -224,6 +222,11 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     collateral,
     images,
   }
+}
+
+function forwardPackets({ network }: Config, stateDir: string): void {
+  enableForwarding(settingsNote({ stateDir }))
+  if (network.pool_v6 !== '') enableForwardingV6(settingsNote({ stateDir }))
 }
 
 const bootName = 'host_boot_id'

@@ -138,11 +138,31 @@ function list(deps: InstancesDeps, query: AdminInstanceQuery): AdminInstanceList
     // One more than the limit shows whether there are more.
     limit: limit + 1,
   })
-  const shown = found.slice(-limit).map(instance => {
+  const newest = newestWithin(found.slice(-limit))
+  const shown = newest.map(instance => {
     const organization = present(organizations.get(instance.organizationId), 'an instance has an organization')
     return instanceView(deps, { instance, organization })
   })
-  return { instances: shown, more: found.length > limit }
+  return { instances: shown, more: found.length > newest.length }
+}
+
+/**
+ * Size of a list in bytes, below what the console and the command line accept. Tenants choose their public keys, of
+ * 8 KiB at most. No share: limits each list.
+ */
+const listedBytesMax = 16_777_216
+/** Bytes of a row without the texts below. */
+const rowBytes = 1_024
+
+/** Returns the newest instances, the oldest first, whose texts fit into a list. */
+function newestWithin(found: readonly Instance[]): readonly Instance[] {
+  let sizeBytes = 0
+  const excess = found.findLastIndex(({ publicKey, failureMessage }) => {
+    // Escapes take more than a byte.
+    sizeBytes += rowBytes + 2 * (Buffer.byteLength(publicKey) + Buffer.byteLength(failureMessage ?? ''))
+    return sizeBytes > listedBytesMax
+  })
+  return found.slice(excess + 1)
 }
 
 function wrong(param: string, why: string): Fault {

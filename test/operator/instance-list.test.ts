@@ -76,6 +76,39 @@ test('filters', async () => {
   expect(await names(`?organization=acme&status=provisioning&name=a&${since(0)}&limit=2`)).toBe('a1 a3 +')
 })
 
+// Goal: tenants with long public keys do not make a list larger than a client accepts; it has the newest and says so.
+test('a list of long keys', async () => {
+  const own = openStore(':memory:')
+  const { db } = own.directory
+  insertOrganization(db, { id: 'o1', slug: 'acme', nowMs: startMs })
+  const count = 2_000
+  own.directory.transact(tx => {
+    for (let index = 0; index < count; index += 1) {
+      const name = `n${index}`
+      const fixed = { hostId: own.hostId, organizationId: 'o1', agent: 'opencode', vmId: null } as const
+      const mode = { inferenceMode: 'default_gateway', inferenceModel: 'tiny' } as const
+      const publicKey = `ssh-ed25519 ${'"'.repeat(8_192 - 12)}`
+      insertInstance(tx, {
+        id: name,
+        name,
+        hostname: `${name}.x`,
+        publicKey,
+        ...fixed,
+        ...mode,
+        nowMs: startMs + index,
+      })
+    }
+  })
+  const long = asRoot(buildsAdmin(own, { cancelBuild: null, nowMs: () => startMs }))
+  const text = await (await long(new Request('http://admin/instances?limit=10000'))).text()
+  expect(text.length).toBeLessThan(33_554_432)
+  const { instances, more } = JSON.parse(text)
+  expect(more).toBe(true)
+  expect(instances.at(-1).name).toBe(`n${count - 1}`)
+  expect(instances.length).toBeGreaterThan(900)
+  own.close()
+})
+
 // Goal: an organization counts its failed instances apart from the living ones.
 test('counts of an organization', async () => {
   const response = await admin(new Request('http://admin/organizations/acme'))
