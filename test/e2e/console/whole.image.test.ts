@@ -142,8 +142,9 @@ inOwnNetns(
         await all.getByRole('log').getByText('agent started').waitFor()
         await all.getByRole('meter', { name: 'Total' }).waitFor()
         // Two samples of the running QEMU.
-        await all.getByText(/^[0-9.]+ of [0-9]+ vCPUs?$/).waitFor({ timeout: 180_000 })
-        await all.getByText(/^[0-9.]+ [MG]iB of [0-9.]+ [MG]iB$/).waitFor()
+        const summary = (text: RegExp) => all.locator('.chart-summary').filter({ hasText: text })
+        await summary(/^[0-9.]+ of [0-9]+ vCPUs?$/).waitFor({ timeout: 180_000 })
+        await summary(/^[0-9.]+ [MG]iB of [0-9.]+ [MG]iB$/).waitFor()
         await writePolicies(appliance, images)
         const passed = { exitCode: 0, failed: [], artifacts: [] }
         expect(await verdict(own, appliance, '--public-key', appliance.publicKey, ...noGatewayVm)).toEqual(passed)
