@@ -165,17 +165,18 @@ function isLoopback(address: string): boolean {
 }
 
 /**
- * After the claim the host can request identity, the same addresses and claim again, evidence, and shutdown, and give
- * its count of the egress, or ask whether the idle time is over.
+ * After the claim the host can request identity, the same addresses and claim again, evidence, and shutdown, give its
+ * count of the egress, ask whether the idle time is over, have the owner's files encrypted to the owner and sent, and
+ * offer such a ciphertext to a session of the owner, which alone can open it.
  */
-const expectedOps = ['hello', 'network', 'claim', 'evidence', 'receipt', 'egress', 'idle', 'shutdown']
+const expectedOps = ['hello', 'network', 'claim', 'evidence', 'receipt', 'egress', 'idle', 'snapshot', 'restore', 'shutdown']
 
 function agentChannel({ agentOps }: LockoutFacts): Check {
   const wrong = agentOps.filter(op => !expectedOps.includes(op))
   return verdictOf(
     'agent-channel',
     wrong.map(op => `the host can ask for ${op}`),
-    `${agentOps.join(', ')}; none reads or changes data of a claimed VM`,
+    `${agentOps.join(', ')}; none shows the host data of a claimed VM, or changes it`,
   )
 }
 

@@ -71,7 +71,7 @@ describe('the facts', () => {
         { protocol: 'tcp', address: '00000000', port: 22, uid: 0 },
         { protocol: 'udp', address: '00000000', port: 68, uid: 1000 },
       ],
-      agentOps: ['hello', 'network', 'claim', 'evidence', 'receipt', 'egress', 'idle', 'shutdown'],
+      agentOps: ['hello', 'network', 'claim', 'evidence', 'receipt', 'egress', 'idle', 'snapshot', 'restore', 'shutdown'],
       modules: ['virtio_net', 'ext4'],
       measuredModules: ['ext4', 'virtio_net'],
       lockdown: 'none [integrity] confidentiality',

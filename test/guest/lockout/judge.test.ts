@@ -56,7 +56,7 @@ const good: LockoutFacts = {
     { protocol: 'tcp', address: '0100007F', port: 631, uid: 0 },
     { protocol: 'tcp6', address: '00000000000000000000000001000000', port: 631, uid: 0 },
   ],
-  agentOps: ['hello', 'network', 'claim', 'evidence', 'receipt', 'egress', 'idle', 'shutdown'],
+  agentOps: ['hello', 'network', 'claim', 'evidence', 'receipt', 'egress', 'idle', 'snapshot', 'restore', 'shutdown'],
   commandLine: `${recipe.kernelArguments.join(' ')} strongroom.root_hash=ab`,
   modules: ['virtio_net', 'dm_verity'],
   measuredModules: ['dm_verity', 'virtio_net', 'ext4'],

@@ -6,14 +6,14 @@ import { type Static, Type } from '../../type.ts'
 
 const namePattern = '^[A-Z_][A-Z0-9_]{0,63}$'
 /** RFC 1123 2.1, in lower case and with a dot: neither an address nor a single label. */
-const hostPattern = '^(?=.{1,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?$'
+const hostPattern = '^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?$'
 /** Field names and methods (RFC 9110 5.6.2). */
 const tokenPattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}$"
 
 export const SecretFacts = Closed({
   /** The variable of new sessions that holds the placeholder. */
   name: Type.String({ pattern: namePattern }),
-  host: Type.String({ pattern: hostPattern }),
+  host: Type.String({ pattern: hostPattern, maxLength: 253 }),
   /** HTTPS is spoken there. */
   port: Type.Integer({ minimum: 1, maximum: 65_535 }),
   /** The field of requests that holds the secret. */
