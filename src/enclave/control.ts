@@ -106,6 +106,8 @@ function knownOf(
     key: {
       ...key,
       shortBudgets: endUserBudget === undefined ? shortBudgets : { ...shortBudgets, endUser: endUserBudget },
+      // The host does not pass on the operator's names.
+      name: null,
       isClientMade: clientMade === true,
       secretSha256: Buffer.from(digest),
       createdAtMs: 0,

@@ -24,7 +24,12 @@ export type BudgetWatchDeps = {
 }
 
 type Budgets = Pick<GatewayKey, 'budgetNanoUsd' | 'budgetTokens' | 'shortBudgets'>
-type Owner = Budgets & { readonly organizationId: string; readonly slug: string; readonly prefix: string | null }
+type Owner = Budgets & {
+  readonly organizationId: string
+  readonly slug: string
+  readonly prefix: string | null
+  readonly name: string | null
+}
 /** `most`: the budget. A changed budget gets a new alert. */
 type NearBudgetRow = NearBudget & { readonly organizationId: string; readonly most: number }
 
@@ -85,7 +90,11 @@ export class BudgetWatch {
       const { id: organizationId, slug } = organization
       const owners: Owner[] = [organization, ...(keys.get(organizationId) ?? [])].map(row => ({
         ...budgetsOf(row),
-        ...{ organizationId, slug, prefix: 'prefix' in row ? row.prefix : null },
+        ...{
+          organizationId,
+          slug,
+          ...('prefix' in row ? { prefix: row.prefix, name: row.name } : { prefix: null, name: null }),
+        },
       }))
       const near: NearBudgetRow[] = []
       for (const { period, budgetOf } of periodsAt(nowMs)) {
@@ -152,7 +161,7 @@ function budgetsOf({ budgetNanoUsd, budgetTokens, shortBudgets }: Budgets): Budg
 }
 
 function nearOf(
-  { organizationId, slug, prefix }: Owner,
+  { organizationId, slug, prefix, name }: Owner,
   { period, budget, sums }: { readonly period: string; readonly budget: Bounds | undefined; readonly sums: KeySums },
 ): NearBudgetRow[] {
   const spent = amountsOf(sums.get(prefix ?? '') ?? noUsage)
@@ -161,7 +170,8 @@ function nearOf(
     // A budget of 0 allows no spending.
     const percent = most === null || most === 0 ? 0 : Math.floor((100 * spent[kind]) / most)
     if (most === null || percent < alertPercent) return []
-    const shown = { organization: slug, key: prefix, period: periodText(period), percent }
+    const named = name === null ? {} : { key_name: name }
+    const shown = { organization: slug, key: prefix, ...named, period: periodText(period), percent }
     return [{ ...shown, kind: kind === 'tokens' ? 'tokens' : 'usd', organizationId, most }]
   })
 }

@@ -26,6 +26,7 @@ import {
   gatewayKeyRulesBytes,
   insertGatewayKey,
   listGatewayKeys,
+  prefixOfGatewayKeyName,
   revokeGatewayKey,
   setGatewayKeyTerms,
 } from '../store/directory/gateway-key.query.ts'
@@ -37,7 +38,7 @@ import { noteEvent } from '../store/ledger/event.query.ts'
 import { budgetView, checkPriced, hasUsdBudget, keyBudgetTerms, userBudgetView } from './budget.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
 import { putInForce } from './in-force.ts'
-import { byPrefix, prefixTaken, readRegistrationBody, registrationOf } from './keys.ts'
+import { byPrefix, checkNameIsFree, prefixTaken, readNamedBody, readRegistrationBody, registrationOf } from './keys.ts'
 import { bySlug, organizationBySlug, presentOrganization } from './organizations.ts'
 
 /** Half of the maximum size of a control snapshot (contract/vm/enclave.ts). */
@@ -62,7 +63,12 @@ export function gatewayKeyRoutes(deps: GatewayKeysDeps, readBody: ReadBody) {
         set.status = 201
         return created
       },
-      { params: bySlug, body: AdminGatewayKeyCreate, parse: readBody, response: { 201: AdminGatewayKeyCreated } },
+      {
+        params: bySlug,
+        body: AdminGatewayKeyCreate,
+        parse: readNamedBody(readBody),
+        response: { 201: AdminGatewayKeyCreated },
+      },
     )
     .post(
       '/organizations/:slug/gateway-keys/add',
@@ -75,7 +81,7 @@ export function gatewayKeyRoutes(deps: GatewayKeysDeps, readBody: ReadBody) {
       {
         params: bySlug,
         body: AdminGatewayKeyAdd,
-        parse: readRegistrationBody(readBody, 'gw'),
+        parse: readNamedBody(readRegistrationBody(readBody, 'gw')),
         response: { 201: AdminGatewayKey },
       },
     )
@@ -131,6 +137,7 @@ async function create(
     budget_tokens: row.budgetTokens,
     key: chosen.key,
     prefix: row.prefix,
+    name: row.name,
     organization: slug,
     expires_at: isoOrNull(row.expiresAtMs),
     created_at: iso(row.createdAtMs),
@@ -157,7 +164,7 @@ type NewKey = { readonly slug: string; readonly terms: AdminGatewayKeyCreate; re
 
 /**
  * Inserts the key that `choose` selects; its argument returns false if the prefix is taken. Faults: not_found,
- * invalid_request (the end, the rules), conflict (too many rules), and those of `choose`.
+ * invalid_request (the end, the rules), conflict (too many rules, the name is taken), and those of `choose`.
  */
 async function insertChosen<Chosen extends KeyRegistration>(
   { store, clock, log, offeredModels, unpricedModels }: GatewayKeysDeps,
@@ -165,11 +172,13 @@ async function insertChosen<Chosen extends KeyRegistration>(
   choose: (insert: (key: KeyRegistration) => boolean) => Chosen,
 ): Promise<{ readonly chosen: Chosen; readonly row: GatewayKey }> {
   const nowMs = clock.nowMs()
+  const name = terms.name ?? null
   const rules = checkedRules({ models: terms.models ?? null, aliases: terms.aliases ?? null }, offeredModels)
   checkPriced(terms, { models: rules.models, unpriced: unpricedModels })
   const budget = keyBudgetTerms(terms, { budgetNanoUsd: null, budgetTokens: null, shortBudgets: null })
   const inserted = await store.directory.change(tx => {
     const { id: organizationId } = presentOrganization(tx, slug)
+    if (name !== null) checkNameIsFree(name, prefixOfGatewayKeyName(tx, { organizationId, name, nowMs }))
     const expiresAtMs = terms.expires_at === null ? null : parseExpiry(terms.expires_at, nowMs)
     const chosen = choose(({ prefix, secretSha256 }) =>
       insertGatewayKey(tx, {
@@ -178,6 +187,7 @@ async function insertChosen<Chosen extends KeyRegistration>(
         instanceId: null,
         secretSha256,
         isClientMade: madeBy === 'client',
+        name,
         requestsPerMinute: terms.requests_per_minute,
         tokensPerMinute: terms.tokens_per_minute,
         concurrencyMax: terms.concurrency_max,
@@ -191,7 +201,7 @@ async function insertChosen<Chosen extends KeyRegistration>(
     return { chosen, row: keyByPrefix(tx, chosen.prefix) }
   })
   const { prefix, organizationId } = inserted.row
-  const detail = { slug, prefix, made_by: madeBy }
+  const detail = { slug, prefix, name, made_by: madeBy }
   noteEvent(store.ledger.db, log, { nowMs, kind: 'gateway_key.created', subject: organizationId, detail })
   return inserted
 }
@@ -221,7 +231,7 @@ async function setTerms(deps: GatewayKeysDeps, prefix: string, asked: AdminGatew
     return { key: keyByPrefix(tx, prefix), slug, changed }
   })
   if (changed.length > 0) {
-    const detail = { prefix, changed }
+    const detail = { prefix, name: key.name, changed }
     noteEvent(store.ledger.db, log, { nowMs, kind: 'gateway_key.changed', subject: key.organizationId, detail })
   }
   return gatewayKeyView(key, { slug, ...(await viewParts(deps, key.organizationId)) })
@@ -287,7 +297,7 @@ async function revoke(deps: GatewayKeysDeps, prefix: string): Promise<AdminGatew
       nowMs,
       kind: 'gateway_key.revoked',
       subject: key.organizationId,
-      detail: { prefix },
+      detail: { prefix, name: key.name },
     })
   }
   return gatewayKeyView(key, { slug, ...(await viewParts(deps, key.organizationId)) })
@@ -299,6 +309,7 @@ function gatewayKeyView(key: GatewayKey, { slug, nowMs, monthSum, held }: ViewPa
   const { organizationId, prefix: keyPrefix } = key
   return {
     prefix: key.prefix,
+    name: key.name,
     organization: slug,
     instance: key.instanceId,
     state: stateOf(key, nowMs),

@@ -8,9 +8,10 @@ import { iso, isoOrNull } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import { AdminKey, AdminKeyAdd, AdminKeyCreate, AdminKeyCreated, AdminKeyList } from '../contract/admin/admin.ts'
 import { type KeyRegistration, type KeyTag, readRegistration } from '../contract/admin/key-registration.ts'
+import { keyNameProblem } from '../contract/admin/key-terms.ts'
 import { mintUnused } from '../http/bearer.ts'
-import { findKey, insertKey, listKeys, revokeKey } from '../store/directory/key.query.ts'
-import type { Key, KeyScope } from '../store/directory/key.table.ts'
+import { findKey, insertKey, listKeys, prefixOfKeyName, revokeKey } from '../store/directory/key.query.ts'
+import type { Key } from '../store/directory/key.table.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
@@ -30,9 +31,9 @@ export function keyRoutes(deps: KeysDeps, readBody: ReadBody) {
       '/organizations/:slug/keys',
       async ({ params, body, set }) => {
         set.status = 201
-        return await create(deps, params.slug, body.scope)
+        return await create(deps, params.slug, body)
       },
-      { params: bySlug, body: AdminKeyCreate, parse: readBody, response: { 201: AdminKeyCreated } },
+      { params: bySlug, body: AdminKeyCreate, parse: readNamedBody(readBody), response: { 201: AdminKeyCreated } },
     )
     .post(
       '/organizations/:slug/keys/add',
@@ -43,7 +44,7 @@ export function keyRoutes(deps: KeysDeps, readBody: ReadBody) {
       {
         params: bySlug,
         body: AdminKeyAdd,
-        parse: readRegistrationBody(readBody, 'ca'),
+        parse: readNamedBody(readRegistrationBody(readBody, 'ca')),
         response: { 201: AdminKey },
       },
     )
@@ -61,6 +62,24 @@ export function readRegistrationBody(readBody: ReadBody, tag: KeyTag): ReadBody 
     if (isNamed && typeof body.registration === 'string') registrationOf(body.registration, tag)
     return body
   }
+}
+
+/** Refuses a bad `name` in words, before the schema would refuse it by its pattern. Throws Fault invalid_request. */
+export function readNamedBody(readBody: ReadBody): ReadBody {
+  return async context => {
+    const body = await readBody(context)
+    const name = typeof body === 'object' && body !== null && 'name' in body ? body.name : null
+    const problem = typeof name === 'string' ? keyNameProblem(name) : null
+    if (problem !== null) throw new Fault('invalid_request', `the name of a key ${problem}`, { param: 'name' })
+    return body
+  }
+}
+
+/** Throws Fault conflict if `prefix`, the valid key that has the name, is not null. */
+export function checkNameIsFree(name: string, prefix: string | null): void {
+  if (prefix === null) return
+  const message = `key ${prefix} of the organization is named ${name} already; choose another name, or revoke that key first`
+  throw new Fault('conflict', message, { param: 'name' })
 }
 
 /** Parses the registration. Throws Fault invalid_request. */
@@ -81,41 +100,43 @@ function list({ store }: KeysDeps, slug: string): AdminKey[] {
   return listKeys(db, organizationBySlug(db, slug).id).map(key => keyView(key, slug))
 }
 
-/** Creates a key. Faults: not_found, internal (no free prefix). */
+/** Creates a key. Faults: not_found, conflict (the name is taken), internal (no free prefix). */
 async function create(
   { store, clock, log, random, mintKey }: KeysDeps,
   slug: string,
-  scope: KeyScope,
+  { scope, name = null }: AdminKeyCreate,
 ): Promise<AdminKeyCreated> {
   const nowMs = clock.nowMs()
   const { organizationId, key, prefix } = await store.directory.change(tx => {
     const { id: organizationId } = presentOrganization(tx, slug)
+    if (name !== null) checkNameIsFree(name, prefixOfKeyName(tx, { organizationId, name }))
     const minted = mintUnused(
       () => mintKey(random),
-      ({ prefix, secretSha256 }) => insertKey(tx, { prefix, organizationId, secretSha256, scope, nowMs }),
+      ({ prefix, secretSha256 }) => insertKey(tx, { prefix, organizationId, secretSha256, name, scope, nowMs }),
     )
     return { organizationId, ...minted }
   })
-  const detail = { slug, prefix, scope, made_by: 'host' }
+  const detail = { slug, prefix, name, scope, made_by: 'host' }
   noteEvent(store.ledger.db, log, { nowMs, kind: 'key.created', subject: organizationId, detail })
-  return { key, prefix, organization: slug, scope, created_at: iso(nowMs) }
+  return { key, prefix, name, organization: slug, scope, created_at: iso(nowMs) }
 }
 
-/** Adds a registered key. Faults: invalid_request, not_found, conflict (the prefix is taken). */
+/** Adds a registered key. Faults: invalid_request, not_found, conflict (the prefix or the name is taken). */
 async function add(
   { store, clock, log }: KeysDeps,
   slug: string,
-  { registration, scope }: AdminKeyAdd,
+  { registration, scope, name = null }: AdminKeyAdd,
 ): Promise<AdminKey> {
   const nowMs = clock.nowMs()
   const { prefix, secretSha256 } = registrationOf(registration, 'ca')
   const key = await store.directory.change(tx => {
     const { id: organizationId } = presentOrganization(tx, slug)
-    const isNew = insertKey(tx, { prefix, organizationId, secretSha256, isClientMade: true, scope, nowMs })
+    if (name !== null) checkNameIsFree(name, prefixOfKeyName(tx, { organizationId, name }))
+    const isNew = insertKey(tx, { prefix, organizationId, secretSha256, isClientMade: true, name, scope, nowMs })
     if (!isNew) throw prefixTaken(prefix)
     return present(findKey(tx, prefix), 'the key was inserted')
   })
-  const detail = { slug, prefix, scope, made_by: 'client' }
+  const detail = { slug, prefix, name, scope, made_by: 'client' }
   noteEvent(store.ledger.db, log, { nowMs, kind: 'key.created', subject: key.organizationId, detail })
   return keyView(key, slug)
 }
@@ -132,7 +153,12 @@ async function revoke({ store, clock, log }: KeysDeps, prefix: string): Promise<
     return { key: present(findKey(tx, prefix), 'a revoked key stays'), slug, isChanged }
   })
   if (isChanged) {
-    noteEvent(store.ledger.db, log, { nowMs, kind: 'key.revoked', subject: key.organizationId, detail: { prefix } })
+    noteEvent(store.ledger.db, log, {
+      nowMs,
+      kind: 'key.revoked',
+      subject: key.organizationId,
+      detail: { prefix, name: key.name },
+    })
   }
   return keyView(key, slug)
 }
@@ -140,6 +166,7 @@ async function revoke({ store, clock, log }: KeysDeps, prefix: string): Promise<
 function keyView(key: Key, slug: string): AdminKey {
   return {
     prefix: key.prefix,
+    name: key.name,
     organization: slug,
     scope: key.scope,
     made_by: key.isClientMade ? 'client' : 'host',

@@ -13,6 +13,7 @@ import {
   usageGroupsOf,
   usageRowsMax,
 } from '../contract/http/usage-rows.ts'
+import { gatewayKeyNames } from '../store/directory/gateway-key.query.ts'
 import { sumUsagePiece, usagePieceEnd } from '../store/directory/usage/usage-export.query.ts'
 import { prepareDaysOfOthers } from '../store/directory/usage/usage-hosts.query.ts'
 import type { AdminDeps } from './deps.ts'
@@ -64,5 +65,5 @@ export async function exportUsage({ store, clock }: UsageDeps, slug: string, ask
     await clock.sleep(pieceGapMs)
     page = readOthers({ organizationId, ...days }, page.at(-1) ?? null, pieceRows)
   }
-  return { organization: slug, ...table.view(days) }
+  return { organization: slug, key_names: gatewayKeyNames(db, organizationId), ...table.view(days) }
 }

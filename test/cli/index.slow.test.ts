@@ -219,14 +219,18 @@ test('goal: organization, key and instance from creation to the end, with every 
   })
   expect(await runJson('org', 'create', 'beta')).toMatchObject({ code: 0, document: { slug: 'beta' } })
 
-  const key = await run(['key', 'create', 'acme', '--scope', 'read'])
+  const key = await run(['key', 'create', 'acme', '--scope', 'read', '--name', 'ci'])
   expect([key.code, key.stdout]).toEqual([0, expect.stringMatching(/^ca_[a-z0-9]{8}_[a-z0-9]{18}\n$/)])
   const [, prefix = '', secret = ''] = key.stdout.trim().split('_')
   expect(key.stderr).toContain(prefix)
   expect(key.stderr).not.toContain(secret)
   expect((await run(['key', 'list', 'acme'])).stdout).toBe(
-    `PREFIX    SCOPE  STATE   MADE BY             CREATED               LAST USED  REVOKED\n${prefix}  read   active  minted by the host  2026-11-20T12:00:00Z  -          -\n`,
+    `PREFIX    NAME  SCOPE  STATE   MADE BY             CREATED               LAST USED  REVOKED\n${prefix}  ci    read   active  minted by the host  2026-11-20T12:00:00Z  -          -\n`,
   )
+  expect(await runJson('key', 'create', 'acme', '--name=-rf')).toMatchObject({
+    code: 2,
+    document: { error: { message: expect.stringContaining('begins with a letter or digit') } },
+  })
   expect(await runJson('key', 'revoke', prefix)).toMatchObject({
     code: 0,
     document: { prefix, revoked_at: '2026-11-20T12:00:00.000Z' },

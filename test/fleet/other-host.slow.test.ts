@@ -84,15 +84,16 @@ const TABLES: Readonly<Record<string, readonly Attempt[]>> = {
     ['DELETE FROM organizations', denied],
   ],
   keys: [
-    [key('evil0000'), 'key.added evil0000 by b {"scope": "write", "client_made": 0}'],
+    [key('evil0000'), 'key.added evil0000 by b {"name": null, "scope": "write", "client_made": 0}'],
     ["UPDATE keys SET revoked_at_ms = 9 WHERE prefix = 'mine0000'", 'key.revoked mine0000 by b'],
     ["UPDATE keys SET secret_sha256 = sha256('y') WHERE prefix = 'mine0000'", /may not update keys so/],
     ["UPDATE keys SET client_made = 1 WHERE prefix = 'mine0000'", /may not update keys so/],
+    ["UPDATE keys SET name = 'ci' WHERE prefix = 'mine0000'", /may not update keys so/],
     ["UPDATE keys SET prefix = 'evil0000' WHERE prefix = 'mine0000'", /may not update keys so/],
     ['DELETE FROM keys', denied],
   ],
   gateway_keys: [
-    [gatewayKey('evil', 'NULL'), 'gateway_key.added evil by b {"client_made": 0}'],
+    [gatewayKey('evil', 'NULL'), 'gateway_key.added evil by b {"name": null, "client_made": 0}'],
     [gatewayKey('evil', "'a-ready'"), /may not add a key for an instance of another host: evil/],
     [gatewayKey('own', "'b-ready'"), 'done'],
     ["UPDATE gateway_keys SET revoked_at_ms = 9 WHERE prefix = 'gw-a'", 'gateway_key.revoked gw-a by b'],
@@ -106,6 +107,7 @@ const TABLES: Readonly<Record<string, readonly Attempt[]>> = {
       'gateway_key.changed gw-b by b {"budget_tokens": 5}',
     ],
     ["UPDATE gateway_keys SET secret_sha256 = sha256('y') WHERE prefix = 'gw000000'", /may not change this of a key/],
+    ["UPDATE gateway_keys SET name = 'ci' WHERE prefix = 'gw000000'", /may not change this of a key/],
     // It would become a key of the organization without a line on record.
     ["UPDATE gateway_keys SET instance_id = NULL WHERE prefix = 'gw-b'", /may not change this of a key/],
     ['DELETE FROM gateway_keys', /may not delete a key that is kept/],

@@ -63,6 +63,7 @@ test('goal: a key that its client made is stored by its digest, said so everywhe
     status: 201,
     body: {
       prefix: 'mine0000',
+      name: null,
       organization: 'acme',
       scope: 'read',
       made_by: 'client',
@@ -165,4 +166,58 @@ test('goal: budgets of a day and a week are set, kept, changed and removed one b
   expect(await budget({ budget_week_usd: '12.5' })).toMatchObject({ budget_usd: null, budget_week_usd: '12.500000000' })
   expect(await budget({ budget_usd: '40' })).toMatchObject({ budget_week_usd: '12.500000000' })
   expect((await ask('POST', '/organizations/acme/budget', { budget_day_usd: '1e3' })).status).toBe(400)
+})
+
+test('goal: a key keeps its name in every list and record, and no other valid key of the organization takes it', async () => {
+  using the = opened()
+  const { ask, ledger } = the
+  const kinds = [
+    { path: 'keys', tag: 'ca', terms: { scope: 'read' } },
+    { path: 'gateway-keys', tag: 'gw', terms: GATEWAY_TERMS },
+  ] as const
+  for (const { path, tag, terms } of kinds) {
+    const made = await ask('POST', `/organizations/acme/${path}`, { ...terms, name: 'ci' })
+    expect(made).toMatchObject({ status: 201, body: { name: 'ci' } })
+    const { prefix } = made.body as { prefix: string }
+    const registered = { ...terms, registration: lineOf(tag, 'lap'), name: 'laptop-2' }
+    expect(await ask('POST', `/organizations/acme/${path}/add`, registered)).toMatchObject({
+      status: 201,
+      body: { name: 'laptop-2' },
+    })
+    const message = `key ${prefix} of the organization is named ci already; choose another name, or revoke that key first`
+    const taken = { status: 409, body: { error: { code: 'conflict', message, param: 'name' } } }
+    expect(await ask('POST', `/organizations/acme/${path}`, { ...terms, name: 'ci' })).toEqual(taken)
+    const again = { ...terms, registration: lineOf(tag, 'more'), name: 'ci' }
+    expect(await ask('POST', `/organizations/acme/${path}/add`, again)).toEqual(taken)
+    // Another organization has names of its own, and a revoked key gives its name back.
+    expect((await ask('POST', `/organizations/globex/${path}`, { ...terms, name: 'ci' })).status).toBe(201)
+    expect((await ask('POST', `/${path}/${prefix}/revoke`)).body).toMatchObject({ name: 'ci' })
+    expect((await ask('POST', `/organizations/acme/${path}/add`, again)).status).toBe(201)
+    const { keys } = (await ask('GET', `/organizations/acme/${path}`)).body as { keys: { name: string }[] }
+    expect(keys.map(({ name }) => name).toSorted()).toEqual(['ci', 'ci', 'laptop-2'])
+  }
+  const noted = listEvents(ledger.store.ledger.db, { limit: 100 }).map(({ kind, detail }) => `${kind} ${detail.name}`)
+  expect(noted.filter(text => text.endsWith(' ci')).toSorted()).toEqual(
+    ['key', 'gateway_key']
+      .flatMap(kind => [...Array<string>(3).fill(`${kind}.created ci`), `${kind}.revoked ci`])
+      .toSorted(),
+  )
+})
+
+test('goal: a name that a shell or a terminal would read otherwise is refused in words, and makes no key', async () => {
+  using the = opened()
+  const { ask } = the
+  for (const name of ['', '-rf', 'a b', 'a\u001b[2J', 'é', 'x'.repeat(65), "a'b", '.hidden', 'a\n']) {
+    for (const [path, terms] of [
+      ['keys', { scope: 'read' }],
+      ['gateway-keys', GATEWAY_TERMS],
+    ] as const) {
+      const refused = await ask('POST', `/organizations/acme/${path}`, { ...terms, name })
+      expect([name, refused]).toMatchObject([
+        name,
+        { status: 400, body: { error: { code: 'invalid_request', param: 'name' } } },
+      ])
+      expect([name, (await ask('GET', `/organizations/acme/${path}`)).body]).toEqual([name, { keys: [] }])
+    }
+  }
 })

@@ -5,6 +5,7 @@ import { expect, test } from 'bun:test'
 import { Fault } from '../../src/base/fault.ts'
 import { usageRowsMax } from '../../src/contract/http/usage-rows.ts'
 import { exportUsage, usageRoutes } from '../../src/operator/usage.ts'
+import { insertGatewayKey } from '../../src/store/directory/gateway-key.query.ts'
 import { prepareUsageAppend, sumUsage } from '../../src/store/directory/usage/usage.query.ts'
 import type { Usage } from '../../src/store/directory/usage/usage.table.ts'
 import { openLedger } from '../rigs/gateway/keys.ts'
@@ -33,6 +34,7 @@ test('goal: days are those of UTC, both ends included, and other organizations h
   const sums = { ...none, requests: 1, prompt_tokens: 10, completion_tokens: 5, cost_usd: '0.000000007' }
   expect(await the.ask('2026-11-01', '2026-11-02')).toEqual({
     organization: 'acme',
+    key_names: {},
     from: '2026-11-01',
     to: '2026-11-02',
     by: ['key', 'model', 'day'],
@@ -129,4 +131,19 @@ test('goal: by end user and by tags, with those that have none in a row of their
     'user,tags,requests,prompt_tokens,completion_tokens,cost_usd',
     `'=1+1,"{""team"":""blue""}",1,10,5,0.000000007`,
   ])
+})
+
+test('goal: usage names the keys of the organization, without those of others', async () => {
+  using the = opened([])
+  const { db } = the.ledger.store
+  for (const [organizationId, prefix, name] of [
+    ['o1', 'named000', 'ci'],
+    ['o1', 'bare0000', null],
+    ['o2', 'theirs00', 'theirs'],
+  ] as const) {
+    const limits = { requestsPerMinute: null, tokensPerMinute: null, concurrencyMax: null, expiresAtMs: null }
+    const secretSha256 = new Uint8Array(32)
+    insertGatewayKey(db, { ...limits, organizationId, prefix, name, secretSha256, instanceId: null, nowMs: 1 })
+  }
+  expect((await the.ask('2026-11-01', '2026-11-02')).key_names).toEqual({ named000: 'ci' })
 })

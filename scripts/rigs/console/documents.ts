@@ -236,6 +236,7 @@ export const EVENTS = [
 export const API_KEYS: readonly AdminKey[] = [
   {
     prefix: 'k3v9x2ab',
+    name: null,
     organization: 'acme',
     scope: 'write',
     made_by: 'client',
@@ -245,6 +246,7 @@ export const API_KEYS: readonly AdminKey[] = [
   },
   {
     prefix: 'zz81m0qp',
+    name: null,
     organization: 'acme',
     scope: 'read',
     made_by: 'host',
@@ -257,6 +259,7 @@ export const API_KEYS: readonly AdminKey[] = [
 export const GATEWAY_KEYS: readonly AdminGatewayKey[] = [
   {
     prefix: 'g4t3w4yk',
+    name: null,
     organization: 'acme',
     instance: null,
     state: 'active',
@@ -279,6 +282,7 @@ export const GATEWAY_KEYS: readonly AdminGatewayKey[] = [
 
 export const USAGE: AdminUsage = {
   organization: 'acme',
+  key_names: {},
   from: '2026-10-28',
   to: '2026-11-26',
   by: ['model'],

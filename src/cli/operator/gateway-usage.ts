@@ -48,8 +48,12 @@ export function addUsage(gateway: Command): void {
     })
 }
 
-function usageText({ by, rows, total }: AdminUsage, paint: Paint): string {
+function usageText({ by, rows, total, key_names: keyNames }: AdminUsage, paint: Paint): string {
   const labels = (['user', 'tags'] as const).filter(label => by.includes(label))
+  const keyText = (key: string | null) => {
+    const name = key === null ? undefined : keyNames[key]
+    return name === undefined ? key : `${key} (${name})`
+  }
   const line = (names: readonly (string | null)[], sums: AdminUsage['total']) => [
     ...names.map(name => oneLine(dash(name))),
     String(sums.requests),
@@ -70,7 +74,7 @@ function usageText({ by, rows, total }: AdminUsage, paint: Paint): string {
       'COST (USD)',
     ],
     [
-      ...rows.map(row => line([row.day, row.key, row.model, ...labels.map(label => row[label])], row)),
+      ...rows.map(row => line([row.day, keyText(row.key), row.model, ...labels.map(label => row[label])], row)),
       line(['total', null, null, ...labels.map(() => null)], total),
     ],
   )

@@ -18,9 +18,10 @@ import { addNewKey } from '../new-key.ts'
 import { type Command, path } from '../operator-run.ts'
 import { budgetFields, budgetText } from './budget.ts'
 import { addUsage } from './gateway-usage.ts'
-import { checkedRegistration, makerText, mintedHint, registrationArgument } from './key-maker.ts'
+import { checkedRegistration, keyWords, makerText, mintedHint, nameOption, registrationArgument } from './key-maker.ts'
 
 type CreateOptions = {
+  readonly name?: string
   readonly requestsPerMinute?: number
   readonly tokensPerMinute?: number
   readonly concurrency?: number
@@ -144,6 +145,7 @@ function addAdd(key: Command): void {
 
 function addTerms(command: Command): Command {
   return command
+    .addOption(nameOption())
     .option('--requests-per-minute <n>', 'most requests per minute (default: as configured)', countOption(1, 1_000_000))
     .option('--tokens-per-minute <n>', 'most tokens per minute (default: as configured)', countOption(1, 1_000_000_000))
     .option('--concurrency <n>', 'most requests at the same time (default: as configured)', countOption(1, 65_536))
@@ -164,6 +166,8 @@ const userBudgetHelp =
 
 function termsOf(options: CreateOptions) {
   return {
+    // JSON leaves out what is undefined.
+    name: options.name,
     requests_per_minute: options.requestsPerMinute ?? null,
     tokens_per_minute: options.tokensPerMinute ?? null,
     concurrency_max: options.concurrency ?? null,
@@ -172,7 +176,6 @@ function termsOf(options: CreateOptions) {
     aliases: options.alias ?? null,
     budget_usd: options.budgetUsd ?? null,
     budget_tokens: options.budgetTokens ?? null,
-    // JSON leaves out what is undefined.
     budget_day_usd: options.budgetDayUsd,
     budget_day_tokens: options.budgetDayTokens,
     budget_week_usd: options.budgetWeekUsd,
@@ -188,7 +191,7 @@ function addCreate(key: Command): void {
     .argument('<org>', 'slug of the organization')
   addTerms(create)
     .examples(
-      'strongroom gateway key create acme > acme.key',
+      'strongroom gateway key create acme --name ci > acme.key',
       'strongroom gateway key create acme --requests-per-minute 60 --expires 2027-01-31',
       'strongroom gateway key create acme --models llama-70b,tiny --alias gpt-4o=llama-70b',
     )
@@ -200,7 +203,7 @@ function addCreate(key: Command): void {
         response: AdminGatewayKeyCreated,
       })
       await run.result(created, `${created.key}\n`)
-      await run.hint(`Gateway key ${created.prefix} of ${slug}. It is not kept and cannot be shown again.`)
+      await run.hint(`Gateway key ${keyWords(created)} of ${slug}. It is not kept and cannot be shown again.`)
       await run.hint(mintedHint('strongroom gateway key new'))
       await run.hint(`Revoke it with: strongroom gateway key revoke ${created.prefix}`)
     })
@@ -266,6 +269,7 @@ function keyText(key: AdminGatewayKey, paint: Paint): string {
   const limit = (count: number | null) => (count === null ? 'as configured' : String(count))
   return fields(paint, [
     ['prefix', key.prefix],
+    ['name', dash(key.name)],
     ['organization', key.organization],
     ['instance', dash(key.instance)],
     ['state', paint.word(key.state)],
@@ -292,6 +296,7 @@ function modelsText({ models }: AdminGatewayKey): string {
 function listText({ keys }: Static<typeof AdminGatewayKeyList>, paint: Paint): string {
   const rows = keys.map(key => [
     key.prefix,
+    dash(key.name),
     paint.word(key.state),
     makerText(key),
     dash(key.requests_per_minute),
@@ -307,6 +312,7 @@ function listText({ keys }: Static<typeof AdminGatewayKeyList>, paint: Paint): s
     paint,
     [
       'PREFIX',
+      'NAME',
       'STATE',
       'MADE BY',
       'REQUESTS/MIN',

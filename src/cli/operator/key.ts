@@ -3,10 +3,12 @@
 import type { Static } from '@sinclair/typebox'
 import { Option } from 'commander'
 import { AdminKey, AdminKeyCreated, AdminKeyList } from '../../contract/admin/admin.ts'
-import { fields, type Paint, table, timeText } from '../../terminal/render.ts'
+import { dash, fields, type Paint, table, timeText } from '../../terminal/render.ts'
 import { addNewKey } from '../new-key.ts'
 import { type Command, path } from '../operator-run.ts'
-import { checkedRegistration, makerText, mintedHint, registrationArgument } from './key-maker.ts'
+import { checkedRegistration, keyWords, makerText, mintedHint, nameOption, registrationArgument } from './key-maker.ts'
+
+type CreateOptions = { readonly scope: string; readonly name?: string }
 
 export function addKey(program: Command): void {
   const key = program
@@ -20,13 +22,14 @@ export function addKey(program: Command): void {
     .description('register an API key that its client made; this host never has the key')
     .argument('<org>', 'slug of the organization')
     .argument(...registrationArgument('ca'))
+    .addOption(nameOption())
     .addOption(scopeOption())
-    .examples(`strongroom key add acme ca_k3v9x2ab_sha256_${'0f'.repeat(32)} --scope read`)
-    .runs(async (run, slug: string, registration: string, options: { scope: string }) => {
+    .examples(`strongroom key add acme ca_k3v9x2ab_sha256_${'0f'.repeat(32)} --name ci`)
+    .runs(async (run, slug: string, registration: string, options: CreateOptions) => {
       const added = await run.client().request({
         method: 'POST',
         path: path`/organizations/${slug}/keys/add`,
-        body: { registration: checkedRegistration('ca', registration), scope: options.scope },
+        body: { registration: checkedRegistration('ca', registration), ...options },
         response: AdminKey,
       })
       await run.result(added, keyText(added, run.paint))
@@ -37,18 +40,19 @@ export function addKey(program: Command): void {
     .command('create')
     .description('mint an API key on this host and print it, alone on stdout; it is not shown again')
     .argument('<org>', 'slug of the organization')
+    .addOption(nameOption())
     .addOption(scopeOption())
-    .examples('strongroom key create acme > acme.key', 'strongroom key create acme --scope read')
-    .runs(async (run, slug: string, options: { scope: string }) => {
+    .examples('strongroom key create acme --name ci > acme.key', 'strongroom key create acme --scope read')
+    .runs(async (run, slug: string, options: CreateOptions) => {
       const created = await run.client().request({
         method: 'POST',
         path: path`/organizations/${slug}/keys`,
-        body: { scope: options.scope },
+        body: options,
         response: AdminKeyCreated,
       })
       await run.result(created, `${created.key}\n`)
       await run.hint(
-        `Key ${created.prefix} of ${slug}, scope ${created.scope}. It is not kept and cannot be shown again.`,
+        `Key ${keyWords(created)} of ${slug}, scope ${created.scope}. It is not kept and cannot be shown again.`,
       )
       await run.hint(mintedHint('strongroom key new'))
       await run.hint(`Revoke it with: strongroom key revoke ${created.prefix}`)
@@ -84,6 +88,7 @@ function stateOf(key: AdminKey): string {
 function keyText(key: AdminKey, paint: Paint): string {
   return fields(paint, [
     ['prefix', key.prefix],
+    ['name', dash(key.name)],
     ['organization', key.organization],
     ['scope', key.scope],
     ['state', paint.word(stateOf(key))],
@@ -97,6 +102,7 @@ function keyText(key: AdminKey, paint: Paint): string {
 function listText({ keys }: Static<typeof AdminKeyList>, paint: Paint): string {
   const rows = keys.map(key => [
     key.prefix,
+    dash(key.name),
     key.scope,
     paint.word(stateOf(key)),
     makerText(key),
@@ -104,5 +110,5 @@ function listText({ keys }: Static<typeof AdminKeyList>, paint: Paint): string {
     timeText(key.last_used_at),
     timeText(key.revoked_at),
   ])
-  return table(paint, ['PREFIX', 'SCOPE', 'STATE', 'MADE BY', 'CREATED', 'LAST USED', 'REVOKED'], rows)
+  return table(paint, ['PREFIX', 'NAME', 'SCOPE', 'STATE', 'MADE BY', 'CREATED', 'LAST USED', 'REVOKED'], rows)
 }

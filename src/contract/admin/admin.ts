@@ -16,6 +16,9 @@ import {
   gatewayKeyRules,
   gatewayKeyTerms,
   heldFields,
+  KeyName,
+  keyName,
+  keyNameInput,
   spentFields,
 } from './key-terms.ts'
 import { AdminLogSummary } from './log.ts'
@@ -77,6 +80,7 @@ export const AdminOrganizationCreate = Closed({ slug: Slug })
 const AdminKeyScope = OneOf(['write', 'read'])
 export const AdminKey = Closed({
   prefix: Type.String(),
+  ...keyName,
   organization: Slug,
   scope: AdminKeyScope,
   made_by: KeyMaker,
@@ -86,15 +90,17 @@ export const AdminKey = Closed({
 })
 export type AdminKey = Static<typeof AdminKey>
 export const AdminKeyList = Closed({ keys: Type.Array(AdminKey) })
-export const AdminKeyCreate = Closed({ scope: AdminKeyScope })
+export const AdminKeyCreate = Closed({ scope: AdminKeyScope, ...keyNameInput })
+export type AdminKeyCreate = Static<typeof AdminKeyCreate>
 const registration = { registration: Type.String({ maxLength: 256, description: 'As `key new` prints it' }) }
 /** Registers a key that its client made. */
-export const AdminKeyAdd = Closed({ scope: AdminKeyScope, ...registration })
+export const AdminKeyAdd = Closed({ ...AdminKeyCreate.properties, ...registration })
 export type AdminKeyAdd = Static<typeof AdminKeyAdd>
 /** The only response that holds the whole key. */
 export const AdminKeyCreated = Closed({
   key: Type.String({ pattern: '^ca_[a-z0-9]{8}_[a-z0-9]{18}$' }),
   prefix: Type.String(),
+  ...keyName,
   organization: Slug,
   scope: AdminKeyScope,
   created_at: Time,
@@ -104,6 +110,7 @@ export type AdminKeyCreated = Static<typeof AdminKeyCreated>
 /** A key of the inference gateway. */
 export const AdminGatewayKey = Closed({
   prefix: Type.String(),
+  ...keyName,
   organization: Slug,
   /** Id of the instance that the key was made for; null for a key of the organization. */
   instance: OrNull(Type.String()),
@@ -120,6 +127,7 @@ export const AdminGatewayKey = Closed({
 export type AdminGatewayKey = Static<typeof AdminGatewayKey>
 export const AdminGatewayKeyList = Closed({ keys: Type.Array(AdminGatewayKey) })
 export const AdminGatewayKeyCreate = Closed({
+  ...keyNameInput,
   ...gatewayKeyTerms,
   models: Type.Optional(KeyModels),
   aliases: Type.Optional(KeyAliases),
@@ -136,6 +144,7 @@ export type AdminGatewayKeySet = Static<typeof AdminGatewayKeySet>
 export const AdminGatewayKeyCreated = Closed({
   key: Type.String({ pattern: '^gw_[a-z0-9]{8}_[a-z0-9]{32}$' }),
   prefix: Type.String(),
+  ...keyName,
   organization: Slug,
   ...gatewayKeyTerms,
   ...gatewayKeyRules,
@@ -370,6 +379,7 @@ export const AdminStatus = Closed({
       Closed({
         organization: Slug,
         key: OrNull(Type.String()),
+        key_name: Type.Optional(KeyName),
         period: Type.String({ description: 'A month, a day, or `the week of` its Monday (UTC)' }),
         kind: OneOf(['usd', 'tokens']),
         percent: Type.Integer({ minimum: 80 }),

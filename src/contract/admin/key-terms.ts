@@ -4,6 +4,23 @@ import { Closed, OrNull } from '../forms.ts'
 import { EndUserPeriod, endUsersOfKeyMax, KeyAliases, KeyModels } from '../key-rules.ts'
 import { Type } from '../type.ts'
 
+/** A name needs no quotes in a shell, and cannot be mistaken for an option. */
+export const KeyName = Type.String({
+  pattern: '^[A-Za-z0-9][A-Za-z0-9._@-]*$',
+  maxLength: 64,
+  description: "The operator's name for the key: letters, digits and `._@-`, beginning with a letter or digit",
+})
+/** Null, or left out: a key without a name. */
+export const keyNameInput = { name: Type.Optional(OrNull(KeyName)) }
+export const keyName = { name: OrNull(KeyName) }
+
+/** The fault of a name, or null. */
+export function keyNameProblem(name: string): string | null {
+  if (name.length === 0 || name.length > 64) return 'must have 1 to 64 characters'
+  if (/^[A-Za-z0-9][A-Za-z0-9._@-]*$/.test(name)) return null
+  return 'may hold letters, digits and . _ @ - only, and begins with a letter or digit, like ci or laptop-2'
+}
+
 const BudgetUsd = OrNull(Type.String({ pattern: '^[0-9]{1,6}(\\.[0-9]{1,9})?$', description: 'Dollars' }))
 const BudgetTokens = OrNull(Type.Integer({ minimum: 0, maximum: 1_000_000_000_000 }))
 

@@ -5,7 +5,12 @@ import { labelledUsageRows } from '../http/usage-rows.schema.ts'
 import { type Static, Type } from '../type.ts'
 import { Slug } from './admin.ts'
 
-export const AdminUsage = Closed({ organization: Slug, ...labelledUsageRows })
+export const AdminUsage = Closed({
+  organization: Slug,
+  /** Names of the organization's keys by prefix, for keys that have one. */
+  key_names: Type.Record(Type.String(), Type.String()),
+  ...labelledUsageRows,
+})
 export type AdminUsage = Static<typeof AdminUsage>
 
 /** `by`: names with commas in between; empty: one row with the sums. */

@@ -183,8 +183,9 @@ function backupProblems({ backups: { problem, remedy, failure } }: BareStatus): 
 }
 
 function budgetProblems({ budgets_near: near = [] }: BareStatus): FoundProblem[] {
-  return near.map(({ organization, key, period, kind, percent }) => {
-    const whose = key === null ? organization : `key ${key} of ${organization}`
+  return near.map(({ organization, key, key_name: name, period, kind, percent }) => {
+    const named = name === undefined ? '' : ` (${name})`
+    const whose = key === null ? organization : `key ${key}${named} of ${organization}`
     return warning('budget', {
       subject: `${key ?? organization} ${kind} ${period}`,
       detail: `${percent} % of the ${kind === 'usd' ? 'money' : 'tokens'} of ${whose} for ${period} are spent`,

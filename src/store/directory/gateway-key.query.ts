@@ -35,6 +35,7 @@ export type NewGatewayKey = Omit<GatewayKeyTerms, OptionalTerm> &
     readonly secretSha256: Uint8Array
     /** Default false: a host minted the key. */
     readonly isClientMade?: boolean
+    readonly name?: string | null
     readonly nowMs: number
   }
 
@@ -79,6 +80,31 @@ export function gatewayKeyRulesBytes(db: DirectoryDb): number {
 /** Revoked and expired keys are found too. */
 export function findGatewayKey(db: DirectoryDb, prefix: string): GatewayKey | null {
   return db.select().from(gatewayKeys).where(eq(gatewayKeys.prefix, prefix)).get() ?? null
+}
+
+/** Returns the prefix of an organization's valid key with this name; null if there is none. */
+export function prefixOfGatewayKeyName(
+  db: DirectoryDb,
+  named: { organizationId: string; name: string; nowMs: number },
+): string | null {
+  const { organizationId, name, revokedAtMs, expiresAtMs } = gatewayKeys
+  const isValid = and(isNull(revokedAtMs), or(isNull(expiresAtMs), gt(expiresAtMs, named.nowMs)))
+  const found = db
+    .select({ prefix: gatewayKeys.prefix })
+    .from(gatewayKeys)
+    .where(and(eq(organizationId, named.organizationId), eq(name, named.name), isValid))
+    .get()
+  return found?.prefix ?? null
+}
+
+/** Returns the names of an organization's gateway keys by prefix, for keys that have one. */
+export function gatewayKeyNames(db: DirectoryDb, organizationId: string): Record<string, string> {
+  const rows = db
+    .select({ prefix: gatewayKeys.prefix, name: gatewayKeys.name })
+    .from(gatewayKeys)
+    .where(and(eq(gatewayKeys.organizationId, organizationId), isNotNull(gatewayKeys.name)))
+    .all()
+  return Object.fromEntries(rows.flatMap(({ prefix, name }) => (name === null ? [] : [[prefix, name]])))
 }
 
 /** A key with the fields of its owner that decide whether it is valid. */

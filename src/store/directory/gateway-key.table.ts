@@ -32,6 +32,8 @@ export const gatewayKeys = sqliteTable(
     budgetTokens: integer('budget_tokens'),
     /** The client drew the secret and registered its digest; otherwise a host minted the key. */
     isClientMade: integer('client_made', { mode: 'boolean' }).notNull().default(false),
+    /** Unique among the valid keys of its organization; null without one. */
+    name: text('name'),
     /** Budgets of a day and a week, and of each end user. */
     shortBudgets: text('short_budgets', { mode: 'json' }).$type<KeyShortBudgets>(),
   },

@@ -13,6 +13,7 @@ type NewKey = {
   readonly secretSha256: Uint8Array
   /** Default false: a host minted the key. */
   readonly isClientMade?: boolean
+  readonly name?: string | null
   readonly scope: KeyScope
   readonly nowMs: number
 }
@@ -28,6 +29,7 @@ export function insertKey(db: DirectoryDb, key: NewKey): boolean {
         organizationId: key.organizationId,
         secretSha256: Buffer.from(key.secretSha256),
         isClientMade: key.isClientMade ?? false,
+        name: key.name ?? null,
         scope: key.scope,
         createdAtMs: key.nowMs,
       })
@@ -49,6 +51,17 @@ const selectKey = builtOnce((db: DirectoryDb) =>
     .where(eq(keys.prefix, sql.placeholder('prefix')))
     .prepare(),
 )
+
+/** Returns the prefix of an organization's valid key with this name; null if there is none. */
+export function prefixOfKeyName(db: DirectoryDb, named: { organizationId: string; name: string }): string | null {
+  const { organizationId, name, revokedAtMs } = keys
+  const found = db
+    .select({ prefix: keys.prefix })
+    .from(keys)
+    .where(and(eq(organizationId, named.organizationId), eq(name, named.name), isNull(revokedAtMs)))
+    .get()
+  return found?.prefix ?? null
+}
 
 /** All keys of an organization, revoked ones included, oldest first. */
 export function listKeys(db: DirectoryDb, organizationId: string): Key[] {

@@ -16,6 +16,8 @@ export const keys = sqliteTable('keys', {
   lastUsedAtMs: integer('last_used_at_ms'),
   /** The client drew the secret and registered its digest; otherwise a host minted the key. */
   isClientMade: integer('client_made', { mode: 'boolean' }).notNull().default(false),
+  /** Unique among the valid keys of its organization; null without one. */
+  name: text('name'),
 })
 
 export type Key = typeof keys.$inferSelect

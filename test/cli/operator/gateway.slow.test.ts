@@ -137,6 +137,7 @@ test('goal: a key from its making to its end: shown once, listed without its sec
       keys: [
         {
           prefix,
+          name: null,
           organization: 'acme',
           instance: null,
           state: 'active',
@@ -163,6 +164,7 @@ test('goal: a key from its making to its end: shown once, listed without its sec
   expect([revoked.code, revoked.stdout]).toEqual([
     0,
     `prefix:              ${prefix}
+name:                -
 organization:        acme
 instance:            -
 state:               revoked
@@ -209,8 +211,8 @@ test('goal: limits and the end that were asked for are what the key has', async 
   const { prefix } = made.document
   const listed = await run('gateway', 'key', 'list', 'globex')
   expect(listed.stdout).toBe(
-    `PREFIX    STATE   MADE BY             REQUESTS/MIN  TOKENS/MIN  CONCURRENT  EXPIRES               LAST USED  INSTANCE  MODELS  BUDGET
-${prefix}  active  minted by the host  5             7000        2           2027-01-31T00:00:00Z  -          -         all     -
+    `PREFIX    NAME  STATE   MADE BY             REQUESTS/MIN  TOKENS/MIN  CONCURRENT  EXPIRES               LAST USED  INSTANCE  MODELS  BUDGET
+${prefix}  -     active  minted by the host  5             7000        2           2027-01-31T00:00:00Z  -          -         all     -
 `,
   )
 })

@@ -2,6 +2,7 @@
 
 import { afterAll, beforeEach, expect, test } from 'bun:test'
 import {
+  API_KEYS,
   at,
   BUSY_STATUS,
   build,
@@ -23,6 +24,7 @@ import {
   AdminInstance,
   AdminInstanceList,
   AdminKeyCreated,
+  AdminKeyList,
   AdminOrganization,
   AdminStatus,
 } from '../../../src/contract/admin/admin.ts'
@@ -61,14 +63,23 @@ test('an organization and a key', async () => {
   await show('/organizations/acme', 'acme')
   const key = 'ca_newkey00_0123456789abcdefgh'
   first.answer(`POST ${operator}/organizations/acme/keys`, () =>
-    document(AdminKeyCreated, { key, prefix: 'newkey00', organization: 'acme', scope: 'read', created_at: at(0) }, 201),
+    document(
+      AdminKeyCreated,
+      { key, prefix: 'newkey00', name: 'ci', organization: 'acme', scope: 'read', created_at: at(0) },
+      201,
+    ),
   )
   await page.getByRole('button', { name: 'New API key' }).click()
   await page.getByRole('combobox', { name: 'Scope' }).selectOption('read')
-  await commandIn('strongroom key create acme --scope read')
+  const create = page.getByRole('button', { name: 'Create', exact: true })
+  await page.getByRole('textbox', { name: 'Name', exact: true }).fill('-rf')
+  await page.getByText(/^The name of a key may hold letters/).waitFor()
+  expect(await create.isDisabled()).toBe(true)
+  await page.getByRole('textbox', { name: 'Name', exact: true }).fill('ci')
+  await commandIn('strongroom key create acme --name ci --scope read')
   await page.getByRole('button', { name: 'Create', exact: true }).click()
   await page.getByText(key).waitFor()
-  expect(first.changes.at(-1)?.body).toEqual({ scope: 'read' })
+  expect(first.changes.at(-1)?.body).toEqual({ scope: 'read', name: 'ci' })
   await page.getByRole('button', { name: 'Done' }).click()
   await page.getByText(key).waitFor({ state: 'detached' })
 })
@@ -77,8 +88,11 @@ test('keys that clients made', async () => {
   // Goal: a registration line reaches the operator's interface, a pasted key never does, and lists
   // mark minted keys.
   await using own = await scriptedConsole()
+  own.answer(`GET ${operator}/organizations/acme/keys`, () =>
+    document(AdminKeyList, { keys: API_KEYS.map(key => ({ ...key, name: 'ci' })).slice(0, 1) }),
+  )
   await show('/organizations/acme', 'acme', own)
-  await page.getByText('ca_k3v9x2ab_… created by its client').waitFor()
+  await page.getByText('ci ca_k3v9x2ab_… created by its client').waitFor()
   await page.getByText('gw_g4t3w4yk_… created by the host').waitFor()
   const add = page.getByRole('button', { name: 'Add', exact: true })
   const field = page.getByRole('textbox', { name: 'Registration line' })

@@ -106,6 +106,7 @@ test('a key is stored once', () => {
     instanceId: null,
     secretSha256: Buffer.alloc(32, 7),
     isClientMade: false,
+    name: null,
     requestsPerMinute: null,
     tokensPerMinute: 5,
     concurrencyMax: null,

@@ -108,6 +108,7 @@ describe('keys', () => {
       organizationId: 'o1',
       secretSha256: Buffer.alloc(32, 7),
       isClientMade: false,
+      name: null,
       scope: 'write',
       createdAtMs: 5,
       revokedAtMs: null,

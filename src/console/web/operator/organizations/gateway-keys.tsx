@@ -18,7 +18,7 @@ import { CommandLine, Foreign, StateMark, Time } from '../../parts/text.tsx'
 import { TermsFields } from './gateway-key-fields.tsx'
 import { bodyOf, changesOf, optionsOf, type Terms, termsOf } from './gateway-key-terms.ts'
 import { tokensHeldText, usdHeldText } from './held.ts'
-import { isRegistration, KeyName, RegistrationField } from './key-maker.tsx'
+import { isKeyName, isRegistration, KeyName, NameField, RegistrationField } from './key-maker.tsx'
 import { MadeKey, RevokeKey } from './keys.tsx'
 
 type Open = { readonly kind: 'create' | 'add' } | { readonly kind: 'set' | 'revoke'; readonly key: AdminGatewayKey }
@@ -151,12 +151,17 @@ function CostOf({ of }: { of: AdminGatewayKey }) {
 
 function CreateGatewayKey({ slug, close, created }: { slug: string; close: () => void; created: () => void }) {
   const terms = useSignal<Terms>(termsOf(null))
+  const name = useSignal('')
   const made = useSignal<AdminGatewayKeyCreated | null>(null)
+  const namedBody = () => ({ ...bodyOf(terms.value), name: name.value || undefined })
   const create = useAction(async () => {
     const path = pathTo`/organizations/${slug}/gateway-keys`
-    made.value = await operate<AdminGatewayKeyCreated>(path, { method: 'POST', body: bodyOf(terms.value) })
+    made.value = await operate<AdminGatewayKeyCreated>(path, { method: 'POST', body: namedBody() })
   })
-  const command = commandOf(['gateway', 'key', 'create', slug], optionsOf(terms.value, termsOf(null)))
+  const command = commandOf(['gateway', 'key', 'create', slug], {
+    name: name.value || null,
+    ...optionsOf(terms.value, termsOf(null)),
+  })
   return (
     <ActionDialog
       title={`New gateway key for ${slug}`}
@@ -166,9 +171,11 @@ function CreateGatewayKey({ slug, close, created }: { slug: string; close: () =>
       verb="Create"
       busyWord="Creating …"
       command={command}
+      isReady={isKeyName(name.value)}
       close={close}
     >
       <p>This host sees the key and could use it. To prevent that, let the client create the key and add it here.</p>
+      <NameField name={name.value} change={value => (name.value = value.trim())} />
       <TermsFields terms={terms.value} change={value => (terms.value = value)} problem={create.problem} />
     </ActionDialog>
   )
@@ -176,13 +183,14 @@ function CreateGatewayKey({ slug, close, created }: { slug: string; close: () =>
 
 function AddGatewayKey({ slug, close, added }: { slug: string; close: () => void; added: () => void }) {
   const terms = useSignal<Terms>(termsOf(null))
+  const name = useSignal('')
   const line = useSignal('')
   const add = useAction(async () => {
-    const body = { ...bodyOf(terms.value), registration: line.value }
+    const body = { ...bodyOf(terms.value), name: name.value || undefined, registration: line.value }
     await operate<AdminGatewayKey>(pathTo`/organizations/${slug}/gateway-keys/add`, { method: 'POST', body })
   })
-  const isReady = isRegistration('gw', line.value)
-  const options = optionsOf(terms.value, termsOf(null))
+  const isReady = isRegistration('gw', line.value) && isKeyName(name.value)
+  const options = { name: name.value || null, ...optionsOf(terms.value, termsOf(null)) }
   const command = isReady ? commandOf(['gateway', 'key', 'add', slug, line.value], options) : null
   return (
     <ActionDialog
@@ -194,6 +202,7 @@ function AddGatewayKey({ slug, close, added }: { slug: string; close: () => void
       {...{ command, isReady, close }}
     >
       <RegistrationField tag="gw" line={line.value} change={value => (line.value = value.trim())} />
+      <NameField name={name.value} change={value => (name.value = value.trim())} />
       <TermsFields terms={terms.value} change={value => (terms.value = value)} problem={add.problem} />
     </ActionDialog>
   )

@@ -1,6 +1,7 @@
 // Client-made keys: the mark in a list, and the field for a registration line.
 
 import { type KeyTag, readRegistration } from '../../../../contract/admin/key-registration.ts'
+import { keyNameProblem } from '../../../../contract/admin/key-terms.ts'
 import type { KeyMaker } from '../../../../contract/key-rules.ts'
 import { TextField } from '../../parts/field.tsx'
 import { Note } from '../../parts/page.tsx'
@@ -9,19 +10,42 @@ const NEW_COMMANDS = { ca: 'strongroom key new', gw: 'strongroom gateway key new
 
 export function KeyName({
   tag,
-  of: { prefix, made_by: maker },
+  of: { prefix, name, made_by: maker },
 }: {
   tag: KeyTag
-  of: { prefix: string; made_by: KeyMaker }
+  of: { prefix: string; name: string | null; made_by: KeyMaker }
 }) {
   return (
     <>
+      {name !== null && (
+        <>
+          <strong>{name}</strong>{' '}
+        </>
+      )}
       <code>
         {tag}_{prefix}_…
       </code>
       <span class="hint">{maker === 'host' ? ' created by the host' : ' created by its client'}</span>
     </>
   )
+}
+
+export function NameField({ name, change }: { name: string; change: (name: string) => void }) {
+  const problem = name === '' ? null : keyNameProblem(name)
+  return (
+    <>
+      <TextField name="name" label="Name" hint="Like ci; optional" value={name} change={change} />
+      {problem !== null && (
+        <Note tone="warn">
+          <p>The name of a key {problem}.</p>
+        </Note>
+      )}
+    </>
+  )
+}
+
+export function isKeyName(name: string): boolean {
+  return name === '' || keyNameProblem(name) === null
 }
 
 export function isRegistration(tag: KeyTag, line: string): boolean {

@@ -14,7 +14,7 @@ import { Choice } from '../../parts/field.tsx'
 import { Card, Empty, Note, Shown } from '../../parts/page.tsx'
 import { type Column, Table } from '../../parts/table.tsx'
 import { CommandLine, CopyButton, StateMark, Time } from '../../parts/text.tsx'
-import { isRegistration, KeyName, RegistrationField } from './key-maker.tsx'
+import { isKeyName, isRegistration, KeyName, NameField, RegistrationField } from './key-maker.tsx'
 
 type Scope = AdminKey['scope']
 
@@ -108,12 +108,13 @@ function columnsOf(revoke: (prefix: string) => void): readonly Column<AdminKey>[
 
 function CreateKey({ slug, close, created }: { slug: string; close: () => void; created: () => void }) {
   const scope = useSignal<Scope>('write')
+  const name = useSignal('')
   const made = useSignal<AdminKeyCreated | null>(null)
   const create = useAction(async () => {
-    const body = { scope: scope.value }
+    const body = { scope: scope.value, name: name.value || undefined }
     made.value = await operate<AdminKeyCreated>(pathTo`/organizations/${slug}/keys`, { method: 'POST', body })
   })
-  const command = commandOf(['key', 'create', slug], { scope: scope.value === 'write' ? null : scope.value })
+  const command = commandOf(['key', 'create', slug], optionsOf(scope.value, name.value))
   return (
     <ActionDialog
       title={`New API key for ${slug}`}
@@ -123,12 +124,18 @@ function CreateKey({ slug, close, created }: { slug: string; close: () => void; 
       verb="Create"
       busyWord="Creating …"
       command={command}
+      isReady={isKeyName(name.value)}
       close={close}
     >
       <p>This host sees the key and could use it. To prevent that, let the client create the key and add it here.</p>
+      <NameField name={name.value} change={value => (name.value = value.trim())} />
       <ScopeField scope={scope.value} change={value => (scope.value = value)} />
     </ActionDialog>
   )
+}
+
+function optionsOf(scope: Scope, name: string) {
+  return { name: name === '' ? null : name, scope: scope === 'write' ? null : scope }
 }
 
 function ScopeField({ scope, change }: { scope: Scope; change: (scope: Scope) => void }) {
@@ -147,13 +154,14 @@ function ScopeField({ scope, change }: { scope: Scope; change: (scope: Scope) =>
 
 function AddKey({ slug, close, added }: { slug: string; close: () => void; added: () => void }) {
   const scope = useSignal<Scope>('write')
+  const name = useSignal('')
   const line = useSignal('')
   const add = useAction(async () => {
-    const body = { registration: line.value, scope: scope.value }
+    const body = { registration: line.value, scope: scope.value, name: name.value || undefined }
     await operate<AdminKey>(pathTo`/organizations/${slug}/keys/add`, { method: 'POST', body })
   })
-  const isReady = isRegistration('ca', line.value)
-  const options = { scope: scope.value === 'write' ? null : scope.value }
+  const isReady = isRegistration('ca', line.value) && isKeyName(name.value)
+  const options = optionsOf(scope.value, name.value)
   const command = isReady ? commandOf(['key', 'add', slug, line.value], options) : null
   return (
     <ActionDialog
@@ -165,6 +173,7 @@ function AddKey({ slug, close, added }: { slug: string; close: () => void; added
       {...{ command, isReady, close }}
     >
       <RegistrationField tag="ca" line={line.value} change={value => (line.value = value.trim())} />
+      <NameField name={name.value} change={value => (name.value = value.trim())} />
       <ScopeField scope={scope.value} change={value => (scope.value = value)} />
     </ActionDialog>
   )
