@@ -271,6 +271,8 @@ function settingsOf(config: Config): BuildsSettings {
     perOrganizationMax: builds.per_organization_max,
     perDayMax: builds.per_day_max,
     uploadsMax: builds.uploads_max,
+    instanceMemoryMib: config.vm.memory_mib,
+    buildMemoryMib: builds.memory_mib,
     reservedMs: builds.reserved_minutes * minuteMs,
     retentionMs: builds.retention_days * dayMs,
     resultBytesMax: builds.results_gib_max * gib,

@@ -220,6 +220,8 @@ export function composeInstances(parts: InstancesParts): Instances {
       createsPerDayMax: config.instances.creates_per_day_max,
       recordsPerOrganizationMax: config.instances.records_per_organization_max,
       retentionDays: config.instances.retention_days,
+      instanceMemoryMib: config.vm.memory_mib,
+      buildMemoryMib: config.builds.memory_mib,
       subscriptionCostUsd: config.billing.subscription_cost_usd,
       instanceHoursIncluded: config.billing.instance_hours_included,
       overagePerHourUsd: config.billing.overage_per_hour_usd,

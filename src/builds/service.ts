@@ -28,7 +28,8 @@ import {
   VM_STATES,
 } from '../store/directory/build.query.ts'
 import type { Build, BuildVm } from '../store/directory/build.table.ts'
-import { organizationById } from '../store/directory/organization.query.ts'
+import { organizationById, organizationMemoryMib } from '../store/directory/organization.query.ts'
+import type { Organization } from '../store/directory/organization.table.ts'
 import { AnonymousCallers, busyRetryMs } from './anonymous-callers.ts'
 import { nextState } from './build.machine.ts'
 import type { EventLogs } from './events/events.ts'
@@ -308,9 +309,10 @@ export class BuildsService {
       }
     }
     const sinceMs = clock.nowMs() - dayMs
-    const first = nthNewestBuild(db, { organizationId, nth: settings.perDayMax, sinceMs })
+    const mostPerDay = ownerOf(db, caller)?.quotas?.builds_per_day ?? settings.perDayMax
+    const first = nthNewestBuild(db, { organizationId, nth: mostPerDay, sinceMs })
     if (first !== null) {
-      const message = `You have reached the limit of ${settings.perDayMax} builds within 24 hours.`
+      const message = `You have reached the limit of ${mostPerDay} builds within 24 hours.`
       throw new LimitedFault(message, Math.min(dayMs, first + dayMs - clock.nowMs()))
     }
   }
@@ -324,13 +326,18 @@ export class BuildsService {
     throw new Fault('forbidden', 'The organization is suspended.')
   }
 
-  #checkOrganization(db: DirectoryDb, { organizationId }: Caller): void {
+  #checkOrganization(db: DirectoryDb, caller: Caller): void {
     const { settings } = this.#deps
+    const { organizationId } = caller
+    const owner = ownerOf(db, caller)
+    const most = owner?.quotas?.builds ?? settings.perOrganizationMax
+    if (most === 0) throw new Fault('forbidden', 'The operator allows this organization no builds; ask the operator.')
     const living = countBuilds(db, { organizationId, states: LIVING_STATES })
-    if (living + countReservations(db, { organizationId }) >= settings.perOrganizationMax) {
-      const message = `You have reached the limit of ${settings.perOrganizationMax} unfinished builds; wait for one to finish, or cancel one.`
+    if (living + countReservations(db, { organizationId }) >= most) {
+      const message = `You have reached the limit of ${most} unfinished builds; wait for one to finish, or cancel one.`
       throw new LimitedFault(message, busyRetryMs)
     }
+    if (owner !== null) checkMemory(db, owner, settings)
   }
 
   /**
@@ -396,6 +403,23 @@ export class BuildsService {
       this.#deps.log.error('a build callback failed', { build: build.id, state: build.state, error })
     }
   }
+}
+
+/** Null for a caller without an organization. */
+function ownerOf(db: DirectoryDb, { organizationId }: Caller): Organization | null {
+  return organizationId === null ? null : organizationById(db, organizationId)
+}
+
+/** Limits the memory of all VMs. Faults: rate_limited, forbidden (a build never fits). */
+function checkMemory(db: DirectoryDb, owner: Organization, settings: BuildsSettings): void {
+  const mostMib = owner.quotas?.memory_mib ?? null
+  if (mostMib === null) return
+  const { buildMemoryMib } = settings
+  const usedMib = organizationMemoryMib(db, owner, settings)
+  if (usedMib + buildMemoryMib <= mostMib) return
+  const need = `A build takes ${buildMemoryMib} MiB of memory, and the organization uses ${usedMib} of its ${mostMib} MiB`
+  if (buildMemoryMib > mostMib) throw new Fault('forbidden', `${need}; ask the operator.`)
+  throw new LimitedFault(`${need}; wait for a build to finish, or delete an instance.`, busyRetryMs)
 }
 
 /** Returns a build of the caller; null if it does not exist, or belongs to another organization. */

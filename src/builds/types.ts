@@ -1,6 +1,7 @@
 // Types shared by the parts of service C.
 
 import type { BuildLimits, BuildOrder } from '../contract/vm/build-order.ts'
+import type { VmMemory } from '../store/directory/organization.query.ts'
 
 /** The caller. `organizationId` is null for a stranger, if no key is required. */
 export type Caller = {
@@ -30,4 +31,4 @@ export type BuildsSettings = {
   readonly fetch: BuildOrder['fetch']
   readonly limits: BuildLimits
   readonly builderId: string
-}
+} & VmMemory

@@ -23,7 +23,7 @@ import { buildOptions } from './migrations/0014-build-options.ts'
 import { buildWaivers } from './migrations/0015-build-waivers.ts'
 import { buildClaims } from './migrations/0016-build-claims.ts'
 import { egressPolicy } from './migrations/0017-egress-policy.ts'
-import { keyNames } from './migrations/0018-key-names.ts'
+import { keyNamesAndQuotas } from './migrations/0018-key-names-and-quotas.ts'
 import type { FleetMigration } from './migrations/migration.ts'
 import type { Postgres, Sql } from './postgres.ts'
 
@@ -46,7 +46,7 @@ export const FLEET_MIGRATIONS: readonly FleetMigration[] = [
   buildWaivers,
   buildClaims,
   egressPolicy,
-  keyNames,
+  keyNamesAndQuotas,
 ]
 
 /** Returns the newest schema that this executable supports. */

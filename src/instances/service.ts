@@ -32,7 +32,7 @@ import {
 } from '../store/directory/instance.query.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import { findKey } from '../store/directory/key.query.ts'
-import { organizationById } from '../store/directory/organization.query.ts'
+import { organizationById, organizationMemoryMib, type VmMemory } from '../store/directory/organization.query.ts'
 import type { Organization } from '../store/directory/organization.table.ts'
 import type { Period } from './billing.ts'
 import { type CreateRequest, canonicalCreate } from './create.codec.ts'
@@ -50,7 +50,8 @@ export type InstancesSettings = {
   readonly createsPerDayMax: number
   readonly recordsPerOrganizationMax: number
   readonly retentionDays: number
-} & UsagePrices
+} & VmMemory &
+  UsagePrices
 
 export type InstancesDeps = {
   readonly directory: DirectoryStore
@@ -285,14 +286,9 @@ function addInstance(tx: DirectoryTx, deps: InstancesDeps, caller: Principal, re
     })
   }
   // Read it in this transaction, because the caller's value was read with the headers.
-  const { livingCount, recordCount } = present(organizationById(tx, organization.id), 'a caller has an organization')
-  if (livingCount >= settings.instancesPerOrganizationMax) {
-    throw new Fault(
-      'conflict',
-      `The organization has its limit of ${settings.instancesPerOrganizationMax} instances; delete one first.`,
-    )
-  }
-  assertWithinLimits(tx, settings, { organizationId: organization.id, recordCount })
+  const owner = present(organizationById(tx, organization.id), 'a caller has an organization')
+  assertWithinQuotas(tx, settings, owner)
+  assertWithinLimits(tx, settings, owner)
   const hostId = placeInstance(tx, platform)
   const { vmId, start } = deps.takeVm(tx)
   for (let attempt = 0; attempt < nameAttemptsMax; attempt += 1) {
@@ -325,13 +321,33 @@ function placeInstance(tx: DirectoryTx, platform: InstancesDeps['platform']): st
   throw new UnavailableFault(message, noPlaceRetryMs, { code: 'fleet.unavailable' })
 }
 
+/** Limits instances and the memory of all VMs. Throws Fault conflict. */
+function assertWithinQuotas(tx: DirectoryTx, settings: InstancesSettings, organization: Organization): void {
+  const { livingCount, quotas } = organization
+  const most = quotas?.instances ?? settings.instancesPerOrganizationMax
+  if (most === 0) throw new Fault('conflict', 'The operator allows this organization no instances; ask the operator.')
+  if (livingCount >= most) {
+    throw new Fault('conflict', `The organization has its limit of ${most} instances; delete one first.`)
+  }
+  const mostMib = quotas?.memory_mib ?? null
+  if (mostMib === null) return
+  const { instanceMemoryMib } = settings
+  const usedMib = organizationMemoryMib(tx, organization, settings)
+  if (usedMib + instanceMemoryMib <= mostMib) return
+  const need = `An instance takes ${instanceMemoryMib} MiB of memory, and the organization uses ${usedMib} of its ${mostMib} MiB`
+  const remedy =
+    instanceMemoryMib > mostMib ? 'ask the operator' : 'delete an instance, or wait for its builds to finish'
+  throw new Fault('conflict', `${need}; ${remedy}.`)
+}
+
 /** Limits recent creates and kept records: a record stays for a month, whatever happens to its instance. */
 function assertWithinLimits(
   tx: DirectoryTx,
-  { createsPerDayMax, recordsPerOrganizationMax, retentionDays }: InstancesSettings,
-  { organizationId, recordCount }: { readonly organizationId: string; readonly recordCount: number },
+  { recordsPerOrganizationMax, retentionDays, ...settings }: InstancesSettings,
+  { id: organizationId, recordCount, quotas }: Organization,
 ): void {
   const { nowMs } = tx
+  const mostPerDay = quotas?.creates_per_day ?? settings.createsPerDayMax
   if (recordCount >= recordsPerOrganizationMax) {
     const removedAtMs =
       (earliestTermination(tx, organizationId) ?? nowMs) + recordsKeptMs(retentionDays) + retentionIntervalMs
@@ -339,10 +355,10 @@ function assertWithinLimits(
     throw new LimitedFault(message, removedAtMs - nowMs)
   }
   // All records of the last 24 hours exist: none is removed within 30 days.
-  if (recordCount < createsPerDayMax) return
-  const first = nthNewestCreation(tx, { organizationId, nth: createsPerDayMax, sinceMs: nowMs - dayMs })
+  if (recordCount < mostPerDay) return
+  const first = nthNewestCreation(tx, { organizationId, nth: mostPerDay, sinceMs: nowMs - dayMs })
   if (first !== null) {
-    const message = `The organization has created its limit of ${createsPerDayMax} instances within 24 hours.`
+    const message = `The organization has created its limit of ${mostPerDay} instances within 24 hours.`
     throw new LimitedFault(message, Math.min(dayMs, first + dayMs - nowMs))
   }
 }

@@ -14,6 +14,7 @@ import {
   slugProblem,
 } from '../contract/admin/admin.ts'
 import { AdminBudgetSet } from '../contract/admin/key-terms.ts'
+import { AdminQuotaSet, NO_QUOTAS } from '../contract/admin/quotas.ts'
 import type { HeldBudgets } from '../fleet/hosts/fleet-admin.ts'
 import type { DirectoryDb } from '../store/db.ts'
 import { countFailedInstances } from '../store/directory/instance-failures.query.ts'
@@ -23,6 +24,7 @@ import {
   insertOrganization,
   listOrganizations,
   setOrganizationBudget,
+  setOrganizationQuotas,
   setOrganizationStatus,
 } from '../store/directory/organization.query.ts'
 import type { Organization } from '../store/directory/organization.table.ts'
@@ -70,6 +72,11 @@ export function organizationRoutes(deps: OrganizationsDeps, readBody: ReadBody) 
         parse: readBody,
         response: AdminOrganization,
       },
+    )
+    .post(
+      '/organizations/:slug/quotas',
+      async ({ params, body }) => await view(await setQuotas(deps, params.slug, body)),
+      { params: bySlug, body: AdminQuotaSet, parse: readBody, response: AdminOrganization },
     )
     .post('/organizations/:slug/suspend', async ({ params }) => view(await setStatus(deps, params.slug, 'suspended')), {
       params: bySlug,
@@ -169,6 +176,22 @@ async function setBudget(
   return organization
 }
 
+/** Sets quotas. Only a change causes an event. VMs that exist stay. Faults: not_found, conflict. */
+async function setQuotas({ store, clock, log }: OrganizationsDeps, slug: string, asked: AdminQuotaSet) {
+  const { organization, isChanged } = await store.directory.change(tx => {
+    const before = presentOrganization(tx, slug)
+    const quotas = { ...NO_QUOTAS, ...before.quotas, ...asked }
+    const isChanged = JSON.stringify(quotas) !== JSON.stringify({ ...NO_QUOTAS, ...before.quotas })
+    if (isChanged) setOrganizationQuotas(tx, slug, quotas)
+    return { organization: organizationBySlug(tx, slug), isChanged }
+  })
+  if (isChanged) {
+    const event = { kind: 'organization.quotas_changed', subject: organization.id, detail: { slug, ...asked } }
+    noteEvent(store.ledger.db, log, { nowMs: clock.nowMs(), ...event })
+  }
+  return organization
+}
+
 type Viewed = { readonly nowMs: number; readonly held: HeldBudgets }
 
 function organizationView(db: DirectoryDb, organization: Organization, { nowMs, held }: Viewed): AdminOrganization {
@@ -182,6 +205,7 @@ function organizationView(db: DirectoryDb, organization: Organization, { nowMs, 
     instances_living: organization.livingCount - failed,
     instances_failed: failed,
     keys_active: listKeys(db, organization.id).filter(key => key.revokedAtMs === null).length,
+    quotas: { ...NO_QUOTAS, ...organization.quotas },
     ...budgetView(organization, { nowMs, sumOf }, held(organization.id)),
   }
 }

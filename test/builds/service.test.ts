@@ -25,7 +25,7 @@ import {
   VM_STATES,
 } from '../../src/store/directory/build.query.ts'
 import type { Build } from '../../src/store/directory/build.table.ts'
-import { setOrganizationStatus } from '../../src/store/directory/organization.query.ts'
+import { setOrganizationQuotas, setOrganizationStatus } from '../../src/store/directory/organization.query.ts'
 import { directBuilds } from '../rigs/build/direct-builds.ts'
 import { withHosts } from '../rigs/fleet/with-hosts.ts'
 
@@ -289,4 +289,44 @@ test('goal: a host that is drained reserves nothing, and keeps no row of it', as
   using rig = open({}, { hosts: { find: () => drained } })
   expect(await refusal(() => rig.service.reserve(acme))).toBe('closed fleet.unavailable 15')
   expect(listBuildVms(rig.db, rig.store.hostId)).toEqual([])
+})
+
+test('goal: quotas of an organization replace the configured limits of builds, and strangers have none', async () => {
+  using rig = open({ perOrganizationMax: 2, perDayMax: 3 })
+  const message = async (caller = acme) => {
+    try {
+      await rig.submit(caller)
+      return 'accepted'
+    } catch (error) {
+      if (!(error instanceof Fault)) throw error
+      return `${error.code}: ${error.message}`
+    }
+  }
+  setOrganizationQuotas(rig.db, 'acme', { builds: 1, builds_per_day: 2 })
+  const { id } = await rig.submit()
+  expect(await message()).toContain('rate_limited: You have reached the limit of 1 unfinished builds')
+  expect([await message(globex), await message(globex)]).toEqual(['accepted', 'accepted'])
+  expect(await message(globex)).toContain('limit of 2 unfinished builds')
+  await rig.service.cancel(acme, id, any)
+  const second = await rig.submit()
+  await rig.service.cancel(acme, second.id, any)
+  expect(await message()).toBe('rate_limited: You have reached the limit of 2 builds within 24 hours.')
+  setOrganizationQuotas(rig.db, 'acme', { builds: 0 })
+  expect(await message()).toBe('forbidden: The operator allows this organization no builds; ask the operator.')
+  expect(await refusal(() => rig.service.reserve(acme))).toBe('forbidden')
+  expect(await message(stranger)).toBe('accepted')
+})
+
+test('goal: a quota of memory refuses a build and a reservation that would exceed it, and says if none ever fits', async () => {
+  using rig = open({ perOrganizationMax: 9, perDayMax: 9, buildMemoryMib: 4096 })
+  setOrganizationQuotas(rig.db, 'acme', { memory_mib: 8191 })
+  const { id } = await rig.submit()
+  expect(await refusal(() => rig.submit())).toBe('rate_limited 15')
+  expect(await refusal(() => rig.service.reserve(acme))).toBe('rate_limited 15')
+  setOrganizationQuotas(rig.db, 'acme', { memory_mib: 8192 })
+  expect(await refusal(() => rig.submit())).toBe('accepted')
+  expect(await refusal(() => rig.submit())).toBe('rate_limited 15')
+  await rig.service.cancel(acme, id, any)
+  setOrganizationQuotas(rig.db, 'acme', { memory_mib: 4095 })
+  expect(await refusal(() => rig.submit())).toBe('forbidden')
 })

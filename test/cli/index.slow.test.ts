@@ -219,6 +219,17 @@ test('goal: organization, key and instance from creation to the end, with every 
   })
   expect(await runJson('org', 'create', 'beta')).toMatchObject({ code: 0, document: { slug: 'beta' } })
 
+  const quota = await run(['org', 'quota', 'acme', '--instances', '5', '--memory-mib', '16384'])
+  expect([quota.code, quota.stdout]).toEqual([
+    0,
+    expect.stringContaining('keys:              0\ninstances at most: 5\nmemory at most:    16384 MiB\ncost this'),
+  ])
+  expect(await runJson('org', 'quota', 'acme', '--instances', 'default', '--memory-mib', 'default')).toMatchObject({
+    code: 0,
+    document: { quotas: { instances: null, memory_mib: null } },
+  })
+  expect(await runJson('org', 'quota', 'acme', '--creates-per-day', '0')).toMatchObject({ code: 2 })
+
   const key = await run(['key', 'create', 'acme', '--scope', 'read', '--name', 'ci'])
   expect([key.code, key.stdout]).toEqual([0, expect.stringMatching(/^ca_[a-z0-9]{8}_[a-z0-9]{18}\n$/)])
   const [, prefix = '', secret = ''] = key.stdout.trim().split('_')

@@ -80,6 +80,10 @@ const TABLES: Readonly<Record<string, readonly Attempt[]>> = {
       "UPDATE organizations SET budget_tokens = 5 WHERE id = 'o'",
       'organization.changed acme by b {"budget_tokens": 5}',
     ],
+    [
+      `UPDATE organizations SET quotas = '{"instances":9}' WHERE id = 'o'`,
+      'organization.changed acme by b {"quotas": "{\\"instances\\":9}"}',
+    ],
     ["UPDATE organizations SET slug = 'other' WHERE id = 'o'", /may not update organizations so/],
     ['DELETE FROM organizations', denied],
   ],

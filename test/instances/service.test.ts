@@ -14,11 +14,13 @@ import {
   type Principal,
 } from '../../src/instances/service.ts'
 import { type DirectoryTx, openStore } from '../../src/store/db.ts'
+import { insertReservation } from '../../src/store/directory/build.query.ts'
 import { findInstance, moveInstance } from '../../src/store/directory/instance.query.ts'
 import { insertKey, revokeKey } from '../../src/store/directory/key.query.ts'
 import {
   findOrganization,
   insertOrganization,
+  setOrganizationQuotas,
   setOrganizationStatus,
 } from '../../src/store/directory/organization.query.ts'
 import { withHosts } from '../rigs/fleet/with-hosts.ts'
@@ -27,6 +29,8 @@ const settings: InstancesSettings = {
   domain: 'agents.example',
   inferenceModels: ['tiny', 'big'],
   instancesPerOrganizationMax: 100,
+  instanceMemoryMib: 2048,
+  buildMemoryMib: 4096,
   createsPerDayMax: 100,
   recordsPerOrganizationMax: 100,
   retentionDays: 30,
@@ -239,4 +243,54 @@ test('goal: without a host that takes it an instance is not created, and the ref
   await expect(refused).rejects.toThrow(`No host of this fleet can take the instance: ${reason}. Nothing was created`)
   expect(await refusal(() => refused)).toBe('fleet.unavailable 10')
   expect(findOrganization(db, 'acme')?.recordCount).toBe(0)
+})
+
+/** Code and message of a refusal. */
+async function refusalText(work: () => Promise<unknown>): Promise<string> {
+  try {
+    await work()
+    return 'accepted'
+  } catch (error) {
+    if (!(error instanceof Fault)) throw error
+    return `${error.code}: ${error.message}`
+  }
+}
+
+test('goal: quotas replace the configured limits for one organization, up and down, and end with null', async () => {
+  const { db, create, globex, end, clock } = open({ instancesPerOrganizationMax: 2, createsPerDayMax: 4 })
+  setOrganizationQuotas(db, 'acme', { instances: 1 })
+  const first = await create()
+  expect(await refusalText(create)).toBe('conflict: The organization has its limit of 1 instances; delete one first.')
+  for (let n = 0; n < 2; n += 1) await create(globex)
+  expect(await refusalText(() => create(globex))).toContain('limit of 2 instances')
+  setOrganizationQuotas(db, 'acme', { instances: 3, creates_per_day: 3 })
+  const more = [await create(), await create()]
+  expect(await refusalText(create)).toContain('limit of 3 instances')
+  for (const name of [first, ...more]) end(name)
+  expect(await refusalText(create)).toBe(
+    'rate_limited: The organization has created its limit of 3 instances within 24 hours.',
+  )
+  setOrganizationQuotas(db, 'acme', { instances: 3, creates_per_day: null })
+  expect(await refusalText(create)).toBe('accepted')
+  expect(await refusalText(create)).toContain('limit of 4 instances within 24 hours')
+  clock.advance(dayMs)
+  setOrganizationQuotas(db, 'acme', { instances: 0 })
+  expect(await refusalText(create)).toBe(
+    'conflict: The operator allows this organization no instances; ask the operator.',
+  )
+})
+
+test('goal: a quota of memory counts instances, builds and reserved VMs, exactly, and frees with each of them', async () => {
+  const { db, store, create, globex, end } = open({ instanceMemoryMib: 2048, buildMemoryMib: 4096 })
+  setOrganizationQuotas(db, 'acme', { memory_mib: 8192 })
+  insertReservation(db, { vmId: 'vm', hostId: store.hostId, organizationId: 'acme', expiresAtMs: 1 })
+  const first = await create()
+  await create()
+  const used = 'An instance takes 2048 MiB of memory, and the organization uses 8192 of its 8192 MiB'
+  expect(await refusalText(create)).toBe(`conflict: ${used}; delete an instance, or wait for its builds to finish.`)
+  expect(await refusalText(() => create(globex))).toBe('accepted')
+  end(first)
+  expect(await refusalText(create)).toBe('accepted')
+  setOrganizationQuotas(db, 'globex', { memory_mib: 2047 })
+  expect(await refusalText(() => create(globex))).toContain('uses 2048 of its 2047 MiB; ask the operator.')
 })

@@ -48,6 +48,8 @@ export const buildsSettings: BuildsSettings = {
   perDayMax: 1000,
   uploadsMax: 8,
   reservedMs: 60_000,
+  instanceMemoryMib: 2048,
+  buildMemoryMib: 4096,
   retentionMs: 86_400_000,
   resultBytesMax: 64 * 1_048_576,
   exchangeBytes,

@@ -36,6 +36,8 @@ export const settings: InstancesDeps['settings'] = {
   domain: 'agents.example',
   inferenceModels: ['tiny', 'large'],
   instancesPerOrganizationMax: 200,
+  instanceMemoryMib: 2048,
+  buildMemoryMib: 4096,
   createsPerDayMax: 100_000,
   recordsPerOrganizationMax: 100_000,
   retentionDays: 30,

@@ -8,6 +8,7 @@ import { budgetTokensMax, countOption, nullFor, orWord } from '../../terminal/op
 import { bytesText, fields, type Paint, table, timeText } from '../../terminal/render.ts'
 import { type Command, path, type Run } from '../operator-run.ts'
 import { budgetFields } from './budget.ts'
+import { addQuota, quotaFields } from './quota.ts'
 
 type BudgetOptions = {
   readonly usd?: string
@@ -21,7 +22,7 @@ type BudgetOptions = {
 export function addOrg(program: Command): void {
   const org = program
     .command('org')
-    .description('organizations: create, list, show, budget, suspend, resume, delete')
+    .description('organizations: create, list, show, budget, quota, suspend, resume, delete')
     .examples('strongroom org create acme', 'strongroom org list')
 
   org
@@ -55,6 +56,7 @@ export function addOrg(program: Command): void {
     })
 
   addDelete(org)
+  addQuota(org, organizationText)
 
   org
     .command('budget')
@@ -161,6 +163,7 @@ function organizationText(organization: AdminOrganization, paint: Paint): string
     ['created', organization.created_at],
     ['instances', String(organization.instances_living)],
     ['keys', String(organization.keys_active)],
+    ...quotaFields(organization.quotas),
     ...budgetFields(organization),
   ])
 }

@@ -24,6 +24,7 @@ import {
 import { AdminLogSummary } from './log.ts'
 import { AdminNames } from './names.ts'
 import { HostProblem, problemCountMax } from './problems.ts'
+import { OrganizationQuotas } from './quotas.ts'
 
 const Time = Type.String({ description: 'ISO 8601 UTC' })
 const TimeOrNull = OrNull(Time)
@@ -69,6 +70,7 @@ export const AdminOrganization = Closed({
   instances_living: Type.Integer({ minimum: 0 }),
   instances_failed: Type.Integer({ minimum: 0 }),
   keys_active: Type.Integer({ minimum: 0 }),
+  quotas: OrganizationQuotas,
   ...budgetFields,
   ...spentFields,
   ...heldFields,

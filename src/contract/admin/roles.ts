@@ -37,6 +37,7 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
   'GET /organizations/:slug/deletion': { name: 'org.deletion', right: 'look' },
   'DELETE /organizations/:slug': { name: 'org.delete', right: 'administer' },
   'POST /organizations/:slug/budget': { name: 'org.budget', right: 'administer' },
+  'POST /organizations/:slug/quotas': { name: 'org.quota', right: 'administer' },
   'POST /organizations/:slug/suspend': { name: 'org.suspend', right: 'operate' },
   'POST /organizations/:slug/resume': { name: 'org.resume', right: 'administer' },
   'GET /organizations/:slug/keys': { name: 'key.list', right: 'look' },

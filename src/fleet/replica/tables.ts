@@ -58,7 +58,7 @@ export const REPLICA_TABLES: readonly ReplicaTable[] = [
       ...texts('wish', 'status'),
       ...integers('fixed', 'created_at_ms'),
       ...integers('wish', 'budget_nano_usd', 'budget_tokens'),
-      ...texts('wish', 'short_budgets'),
+      ...texts('wish', 'short_budgets', 'quotas'),
       ...integers('first', 'deleting_at_ms', 'deleted_at_ms'),
     ],
   },

@@ -2,6 +2,7 @@
 
 import { eq, isNull, sql } from 'drizzle-orm'
 import { builtOnce, type DirectoryDb } from '../db.ts'
+import { countBuilds, countReservations, LIVING_STATES } from './build.query.ts'
 import { type Organization, organizations } from './organization.table.ts'
 
 /** Adds an active organization. False if the slug is taken, and nothing was written. */
@@ -55,6 +56,23 @@ export function setOrganizationStatus(
       .returning({ id: organizations.id })
       .all().length === 1
   )
+}
+
+export function setOrganizationQuotas(db: DirectoryDb, slug: string, quotas: Organization['quotas']): void {
+  db.update(organizations).set({ quotas }).where(eq(organizations.slug, slug)).run()
+}
+
+/** Memory of a VM of each kind, in MiB. */
+export type VmMemory = { readonly instanceMemoryMib: number; readonly buildMemoryMib: number }
+
+/** Returns the memory that an organization's VMs take on all hosts, with those that its unfinished builds will get. */
+export function organizationMemoryMib(
+  db: DirectoryDb,
+  { id: organizationId, livingCount }: Pick<Organization, 'id' | 'livingCount'>,
+  { instanceMemoryMib, buildMemoryMib }: VmMemory,
+): number {
+  const builds = countBuilds(db, { organizationId, states: LIVING_STATES }) + countReservations(db, { organizationId })
+  return livingCount * instanceMemoryMib + builds * buildMemoryMib
 }
 
 /** Null for no limit. */

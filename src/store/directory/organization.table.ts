@@ -1,6 +1,7 @@
 // Organizations: who owns instances and keys. Slugs are assigned by the operator (contract 2.2).
 
 import { integer, sqliteTable, text } from 'drizzle-orm/sqlite-core'
+import type { OrganizationQuotas } from '../../contract/admin/quotas.ts'
 import type { ShortBudgets } from '../../contract/key-rules.ts'
 
 export const organizations = sqliteTable('organizations', {
@@ -21,6 +22,8 @@ export const organizations = sqliteTable('organizations', {
   livingCount: integer('living_count').notNull().default(0),
   /** Budgets of a day and a week. */
   shortBudgets: text('short_budgets', { mode: 'json' }).$type<ShortBudgets>(),
+  /** Limits instead of the configured ones; null for none. */
+  quotas: text('quotas', { mode: 'json' }).$type<Partial<OrganizationQuotas>>(),
 })
 
 export type Organization = typeof organizations.$inferSelect

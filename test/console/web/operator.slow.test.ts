@@ -29,6 +29,7 @@ import {
   AdminStatus,
 } from '../../../src/contract/admin/admin.ts'
 import { SessionDocument } from '../../../src/contract/admin/console.ts'
+import { NO_QUOTAS } from '../../../src/contract/admin/quotas.ts'
 import { desk, openPage } from '../../rigs/console/browser.ts'
 
 const operator = '/api/operator'
@@ -82,6 +83,22 @@ test('an organization and a key', async () => {
   expect(first.changes.at(-1)?.body).toEqual({ scope: 'read', name: 'ci' })
   await page.getByRole('button', { name: 'Done' }).click()
   await page.getByText(key).waitFor({ state: 'detached' })
+})
+
+test('quotas of an organization', async () => {
+  // Goal: only changed fields are sent, an emptied one as `default`, and the command beside them does the same.
+  await using own = await scriptedConsole()
+  const quotas = { ...NO_QUOTAS, instances: 5 }
+  own.answer(`GET ${operator}/organizations/acme`, () => document(AdminOrganization, organization('acme', { quotas })))
+  own.answer(`POST ${operator}/organizations/acme/quotas`, () => document(AdminOrganization, organization('acme')))
+  await show('/organizations/acme', 'acme', own)
+  await page.getByRole('button', { name: 'Change quotas' }).click()
+  await page.getByRole('textbox', { name: 'Instances', exact: true }).fill('')
+  await page.getByRole('textbox', { name: 'Memory in MiB' }).fill('16384')
+  await commandIn('strongroom org quota acme --instances default --memory-mib 16384')
+  await page.getByRole('button', { name: 'Set', exact: true }).click()
+  await page.getByRole('textbox', { name: 'Memory in MiB' }).waitFor({ state: 'detached' })
+  expect(own.changes.at(-1)?.body).toEqual({ instances: null, memory_mib: 16_384 })
 })
 
 test('keys that clients made', async () => {

@@ -24,7 +24,7 @@ test('goal: number, release, name and text of each step', () => {
     '15 1 build-waivers 02a13c4379e753f1',
     '16 1 build-claims 8e14b55bd5945e31',
     '17 1 egress-policy f93a8ca81f794c92',
-    '18 1 key-names cdfd12c175e9b328',
+    '18 1 key-names-and-quotas 8f95ea87b8b23f20',
   ])
   expect([newestOf(), newestOf([])]).toEqual([18, 0])
 })

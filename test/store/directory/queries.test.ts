@@ -73,7 +73,7 @@ describe('organizations', () => {
       createdAtMs: 1,
       deletingAtMs: null,
       deletedAtMs: null,
-      ...{ budgetNanoUsd: null, budgetTokens: null, shortBudgets: null },
+      ...{ budgetNanoUsd: null, budgetTokens: null, shortBudgets: null, quotas: null },
       recordCount: 0,
       livingCount: 0,
     })

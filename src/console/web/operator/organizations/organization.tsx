@@ -17,6 +17,7 @@ import { instancesText, tokensHeldText, usdHeldText } from './held.ts'
 import { ApiKeys } from './keys.tsx'
 import { budgetBody, budgetOptions, budgetsOf, ORGANIZATION_BUDGETS } from './organization-budget.ts'
 import { DeleteOrganization } from './organization-deletion.tsx'
+import { QuotasCard, QuotasDialog } from './quotas.tsx'
 import { UsageCard } from './usage.tsx'
 
 export function OrganizationPage({ slug }: { slug: string }) {
@@ -24,7 +25,7 @@ export function OrganizationPage({ slug }: { slug: string }) {
   const found = useLoaded(path, options => operate<AdminOrganization>(path, options), {
     topics: ['organizations', 'keys'],
   })
-  const open = useSignal<'none' | 'budget' | 'status' | 'delete'>('none')
+  const open = useSignal<'none' | 'budget' | 'quotas' | 'status' | 'delete'>('none')
   const close = () => {
     open.value = 'none'
   }
@@ -76,11 +77,13 @@ export function OrganizationPage({ slug }: { slug: string }) {
                 />
               </Card>
               <BudgetCard organization={organization} change={() => (open.value = 'budget')} />
+              <QuotasCard organization={organization} change={() => (open.value = 'quotas')} />
             </div>
             <ApiKeys slug={slug} isLiving={isLiving} />
             <GatewayKeys slug={slug} isLiving={isLiving} />
             {may('GET /organizations/:slug/usage') && <UsageCard slug={slug} />}
             {open.value === 'budget' && <BudgetDialog organization={organization} close={close} changed={changed} />}
+            {open.value === 'quotas' && <QuotasDialog organization={organization} close={close} changed={changed} />}
             {open.value === 'status' && <StatusDialog organization={organization} close={close} changed={changed} />}
             {open.value === 'delete' && <DeleteOrganization slug={slug} close={close} changed={changed} />}
           </>

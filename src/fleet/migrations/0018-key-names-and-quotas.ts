@@ -1,14 +1,16 @@
-// Schema 18: names of keys, as in a host's own database (store/migrations). Pure.
+// Schema 18: names of keys and quotas of organizations, as in a host's own database (store/migrations). Pure.
 
 import type { FleetMigration } from './migration.ts'
 
-export const keyNames: FleetMigration = {
+export const keyNamesAndQuotas: FleetMigration = {
   to: 18,
   release: 1,
-  name: 'key-names',
+  name: 'key-names-and-quotas',
   sql: `
 ALTER TABLE keys ADD COLUMN name text;
 ALTER TABLE gateway_keys ADD COLUMN name text;
+-- A host may change them, and each change is on record (guard_organizations).
+ALTER TABLE organizations ADD COLUMN quotas text;
 
 -- A name is on record when its key is added. No host may change it later, because operators find keys by it. For
 -- gateway_keys the guard refuses that already: a name is not one of its terms.
