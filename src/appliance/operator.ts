@@ -15,6 +15,7 @@ import { readAttested } from '../inference/metrics/attested-read.ts'
 import { createDnsMetrics } from '../instances/dns/metrics.ts'
 import type { DnsServer } from '../instances/dns/server.ts'
 import { sampleEgress } from '../instances/egress.ts'
+import { exportInstanceHours } from '../instances/hours.ts'
 import { mintKey } from '../instances/http/auth.ts'
 import type { WarmPool } from '../instances/pool.ts'
 import { createPoolMetrics } from '../instances/pool-metrics.ts'
@@ -137,6 +138,8 @@ export async function serveOperator(parts: OperatorParts): Promise<ServedOperato
     },
     ...{ gateway: parts.gateway, console: parts.console?.control ?? null, cancelBuild },
     buildLog: builds === null ? null : (build, options) => builds.logOf(build, options),
+    instanceHours: query =>
+      exportInstanceHours({ db: store.directory.db, clock, retentionDays: config.instances.retention_days }, query),
     vm: id => engine.reconciler.view(id),
     vmUsage: id => engine.usage.of(id),
     status: createStatus({

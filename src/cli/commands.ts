@@ -16,6 +16,7 @@ const COMMANDS: Loaders<Run> = {
   inference: async () => (await import('./operator/inference.ts')).addInference,
   upstream: async () => (await import('./upstream/upstream.ts')).addUpstream,
   model: async () => (await import('./operator/model.ts')).addModels,
+  billing: async () => (await import('./operator/billing.ts')).addBilling,
   metrics: async () => (await import('./operator/gateway.ts')).addMetrics,
   alerts: async () => (await import('./operator/alerts.ts')).addAlerts,
   clock: async () => (await import('./operator/clock.ts')).addClock,

@@ -34,28 +34,38 @@ function addMonths(anchor: Date, months: number): number {
   return midnightMs + (anchor.getTime() - Date.UTC(year, anchor.getUTCMonth(), anchor.getUTCDate()))
 }
 
+type StatusChange = Pick<InstanceChange, 'instanceId' | 'status' | 'atMs'>
+type ReadySpan = { readonly instanceId: string; readonly fromMs: number; readonly toMs: number }
+
 /**
- * Returns the milliseconds for which instances were ready within [startMs, min(endMs, nowMs)), summed. An instance
- * counts from ready until its next change: delete accepted, or failed. `changes`: complete logs in the order written.
- * An interval in which the clock was set back counts as 0.
+ * Returns when instances were ready within [startMs, min(endMs, nowMs)). An instance counts from ready until its next
+ * change: delete accepted, or failed. `changes`: complete logs in the order written. An interval in which the clock was
+ * set back is left out.
  */
-export function readyMs(
-  changes: readonly Pick<InstanceChange, 'instanceId' | 'status' | 'atMs'>[],
+export function readySpans(
+  changes: readonly StatusChange[],
   within: Period & { readonly nowMs: number },
-): number {
+): readonly ReadySpan[] {
   const untilMs = Math.min(within.endMs, within.nowMs)
-  const overlapMs = (fromMs: number, toMs: number) =>
-    Math.max(0, Math.min(toMs, untilMs) - Math.max(fromMs, within.startMs))
-  const readySinceMs = new Map<string, number>()
-  let totalMs = 0
-  for (const change of changes) {
-    const sinceMs = readySinceMs.get(change.instanceId)
-    if (sinceMs !== undefined) totalMs += overlapMs(sinceMs, change.atMs)
-    if (change.status === 'ready') readySinceMs.set(change.instanceId, change.atMs)
-    else readySinceMs.delete(change.instanceId)
+  const spans: ReadySpan[] = []
+  const add = (instanceId: string, sinceMs: number, endMs: number) => {
+    const [fromMs, toMs] = [Math.max(sinceMs, within.startMs), Math.min(endMs, untilMs)]
+    if (toMs > fromMs) spans.push({ instanceId, fromMs, toMs })
   }
-  for (const sinceMs of readySinceMs.values()) totalMs += overlapMs(sinceMs, untilMs)
-  return totalMs
+  const readySinceMs = new Map<string, number>()
+  for (const { instanceId, status, atMs } of changes) {
+    const sinceMs = readySinceMs.get(instanceId)
+    if (sinceMs !== undefined) add(instanceId, sinceMs, atMs)
+    if (status === 'ready') readySinceMs.set(instanceId, atMs)
+    else readySinceMs.delete(instanceId)
+  }
+  for (const [instanceId, sinceMs] of readySinceMs) add(instanceId, sinceMs, untilMs)
+  return spans
+}
+
+/** Returns the milliseconds of all ready spans together. */
+export function readyMs(changes: readonly StatusChange[], within: Period & { readonly nowMs: number }): number {
+  return readySpans(changes, within).reduce((totalMs, { fromMs, toMs }) => totalMs + toMs - fromMs, 0)
 }
 
 export function hours(ms: number): number {

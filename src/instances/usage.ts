@@ -46,7 +46,7 @@ export function usageOf(db: DirectoryDb, { organization, prices, nowMs, ...asked
  * Sorts changes. Hosts may record them in another order, but no status returns, so the order of statuses is that of the
  * changes.
  */
-function inOrder(changes: readonly InstanceChange[]): readonly InstanceChange[] {
+export function inOrder(changes: readonly InstanceChange[]): readonly InstanceChange[] {
   const order = Object.keys(INSTANCE_TABLE)
   return changes.toSorted((a, b) => order.indexOf(a.status) - order.indexOf(b.status))
 }

@@ -16,6 +16,7 @@ import { type Caller, type IdentifiedCaller, knownCaller, personOf, refusalOf, s
 import type { ConsolePerson } from './access/console-control.ts'
 import type { AskedAdmin } from './access/socket.ts'
 import { alertRoutes } from './alerts/routes.ts'
+import { billingRoutes } from './billing.ts'
 import { buildRoutes } from './builds.ts'
 import { clockRoutes } from './clock.ts'
 import { consoleRoutes } from './console.ts'
@@ -175,6 +176,7 @@ function adminApp(deps: AdminDeps, recording: Recording) {
       .use(logRoutes(deps.transparency, readBody))
       .use(fleetRoutes(deps))
       .use(usageRoutes(deps))
+      .use(billingRoutes(deps))
       .use(consoleRoutes({ ...deps, knownOf: request => knownIn(asked, request) }, readBody))
   )
 }

@@ -4,6 +4,8 @@ import type { RandomBytes } from '../base/ids.ts'
 import type { Collector } from '../base/prometheus.ts'
 import type { Runtime } from '../base/runtime.ts'
 import type { AdminLeak, AdminStatus } from '../contract/admin/admin.ts'
+import type { AdminInstanceHours, HourGroup } from '../contract/admin/instance-hours.ts'
+import type { UsageDays } from '../contract/http/usage-rows.ts'
 import type { OfferedModels } from '../contract/key-rules.ts'
 import type { EnclaveStatus } from '../contract/vm/enclave-responses.ts'
 import type { FleetAdmin } from '../fleet/hosts/fleet-admin.ts'
@@ -47,6 +49,8 @@ export type AdminDeps = Runtime & {
    * log was removed), fleet.unavailable.
    */
   readonly buildLog: ((build: Build, options: BuildLogOptions) => AsyncIterable<Uint8Array>) | null
+  /** Sums the time for which instances were ready. Fault invalid_request. */
+  readonly instanceHours: (query: InstanceHoursQuery) => Promise<AdminInstanceHours>
   readonly gateway: PlacedGatewayControl
   readonly vm: (vmId: string) => VmSummary | null
   /** Returns CPU, memory and egress of a VM over the last hour, oldest first. */
@@ -71,6 +75,12 @@ export type VmUsagePoint = {
   readonly cpus: number | null
   readonly memoryBytes: number | null
   readonly egressBytes: number
+}
+
+export type InstanceHoursQuery = {
+  readonly organizations: readonly Organization[]
+  readonly days: UsageDays
+  readonly by: ReadonlySet<HourGroup>
 }
 
 export type BuildLogOptions = { readonly follow: boolean; readonly signal: AbortSignal }

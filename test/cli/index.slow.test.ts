@@ -35,6 +35,7 @@ let server: AdminServer
 let leaks: AdminLeak[] = []
 const problems: AdminStatus['problems'] = []
 
+const hours = (ready_ms: number, instance_hours: string) => ({ ready_ms, instance_hours })
 const vm = { vm: 'v1', state: 'starting', problem: 'the worker: it is not healthy yet' } as const
 
 beforeAll(async () => {
@@ -71,6 +72,12 @@ beforeAll(async () => {
         ...vm,
         traces: { exported: 7, dropped: 2, waiting: 1, problem: 'status 401' },
       },
+    }),
+    instanceHours: async ({ days, by }) => ({
+      ...{ from: days.from, to: days.to, counted_to: days.to, by: [...by], total: hours(5_400_000, '1.500000') },
+      rows: [
+        { organization: 'acme', instance: 'aaaaaaa1', instance_id: 'i', day: null, ...hours(5_400_000, '1.500000') },
+      ],
     }),
     leaks: async () => leaks,
     collectors: [],
@@ -204,6 +211,22 @@ test('goal: without a daemon commands exit 3 and say what to do', async () => {
     stderr: `strongroom: no daemon answers at ${empty}/admin.sock: there is no such socket\nremedy: start \`strongroom serve\`, or check --state-dir\n`,
   })
   expect((await run(['doctor', '--leaks'], { STRONGROOM_STATE_DIR: empty })).code).toBe(3)
+})
+
+test('goal: instance-hours as a table, as CSV and as JSON', async () => {
+  const days = ['--from', '2026-11-01', '--to', '2026-11-30']
+  expect((await run(['billing', ...days])).stdout).toBe(
+    'ORGANIZATION  INSTANCE  HOURS\nacme          aaaaaaa1  1.500000\ntotal                   1.500000\n',
+  )
+  expect((await run(['billing', ...days, '--format', 'csv'])).stdout).toBe(
+    'organization,instance,instance_id,ready_ms,instance_hours\r\nacme,aaaaaaa1,i,5400000,1.500000\r\n',
+  )
+  expect(await runJson('billing', ...days)).toMatchObject({ code: 0, document: { total: { ready_ms: 5_400_000 } } })
+  expect(await runJson('billing', 'nobody', ...days)).toMatchObject({ code: 4 })
+  expect(await runJson('billing', '--from', '2026-11-31', '--to', '2026-12-01')).toMatchObject({
+    code: 2,
+    document: { error: { param: 'from' } },
+  })
 })
 
 test('goal: organization, key and instance from creation to the end, with every exit code on the way', async () => {

@@ -51,6 +51,8 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
   'POST /gateway-keys/:prefix/revoke': { name: 'gateway-key.revoke', right: 'operate' },
   'GET /organizations/:slug/usage': { name: 'usage', right: 'audit' },
   'GET /organizations/:slug/usage.csv': { name: 'usage.csv', right: 'audit' },
+  'GET /billing/instance-hours': { name: 'billing', right: 'audit' },
+  'GET /billing/instance-hours.csv': { name: 'billing.csv', right: 'audit' },
   'GET /instances': { name: 'instance.list', right: 'look' },
   'GET /instance': { name: 'instance.show', right: 'look' },
   'DELETE /instance': { name: 'instance.delete', right: 'operate' },

@@ -47,7 +47,7 @@ function dayStartMs(param: string, day: string): number {
 }
 
 /** Names separated by commas; empty: one row with the sums. Fault invalid_request. */
-export function usageGroupsOf<Group extends UsageGroup>(text: string, groups: readonly Group[]): ReadonlySet<Group> {
+export function usageGroupsOf<Group extends string>(text: string, groups: readonly Group[]): ReadonlySet<Group> {
   const names = text === '' ? [] : text.split(',')
   return new Set(
     names.map(name => {

@@ -206,6 +206,13 @@ export function prepareRecordsMark(
   }
 }
 
+/** Returns the names of an organization's instances by id, those of terminated ones included. */
+export function instanceNames(db: DirectoryDb, organizationId: string): ReadonlyMap<string, string> {
+  const named = db.select({ id: instances.id, name: instances.name }).from(instances)
+  const rows = named.where(eq(instances.organizationId, organizationId)).all()
+  return new Map(rows.map(({ id, name }) => [id, name]))
+}
+
 export function findInstance(db: DirectoryDb, key: { organizationId: string; name: string }): Instance | null {
   const found = db
     .select()

@@ -46,6 +46,8 @@ const MONITOR = [
 ]
 const AUDITOR = [
   'GET /events',
+  'GET /billing/instance-hours',
+  'GET /billing/instance-hours.csv',
   'GET /organizations/:slug/usage',
   'GET /organizations/:slug/usage.csv',
   'POST /console/links',
@@ -130,6 +132,8 @@ test('goal: each operation has the name by which the record of commands knows it
     'gateway-key.revoke: POST /gateway-keys/:prefix/revoke',
     'usage: GET /organizations/:slug/usage',
     'usage.csv: GET /organizations/:slug/usage.csv',
+    'billing: GET /billing/instance-hours',
+    'billing.csv: GET /billing/instance-hours.csv',
     'instance.list: GET /instances',
     'instance.show: GET /instance',
     'instance.delete: DELETE /instance',
