@@ -18,6 +18,7 @@ import { createInstanceKeys } from '../inference/keys/instance-keys.ts'
 import { removeTree } from '../linux/files/removal.ts'
 import { ensureDir } from '../linux/files.ts'
 import { lockFileOfDead } from '../linux/lock.ts'
+import { MaintenanceMode } from '../operator/maintenance/mode.ts'
 import { RequestCounts } from '../operator/metrics/request-counts.ts'
 import { type LedgerDb, openStore, type Store } from '../store/db.ts'
 import { listOrganizations } from '../store/directory/organization.query.ts'
@@ -246,7 +247,8 @@ async function openBasis(
   const transparency = composeTransparency({ config, stateDir, store, operatorKey, clock, random, log, onEvent })
   undo.defer(() => transparency.stop())
   const starter = starterSocket === null ? ownStarter : createStarter(starterSocket)
-  const basis = { gate, config, stateDir, store, clock, clockGuard, random, log, operatorKey, starter }
+  const maintenance = new MaintenanceMode(store, { clock, log })
+  const basis = { gate, maintenance, config, stateDir, store, clock, clockGuard, random, log, operatorKey, starter }
   return { basis, fleet, tls, simulatedPlatform, transparency, onEvent }
 }
 

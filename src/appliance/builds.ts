@@ -25,6 +25,7 @@ import { createPublicLimiter } from '../http/public-rate.ts'
 import { createRequestRate } from '../http/rate.ts'
 import { type FetchHandler, pauseSecondsMax, type ServedTls, serveTls, type TlsServer } from '../http/serve.ts'
 import { createAuthenticate } from '../instances/http/auth.ts'
+import type { MaintenanceMode } from '../operator/maintenance/mode.ts'
 import type { RequestCounts } from '../operator/metrics/request-counts.ts'
 import type { Store } from '../store/db.ts'
 import { launchOf } from '../store/ledger/launch.query.ts'
@@ -46,6 +47,7 @@ import { operatorKeyWords } from './pool.ts'
 
 export type BuildsParts = Runtime & {
   readonly gate: Pick<ChangeGate, 'admitChange'>
+  readonly maintenance: Pick<MaintenanceMode, 'admitNew' | 'noticed'>
   readonly config: Config
   readonly stateDir: string
   readonly store: Store
@@ -102,6 +104,7 @@ export function composeBuilds(parts: BuildsParts): Builds {
     guard: parts.clockGuard,
     settings,
     gate,
+    admitNew: () => parts.maintenance.admitNew('builds'),
     engine: buildEngine(parts),
     trust: parts.trust,
     ...intoLog(parts),
@@ -323,10 +326,14 @@ export function serveBuilds(
     config,
     tls,
     log,
+    maintenance,
     requests,
-  }: Pick<BuildsParts, 'config' | 'log'> & { readonly tls: ServedTls; readonly requests: RequestCounts },
+  }: Pick<BuildsParts, 'config' | 'log' | 'maintenance'> & {
+    readonly tls: ServedTls
+    readonly requests: RequestCounts
+  },
 ): TlsServer {
-  const counted = requests.counted('builds', fetch)
+  const counted = requests.counted('builds', maintenance.noticed(fetch))
   const handler: FetchHandler = (request, socket) =>
     counted(request, {
       address: () => socket.requestIP(request)?.address ?? '',

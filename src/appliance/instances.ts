@@ -33,6 +33,7 @@ import { restartOnOtherHost } from '../instances/restart-on-other-host.ts'
 import { runRetention } from '../instances/retention.ts'
 import { createInstancesService, type InstancesService } from '../instances/service.ts'
 import type { Snapshots } from '../instances/snapshots/snapshots.ts'
+import type { MaintenanceMode } from '../operator/maintenance/mode.ts'
 import type { RequestCounts } from '../operator/metrics/request-counts.ts'
 import type { Store } from '../store/db.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
@@ -51,6 +52,7 @@ import { composeSnapshots } from './snapshots/snapshots.ts'
 
 export type InstancesParts = Runtime & {
   readonly gate: Pick<ChangeGate, 'admitChange'>
+  readonly maintenance: Pick<MaintenanceMode, 'admitNew' | 'noticed'>
   readonly config: Config
   readonly stateDir: string
   readonly store: Store
@@ -101,7 +103,7 @@ export function serveInstances(
     clock,
     log: log.unit('instances'),
   })
-  const edge = createHttp({
+  const serving = createHttp({
     log: log.unit('http'),
     clock,
     random,
@@ -123,6 +125,7 @@ export function serveInstances(
     published: createPublished({ config, operatorKey: parts.operatorKey, caFile: tls.caFile, clock }),
     openapi: openapiDocument(),
   })
+  const edge = parts.maintenance.noticed(serving)
   const http = parts.requests.counted('instances', edge)
   const handler: FetchHandler = (request, socket) =>
     http(request, { address: () => socket.requestIP(request)?.address ?? '' })
@@ -210,6 +213,7 @@ export function composeInstances(parts: InstancesParts): Instances {
     directory,
     platform,
     clock,
+    admitNew: () => parts.maintenance.admitNew('instances'),
     isClockTrusted: () => parts.clockGuard.mayDelete(),
     random,
     log: log.unit('instances'),

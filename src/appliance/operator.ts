@@ -27,6 +27,7 @@ import { BudgetWatch } from '../operator/budget-watch.ts'
 import { createCertificateMetrics } from '../operator/certificates.ts'
 import { createClockMetrics } from '../operator/clock.ts'
 import type { AdminDeps } from '../operator/deps.ts'
+import type { MaintenanceMode } from '../operator/maintenance/mode.ts'
 import { createHostMetrics } from '../operator/metrics/host.ts'
 import { renderProblems } from '../operator/metrics/problems.ts'
 import type { RequestCounts } from '../operator/metrics/request-counts.ts'
@@ -83,6 +84,7 @@ export type OperatorParts = Runtime & {
   /** Null if it is off. */
   readonly console: Pick<Console, 'control' | 'attach'> | null
   readonly clockGuard: ClockGuard
+  readonly maintenance: MaintenanceMode
   readonly transparency: AdminDeps['transparency']
   readonly member: FleetHostService
   readonly sharedBudgets: Pick<SharedBudgets, 'render'>
@@ -125,7 +127,7 @@ export async function serveOperator(parts: OperatorParts): Promise<ServedOperato
     ownerUid: process.getuid?.() ?? 0,
     removeOrganization: id => removal.wake(id),
     ...{ store, clock, random, log },
-    clockGuard: parts.clockGuard,
+    ...{ clockGuard: parts.clockGuard, maintenance: parts.maintenance },
     transparency: parts.transparency,
     fleet: member.admin,
     hostName: id => hostNameOf(parts, id),

@@ -24,7 +24,7 @@ import { ociRoutes } from './oci/registry.ts'
 import { ownOf } from './order.plan.ts'
 import { BuildReconciler } from './reconciler.ts'
 import { BuildRetention, type BuildRetentionDeps } from './retention.ts'
-import { BuildsService } from './service.ts'
+import { BuildsService, type BuildsServiceDeps } from './service.ts'
 import type { BuildsSettings } from './types.ts'
 import { BuildVms } from './vms.ts'
 
@@ -57,6 +57,7 @@ export type BuildsDeps = Runtime & {
   /** Routes of the transparency log. */
   readonly others: readonly EdgeRoute<Pick<BuildPeer, 'address'>>[]
   /** Directory of the image that build VMs boot. */
+  readonly admitNew: BuildsServiceDeps['admitNew']
   readonly imageDirectory: string
   /** Verification summaries of that image, which the registry serves by their digests. */
   readonly imageSummaries: () => readonly { readonly sha256: string; readonly bytes: Uint8Array }[]
@@ -118,6 +119,7 @@ export function createBuilds(deps: BuildsDeps): Builds {
     closingLines: (build: Build) => commands(build, http.baseUrl || deps.ownUrl),
   })
   const service = new BuildsService({
+    admitNew: deps.admitNew,
     ...{ directory, hostId, clock, random, log },
     settings,
     files,

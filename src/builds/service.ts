@@ -47,6 +47,8 @@ export type BuildsServiceDeps = {
   readonly random: RandomBytes
   readonly log: Logger
   readonly settings: BuildsSettings
+  /** Called for each new build and reservation. Throws UnavailableFault during maintenance. */
+  readonly admitNew: () => void
   readonly files: BuildFiles
   readonly events: EventLogs
   /** Removes old results until this many more bytes fit. Returns false if they do not. */
@@ -201,6 +203,7 @@ export class BuildsService {
     const expiresAtMs = clock.nowMs() + settings.reservedMs
     const vm = directory.transact(tx => {
       this.#checkActive(tx, caller)
+      this.#deps.admitNew()
       this.#checkOrganization(tx, caller)
       this.#checkReserved(tx, caller)
       if (this.#withVm(tx) >= settings.concurrentMax) {
@@ -294,6 +297,7 @@ export class BuildsService {
     const { hostId, settings, clock } = this.#deps
     const { organizationId } = caller
     this.#checkActive(db, caller)
+    this.#deps.admitNew()
     if (!hasVm) {
       this.#checkOrganization(db, caller)
       const free = this.#freeVms(db)

@@ -20,6 +20,7 @@ const COMMANDS: Loaders<Run> = {
   metrics: async () => (await import('./operator/gateway.ts')).addMetrics,
   alerts: async () => (await import('./operator/alerts.ts')).addAlerts,
   clock: async () => (await import('./operator/clock.ts')).addClock,
+  maintenance: async () => (await import('./operator/maintenance.ts')).addMaintenance,
   log: async () => (await import('./operator/log.ts')).addLog,
   console: async () => (await import('./operator/console.ts')).addConsole,
   fleet: async () => (await import('./fleet/fleet.ts')).addFleet,

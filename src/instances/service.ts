@@ -58,6 +58,8 @@ export type InstancesDeps = {
   /** Platform of new VMs. */
   readonly platform: NonNullable<Instance['platform']>
   readonly clock: Pick<Clock, 'nowMs'>
+  /** Called in the transaction of each create that is no repetition. Throws UnavailableFault during maintenance. */
+  readonly admitNew: () => void
   /** Reports whether the clock is trusted. If not, no stored response counts as expired. */
   readonly isClockTrusted: () => boolean
   readonly random: RandomBytes
@@ -289,6 +291,7 @@ function addInstance(tx: DirectoryTx, deps: InstancesDeps, caller: Principal, re
   const owner = present(organizationById(tx, organization.id), 'a caller has an organization')
   assertWithinQuotas(tx, settings, owner)
   assertWithinLimits(tx, settings, owner)
+  deps.admitNew()
   const hostId = placeInstance(tx, platform)
   const { vmId, start } = deps.takeVm(tx)
   for (let attempt = 0; attempt < nameAttemptsMax; attempt += 1) {

@@ -29,6 +29,7 @@ import { inferenceRoutes } from './inference.ts'
 import { instanceRoutes } from './instances.ts'
 import { keyRoutes } from './keys.ts'
 import { logRoutes } from './log.ts'
+import { maintenanceRoutes } from './maintenance/routes.ts'
 import { organizationRoutes } from './organizations.ts'
 import { Audit, type Command } from './record/audit.ts'
 import { eventRoutes } from './record/events.ts'
@@ -173,6 +174,7 @@ function adminApp(deps: AdminDeps, recording: Recording) {
       .use(inferenceRoutes(deps))
       .use(alertRoutes(deps))
       .use(clockRoutes(deps))
+      .use(maintenanceRoutes(deps, readBody))
       .use(logRoutes(deps.transparency, readBody))
       .use(fleetRoutes(deps))
       .use(usageRoutes(deps))

@@ -20,6 +20,7 @@ import type { ConsoleControl } from './access/console-control.ts'
 import type { TestAlerts } from './alerts/routes.ts'
 import type { OperatorClock } from './clock.ts'
 import type { OperatorLog } from './log.ts'
+import type { MaintenanceMode } from './maintenance/mode.ts'
 
 export type AdminDeps = Runtime & {
   /** Administrators named in the configuration. Root and the daemon's own user always are administrators. */
@@ -59,6 +60,7 @@ export type AdminDeps = Runtime & {
   /** Null if the console is off. */
   readonly console: ConsoleControl | null
   readonly clockGuard: OperatorClock
+  readonly maintenance: Pick<MaintenanceMode, 'view' | 'begin' | 'end'>
   readonly transparency: OperatorLog
   readonly fleet: FleetAdmin
   readonly leaks: () => Promise<readonly AdminLeak[]>

@@ -25,6 +25,7 @@ import { clockView } from './clock.ts'
 import type { AdminDeps } from './deps.ts'
 import { gatewaySummary, gatewayView } from './inference.ts'
 import { logSummary, unwritableLog } from './log.ts'
+import type { MaintenanceMode } from './maintenance/mode.ts'
 import type { ObservedUpstream } from './problems/gateway.plan.ts'
 import type { ProblemJournal } from './problems/journal.ts'
 import { type JournalFacts, type ProblemFacts, problemsIn } from './problems/problems.plan.ts'
@@ -69,6 +70,7 @@ export type StatusDeps = {
   readonly clock: Pick<Clock, 'nowMs'>
   readonly clockGuard: Pick<ClockGuard, 'view' | 'certainMs'>
   readonly transparency: WatchedLog
+  readonly maintenance: Pick<MaintenanceMode, 'view'>
   readonly backups: () => AdminStatus['backups']
   /** Returns the budgets that are nearly spent. */
   readonly budgetsNear: () => NonNullable<AdminStatus['budgets_near']>
@@ -149,6 +151,7 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
       log: unlessDamaged(() => logSummary(deps.transparency, deps.clock.nowMs()), null),
       backups: deps.backups(),
       budgets_near: deps.budgetsNear(),
+      maintenance: deps.maintenance.view(),
       fleet: deps.fleetStatus(),
     }
     const judged = problemsIn({

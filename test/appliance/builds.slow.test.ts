@@ -19,6 +19,7 @@ import { systemRandom } from '../../src/base/ids.ts'
 import { type LogLevel, silentLogger } from '../../src/base/log.ts'
 import { parseConfig } from '../../src/config/parse.ts'
 import { createTls } from '../../src/http/certificate.ts'
+import { MaintenanceMode } from '../../src/operator/maintenance/mode.ts'
 import { RequestCounts } from '../../src/operator/metrics/request-counts.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertVm } from '../../src/store/ledger/vm.query.ts'
@@ -57,7 +58,18 @@ function partsOf(toml: string) {
     strangers: { level: (level: LogLevel) => level },
   }
   const operatorKey = { digest: new Uint8Array(48) }
-  return { ...common, gate: openGate, config, stateDir: dir, store, engine, operatorKey, trust: simulatedTrust }
+  const maintenance = new MaintenanceMode(store, { clock: certainClock, log: silentLogger })
+  return {
+    ...common,
+    maintenance,
+    gate: openGate,
+    config,
+    stateDir: dir,
+    store,
+    engine,
+    operatorKey,
+    trust: simulatedTrust,
+  }
 }
 
 async function serve(toml: string) {

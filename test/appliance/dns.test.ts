@@ -15,6 +15,7 @@ import { defaultConfig } from '../../src/config/load.ts'
 import { supportedAgent, supportedInferenceMode } from '../../src/contract/http/instance.ts'
 import { v4Bytes, v6Bytes } from '../../src/instances/dns/address.plan.ts'
 import { NameTableReader } from '../../src/instances/dns/name-table.ts'
+import { MaintenanceMode } from '../../src/operator/maintenance/mode.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertInstance, instanceById, listInstances } from '../../src/store/directory/instance.query.ts'
 import { findOrganization, insertOrganization } from '../../src/store/directory/organization.query.ts'
@@ -55,6 +56,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
     clockGuard: createClockGuard(clock),
     random: systemRandom,
     gate: openGate,
+    maintenance: new MaintenanceMode(store, { clock, log: silentLogger }),
     log: silentLogger,
     strangers: { level: (level: LogLevel) => level },
   }

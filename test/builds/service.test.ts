@@ -14,7 +14,7 @@ import { HostClosedFault, HostFullFault } from '../../src/builds/fleet.ts'
 import type { BuildWanted } from '../../src/builds/request.codec.ts'
 import { BuildsService, type BuildsServiceDeps } from '../../src/builds/service.ts'
 import type { BuildsSettings, Caller } from '../../src/builds/types.ts'
-import { retryAfterOf } from '../../src/http/limited.ts'
+import { retryAfterOf, UnavailableFault } from '../../src/http/limited.ts'
 import type { DirectoryHost, DirectoryTx } from '../../src/store/db.ts'
 import {
   insertReservation,
@@ -59,6 +59,7 @@ function open(settings: Partial<BuildsSettings> = {}, { hosts, ...changes }: Cha
     files,
     events,
     makeRoom: () => true,
+    admitNew: () => {},
     reserveVm: (_, { organizationId }) => ({ vmId: builds.reserve(organizationId), start: () => {} }),
     holdVm: vmId => {
       held.push(`hold ${vmId}`)
@@ -329,4 +330,19 @@ test('goal: a quota of memory refuses a build and a reservation that would excee
   await rig.service.cancel(acme, id, any)
   setOrganizationQuotas(rig.db, 'acme', { memory_mib: 4095 })
   expect(await refusal(() => rig.submit())).toBe('forbidden')
+})
+
+test('goal: a host that admits nothing new takes no build and reserves no VM, and accepted builds go on', async () => {
+  const host = { isOpen: true }
+  const admitNew = () => {
+    if (!host.isOpen) throw new UnavailableFault('closed', 5_000)
+  }
+  using rig = open({}, { admitNew })
+  const { id } = await rig.submit()
+  host.isOpen = false
+  expect(await refusal(() => rig.submit())).toBe('attestation_unavailable 5')
+  expect(await refusal(() => rig.service.reserve(acme))).toBe('attestation_unavailable 5')
+  expect([rig.rows(), rig.get(id)?.state]).toEqual([1, 'queued'])
+  host.isOpen = true
+  expect(await refusal(() => rig.submit())).toBe('accepted')
 })

@@ -6,7 +6,7 @@ import { createManualClock } from '../../scripts/rigs/clock.ts'
 import { Fault } from '../../src/base/fault.ts'
 import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
-import { retryAfterOf } from '../../src/http/limited.ts'
+import { retryAfterOf, UnavailableFault } from '../../src/http/limited.ts'
 import {
   createInstancesService,
   type InstancesDeps,
@@ -20,6 +20,7 @@ import { insertKey, revokeKey } from '../../src/store/directory/key.query.ts'
 import {
   findOrganization,
   insertOrganization,
+  organizationById,
   setOrganizationQuotas,
   setOrganizationStatus,
 } from '../../src/store/directory/organization.query.ts'
@@ -65,6 +66,7 @@ function open(limits: Partial<InstancesSettings> = {}, { hosts, ...changes }: Ch
     directory: withHosts(store.directory, clock, hosts),
     platform: 'tcg',
     clock,
+    admitNew: () => {},
     isClockTrusted: () => true,
     random: systemRandom,
     log: createLogger({ level: 'debug', sink: line => void logged.push(line), nowMs: clock.nowMs }),
@@ -293,4 +295,20 @@ test('goal: a quota of memory counts instances, builds and reserved VMs, exactly
   expect(await refusalText(create)).toBe('accepted')
   setOrganizationQuotas(db, 'globex', { memory_mib: 2047 })
   expect(await refusalText(() => create(globex))).toContain('uses 2048 of its 2047 MiB; ask the operator.')
+})
+
+test('goal: a host that admits nothing new creates nothing, and repeats its earlier responses', async () => {
+  const host = { isOpen: true }
+  const admitNew = () => {
+    if (!host.isOpen) throw new UnavailableFault('closed', 5_000)
+  }
+  const { create, db, service, acme } = open({}, { admitNew })
+  const name = await create(acme, 'key')
+  host.isOpen = false
+  expect(await refusal(create)).toBe('attestation_unavailable 5')
+  expect(await create(acme, 'key')).toBe(name)
+  expect((await service.remove(acme, name)).data.status).toBe('terminating')
+  expect(organizationById(db, 'acme')?.livingCount).toBe(1)
+  host.isOpen = true
+  expect(await refusal(create)).toBe('accepted')
 })

@@ -69,6 +69,7 @@ function statusOf(): AdminStatus {
       status: () => ({ wanted: count(), warm: 0, booting: 0, lacking: null, lastFailure: null, nextAttemptAtMs: null }),
     },
     buildVms: () => ({ wanted: count(), warm: 0, booting: 0, reserved: 0, lacking: null }),
+    maintenance: { view: () => null },
     gateway: 'off',
     traces: () => null,
     attestedUpstreams: () => [],

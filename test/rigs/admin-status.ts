@@ -16,6 +16,7 @@ export const STATUS: AdminStatus = {
   names: null,
   log: { size: 3, shown: 3, last_entry_at: null, waiting_since: null, witnesses: 0, problems: [] },
   backups: { state: 'none', last: null, failure: null, nightly: false, problem: null, remedy: null },
+  maintenance: null,
   fleet: null,
   ready: true,
   problems: [],

@@ -236,6 +236,7 @@ export function startBuildDaemon({
     random: systemRandom,
     log,
     settings,
+    admitNew: () => {},
     gate: watched,
     trust: simulatedTrust,
     beforeResult: changes.beforeResult ?? (() => {}),

@@ -53,6 +53,7 @@ export const BUSY_STATUS: AdminStatus = {
   evidence_simulated: true,
   tpm: 'swtpm',
   names: null,
+  maintenance: null,
   backups: {
     state: 'old',
     last: { at: at(86_400 * 3), file: '/var/backups/strongroom/strongroom-20261123T031500Z.age', bytes: 41_943_040 },

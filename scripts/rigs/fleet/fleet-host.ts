@@ -190,6 +190,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     directory: fleet.store,
     platform: 'tcg',
     clock,
+    admitNew: () => {},
     isClockTrusted: () => true,
     random: systemRandom,
     log,

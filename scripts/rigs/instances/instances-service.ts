@@ -143,6 +143,7 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     directory: store.directory,
     platform: changes.platform ?? 'tcg',
     clock,
+    admitNew: () => {},
     isClockTrusted: () => guard.mayDelete(),
     random: changes.random ?? systemRandom,
     log,

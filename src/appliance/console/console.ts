@@ -27,6 +27,7 @@ import { type FetchHandler, pauseSecondsMax, serveTls, type TlsServer } from '..
 import type { ConsoleCaller } from '../../operator/access/caller.ts'
 import type { ConsoleControl } from '../../operator/access/console-control.ts'
 import type { Admin } from '../../operator/api.ts'
+import type { MaintenanceMode } from '../../operator/maintenance/mode.ts'
 import type { RequestCounts } from '../../operator/metrics/request-counts.ts'
 import type { Command } from '../../operator/record/audit.ts'
 import type { LedgerDb, Store } from '../../store/db.ts'
@@ -41,6 +42,7 @@ export type ConsoleParts = Runtime & {
   readonly stateDir: string
   readonly store: Pick<Store, 'hostId' | 'directory' | 'ledger'>
   readonly gate: Pick<ChangeGate, 'admitChange' | 'isOpen'>
+  readonly maintenance: Pick<MaintenanceMode, 'view'>
   readonly tls: Tls
   readonly strangers: Pick<AnonymousLogLimit, 'level'>
   readonly requests: RequestCounts
@@ -98,7 +100,10 @@ export function composeConsole(parts: ConsoleParts): Console {
   const changes = new Changes(createMarks({ store, clock, status: () => admin?.status() ?? null }))
   const streams = new Streams({ clock, log, changes, sweep: () => sessions.sweep() })
   const names = consoleNames(config)
-  const tenant = tenantServices(parts.services, { config, stateDir, store, clock, log })
+  const tenant = tenantServices(parts.services, {
+    ...{ config, stateDir, store, clock, log },
+    maintenance: parts.maintenance,
+  })
   const logIns = createPublicLimiter({ clock, requestsPerMinute: logInsPerMinute })
   const fetch = createConsole({
     ...{ clock, log, strangers, sessions, links, passkeys, streams, tenant, hostId: store.hostId },

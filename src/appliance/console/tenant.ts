@@ -14,6 +14,7 @@ import { createPublicLimiter } from '../../http/public-rate.ts'
 import { createRequestRate } from '../../http/rate.ts'
 import { createGatewayAuthenticate } from '../../inference/keys/stored-keys.ts'
 import { createAuthenticate } from '../../instances/http/auth.ts'
+import type { MaintenanceMode } from '../../operator/maintenance/mode.ts'
 import type { Store } from '../../store/db.ts'
 
 export type Services = {
@@ -31,6 +32,7 @@ export type Services = {
 export type TenantParts = {
   readonly config: Config
   readonly stateDir: string
+  readonly maintenance: Pick<MaintenanceMode, 'view'>
   readonly store: Pick<Store, 'directory'>
   readonly clock: Clock
   readonly log: Logger
@@ -51,6 +53,7 @@ export function tenantServices({ instances, builds, gateway }: Services, parts: 
     instances: (request, { address }) => instances.fetch(request, { address }),
     builds: builds === null ? null : (request, peer) => builds.fetch(request, peer),
     inference: here ?? (url === null ? null : relayTo({ url, caFile, clock, publicRequestsPerMinute })),
+    maintenance: () => parts.maintenance.view(),
     ownerOfKey: keyOwners(parts),
   }
 }

@@ -20,6 +20,7 @@ export function statusText(status: AdminStatus, paint: Paint): string {
   return fields(paint, [
     ['ready', status.ready ? 'yes' : paint.bad('no')],
     ...problemFields(status, paint),
+    ...(status.maintenance === null ? [] : [['maintenance', maintenanceWords(status.maintenance)] satisfies Row]),
     ['version', status.version],
     ['pid', String(status.pid)],
     ['host', status.host_id],
@@ -55,6 +56,13 @@ export function statusText(status: AdminStatus, paint: Paint): string {
     ['vCPUs', `${countText(capacity.vcpus_used)} of ${capacity.vcpus_total}`],
     ['addresses', addressesText(capacity)],
   ])
+}
+
+type Row = [string, string]
+
+function maintenanceWords({ since, until, message }: NonNullable<AdminStatus['maintenance']>): string {
+  const end = until === null ? '' : `, until about ${until}`
+  return oneLine(`since ${since}${end}${message === '' ? '' : `: ${message}`}`)
 }
 
 /** The only place with problems; the lines below describe the host. */

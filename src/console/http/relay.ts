@@ -99,7 +99,7 @@ export function createRelay({ clock, services, bounds }: RelayDeps): Relay {
     try {
       if (place.kind === 'addresses' && request.method === 'GET') {
         end()
-        return Response.json(services.urls)
+        return Response.json({ ...services.urls, maintenance: services.maintenance() })
       }
       if (place.kind !== 'service') throw new Fault('not_found', place.kind === 'none' ? place.message : nothingHere)
       const service = services[place.name]

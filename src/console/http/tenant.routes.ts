@@ -1,5 +1,7 @@
 // Services A, B and C for a tenant's page, each with its own paths, documents, keys and limits. Pure.
 
+import type { MaintenanceNotice } from '../../contract/admin/maintenance.ts'
+
 /** A service of this host. It responds as at its own address. */
 export type TenantService = (request: Request, visitor: Visitor) => Response | Promise<Response>
 
@@ -21,6 +23,8 @@ export type ServiceName = 'instances' | 'inference' | 'builds'
 export type TenantServices = {
   /** Address of each service without the console; null if the service is off. */
   readonly urls: Readonly<Record<ServiceName, string | null>>
+  /** Returns the notice of maintenance for tenants; null in operation. */
+  readonly maintenance: () => MaintenanceNotice | null
   /**
    * Returns the organization of the key in these headers. The key must be for this service, or for any of them if
    * `any`. Faults: unauthenticated, forbidden, fleet.unavailable.

@@ -22,6 +22,7 @@ import {
   spentFields,
 } from './key-terms.ts'
 import { AdminLogSummary } from './log.ts'
+import { MaintenanceNotice } from './maintenance.ts'
 import { AdminNames } from './names.ts'
 import { HostProblem, problemCountMax } from './problems.ts'
 import { OrganizationQuotas } from './quotas.ts'
@@ -389,6 +390,8 @@ export const AdminStatus = Closed({
       { maxItems: 100 },
     ),
   ),
+  /** Null if this host is in operation. */
+  maintenance: OrNull(MaintenanceNotice),
   /** This host's part in its fleet; null if it is in none. */
   fleet: OrNull(FleetStatus),
   /** Whether no problem is critical: this host gives clients what its services promise. */

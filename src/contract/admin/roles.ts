@@ -70,6 +70,9 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
   'GET /clock': { name: 'clock', right: 'look' },
   // Allows records to be deleted.
   'POST /clock/confirm': { name: 'clock.confirm', right: 'administer' },
+  'GET /maintenance': { name: 'maintenance', right: 'look' },
+  'POST /maintenance/begin': { name: 'maintenance.begin', right: 'operate' },
+  'POST /maintenance/end': { name: 'maintenance.end', right: 'operate' },
   'GET /log': { name: 'log.status', right: 'look' },
   'GET /log/entries': { name: 'log.show', right: 'look' },
   'POST /log/cosign': { name: 'log.cosign', right: 'operate' },

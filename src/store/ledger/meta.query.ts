@@ -16,3 +16,7 @@ export function swapMeta(db: LedgerDb, name: string, value: string): string | nu
   db.insert(meta).values({ name, value }).onConflictDoUpdate({ target: meta.name, set: { value } }).run()
   return before
 }
+
+export function removeMeta(db: LedgerDb, name: string): void {
+  db.delete(meta).where(eq(meta.name, name)).run()
+}

@@ -92,3 +92,11 @@ test('goal: whether this host answers others of its fleet, and which it does not
     /; 1 of 2 reached: rack-3: it hangs: \\x1b\[2J; strongroom fleet show NAME has the remedy$/,
   )
 })
+
+test('goal: maintenance stands beside the problems, with its end and words', () => {
+  const maintenance = { since: '2026-11-30T12:00:00.000Z', until: '2026-12-01T06:00:00.000Z', message: 'a disk' }
+  expect(line(statusText({ ...STATUS, maintenance }, paintFor(false)), 'maintenance')).toEqual([
+    'maintenance:   since 2026-11-30T12:00:00.000Z, until about 2026-12-01T06:00:00.000Z: a disk',
+  ])
+  expect(statusText(STATUS, paintFor(false))).not.toContain('maintenance')
+})

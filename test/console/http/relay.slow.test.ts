@@ -203,6 +203,7 @@ function relayBefore(
     (headers.get('authorization') ?? '').slice('Bearer '.length),
 ) {
   const services: TenantServices = {
+    maintenance: () => null,
     urls: { instances: null, inference: null, builds: null },
     ownerOfKey,
     ...{ instances: respond, inference: null, builds: null },

@@ -78,7 +78,11 @@ test('goal: path, query, key and body go to the service; cookie and origin do no
 
 test('goal: a key needs no session, another site is refused, and a service that is off is not found', async () => {
   const service = watched()
-  await using rig = await startConsole({ services: { instances: { fetch: service.fetch } } })
+  const notice = { since: '2026-11-30T12:00:00.000Z', until: null, message: 'a disk is replaced' }
+  await using rig = await startConsole({
+    services: { instances: { fetch: service.fetch } },
+    maintenance: { view: () => notice },
+  })
   const authorization = `Bearer ${tenantKey(rig, 'ca')}`
   const keyFor = (path: string) => (path.includes('inference') ? `Bearer ${tenantKey(rig, 'gw')}` : authorization)
   expect((await rig.send('/api/tenant/instances/v1/me', { headers: { authorization } })).status).toBe(200)
@@ -102,6 +106,7 @@ test('goal: a key needs no session, another site is refused, and a service that 
     instances: 'https://instances.agents.internal:8441',
     inference: 'https://inference.agents.internal:8442',
     builds: null as never,
+    maintenance: notice as never,
   })
   expect(service.seen).toHaveLength(1)
 })

@@ -312,7 +312,7 @@ export const INNER_ORDERS = {
   'src/operator': [
     ['api.ts'],
     ['builds.ts', 'egress.ts', 'gateway-keys.ts', 'views'],
-    ['deletion.ts', 'instances.ts', 'keys.ts', 'usage.ts'],
+    ['billing.ts', 'deletion.ts', 'instances.ts', 'keys.ts', 'usage.ts'],
     ['organizations.ts', 'status.ts'],
     ['console.ts', 'in-force.ts', 'inference.ts', 'removal.ts'],
     ['deps.ts', 'record'],
@@ -325,6 +325,7 @@ export const INNER_ORDERS = {
       'clock.ts',
       'fleet.ts',
       'log.ts',
+      'maintenance',
       'metrics',
       'problems',
     ],

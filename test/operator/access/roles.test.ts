@@ -39,6 +39,7 @@ const MONITOR = [
   'GET /builds/:id',
   'GET /inference',
   'GET /clock',
+  'GET /maintenance',
   'GET /log',
   'GET /log/entries',
   'GET /fleet/hosts',
@@ -57,6 +58,8 @@ const AUDITOR = [
   'DELETE /console/passkeys/:id',
 ]
 const OPERATOR = [
+  'POST /maintenance/begin',
+  'POST /maintenance/end',
   'POST /organizations/:slug/suspend',
   'POST /keys/:prefix/revoke',
   'POST /gateway-keys/:prefix/revoke',
@@ -150,6 +153,9 @@ test('goal: each operation has the name by which the record of commands knows it
     'alerts.test: POST /alerts/test',
     'clock: GET /clock',
     'clock.confirm: POST /clock/confirm',
+    'maintenance: GET /maintenance',
+    'maintenance.begin: POST /maintenance/begin',
+    'maintenance.end: POST /maintenance/end',
     'log.status: GET /log',
     'log.show: GET /log/entries',
     'log.cosign: POST /log/cosign',

@@ -15,6 +15,7 @@ import { createTls } from '../../../src/http/certificate.ts'
 import { mintGatewayKey } from '../../../src/inference/keys/authenticate.ts'
 import { mintKey } from '../../../src/instances/http/auth.ts'
 import type { Administrator, Caller } from '../../../src/operator/access/caller.ts'
+import type { MaintenanceMode } from '../../../src/operator/maintenance/mode.ts'
 import { RequestCounts } from '../../../src/operator/metrics/request-counts.ts'
 import { openStore } from '../../../src/store/db.ts'
 import { insertGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
@@ -29,6 +30,7 @@ export type ConsoleRig = AsyncDisposable & Awaited<ReturnType<typeof startConsol
 type Options = {
   readonly names?: readonly string[]
   readonly administrators?: readonly Administrator[]
+  readonly maintenance?: Pick<MaintenanceMode, 'view'>
   readonly clock?: Clock
   readonly log?: Logger
   readonly settings?: Partial<Config['console']>
@@ -57,6 +59,7 @@ export async function startConsole({
   const console = composeConsole({
     ...{ ...runtime, config, stateDir, store, tls },
     gate: { admitChange: gate.admitChange, isOpen: gate.isOpen },
+    maintenance: given.maintenance ?? { view: () => null },
     strangers: { level: wanted => wanted },
     requests: new RequestCounts(),
     services: { ...NO_SERVICES, ...given.services },

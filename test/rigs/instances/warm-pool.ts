@@ -78,6 +78,7 @@ export function poolBench({ wanted = 3, ...options }: PoolBenchOptions = {}) {
       directory: store.directory,
       platform: 'tcg',
       clock,
+      admitNew: () => {},
       isClockTrusted: () => true,
       random: systemRandom,
       log: silentLogger,

@@ -1,5 +1,6 @@
 // Services A, B and C by the paths of their own APIs, with the tenant's key. Effects: requests.
 
+import type { MaintenanceNotice } from '../../../contract/admin/maintenance.ts'
 import { useLoaded } from '../core/loaded.ts'
 import type { LoadRequest, RequestOptions } from '../core/request.ts'
 import { requestBytes, requestJson, requestStream } from '../core/request.ts'
@@ -46,11 +47,22 @@ export async function fetchStream(service: Service, path: string, options: Reque
 /** Address of each service without the console; null if the service is off. */
 export type ServiceUrls = Readonly<Record<Service, string | null>>
 
+/** What a tenant learns of this host. */
+type HostDocument = ServiceUrls & { readonly maintenance: MaintenanceNotice | null }
+
+function useHost() {
+  return useLoaded('/api/tenant', options => {
+    const { ca, gw } = tenantKeys.peek()
+    return requestJson<HostDocument>('/api/tenant', { ...options, key: ca ?? gw })
+  })
+}
+
 /** Returns the service's address, for commands to copy. Until it is loaded, they name the service in capitals. */
 export function useServiceUrl(service: Service): string {
-  const found = useLoaded('/api/tenant', options => {
-    const { ca, gw } = tenantKeys.peek()
-    return requestJson<ServiceUrls>('/api/tenant', { ...options, key: ca ?? gw })
-  })
-  return found.data?.[service] ?? `https://${service.toUpperCase()}`
+  return useHost().data?.[service] ?? `https://${service.toUpperCase()}`
+}
+
+/** Returns the notice of maintenance; null in operation, and until it is loaded. */
+export function useMaintenance(): MaintenanceNotice | null {
+  return useHost().data?.maintenance ?? null
 }

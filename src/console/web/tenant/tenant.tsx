@@ -7,7 +7,7 @@ import { address } from '../core/router.ts'
 import { TextField, Tick } from '../parts/field.tsx'
 import { Frame } from '../parts/frame.tsx'
 import { Empty, Note, Page } from '../parts/page.tsx'
-import { Link } from '../parts/text.tsx'
+import { Foreign, Instant, Link } from '../parts/text.tsx'
 import { ThemeChoice } from '../parts/theme-choice.tsx'
 import { BuildPage } from './builds/build.tsx'
 import { BuildsPage } from './builds/builds.tsx'
@@ -15,6 +15,7 @@ import { InstancePage } from './instances/instance.tsx'
 import { InstancesPage } from './instances/instances.tsx'
 import { dropKeys, hasKey, shownKey, takeKey, tenantKeys } from './keys.ts'
 import { ModelsPage } from './models/models.tsx'
+import { useMaintenance } from './services.ts'
 
 const PAGES = [
   ['/tenant', 'Instances'],
@@ -70,8 +71,36 @@ function TenantShell({ children }: { children: ComponentChildren }) {
   )
   return (
     <Frame home="/tenant" pages={pages} foot={keys}>
+      <MaintenanceNote />
       {children}
     </Frame>
+  )
+}
+
+function MaintenanceNote() {
+  const notice = useMaintenance()
+  if (notice === null) return null
+  const { until, message } = notice
+  return (
+    <div class="maintenance">
+      <Note tone="warn">
+        <p>
+          This appliance is in maintenance and accepts no new instances and builds
+          {until !== null && (
+            <>
+              {' '}
+              until about <Instant at={until} />
+            </>
+          )}
+          . What runs keeps running.
+        </p>
+        {message !== '' && (
+          <p>
+            The operator says: <Foreign text={message} />
+          </p>
+        )}
+      </Note>
+    </div>
   )
 }
 

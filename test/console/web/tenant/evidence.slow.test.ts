@@ -244,3 +244,15 @@ test('goal: nothing of all that broke the policy or asked another host', () => {
   expect(opened.faults).toEqual([])
   expect(opened.strangers).toEqual([])
 })
+
+test('goal: a tenant reads the notice of maintenance on every page, its words as text, and none in operation', async () => {
+  await enter()
+  await page.goto(`${own.url}/tenant`)
+  await page.locator('main h1').first().waitFor()
+  expect(await page.locator('.maintenance').count()).toBe(0)
+  const maintenance = { since: '2026-11-30T12:00:00.000Z', until: null, message: '<b>a disk</b>' }
+  own.answer('GET /api/tenant', () => Response.json({ instances: null, inference: null, builds: null, maintenance }))
+  await page.goto(`${own.url}/tenant/builds`)
+  await page.getByText('This appliance is in maintenance and accepts no new instances and builds').waitFor()
+  await page.getByText('The operator says: <b>a disk</b>').waitFor()
+})
