@@ -21,6 +21,7 @@ import { lockFile } from '../linux/lock.ts'
 import { collect } from './collect.ts'
 import { backupName, surplusOf } from './keep.plan.ts'
 import type { Manifest } from './manifest.ts'
+import { type PipeTarget, pipeTo } from './pipe.ts'
 import { type Seal, seal } from './seal.ts'
 import { tarStream } from './tar.ts'
 
@@ -36,6 +37,7 @@ export type BackupOptions = {
 }
 
 export type MadeBackup = {
+  /** The path, or the name and how it was handed over. */
   readonly file: string
   readonly bytes: number
   readonly manifest: Manifest
@@ -71,8 +73,33 @@ export async function keepBackups(
   return { ...made, removed }
 }
 
-async function writeBackup(file: string, { stateDir, loaded, nowMs, ...options }: BackupOptions): Promise<MadeBackup> {
+/** Gives the backup to a command instead of a file. Faults as above, and those of the command (pipe.ts). */
+export async function pipeBackup(
+  target: Pick<PipeTarget, 'command' | 'timeoutMs'>,
+  options: BackupOptions,
+): Promise<MadeBackup> {
+  using _ = lockFile(join(options.stateDir, lockName))
+  const name = backupName(options.nowMs)
+  return await sealed(options, async stream => ({
+    file: `${name} by --to-command`,
+    bytes: await pipeTo({ ...target, name }, stream),
+  }))
+}
+
+async function writeBackup(file: string, options: BackupOptions): Promise<MadeBackup> {
   refuseSpecial(file)
+  return await sealed(options, async stream => {
+    await writeWhole(file, stream)
+    return { file, bytes: statSync(file).size }
+  })
+}
+
+type Written = Pick<MadeBackup, 'file' | 'bytes'>
+
+async function sealed(
+  { stateDir, loaded, nowMs, ...options }: BackupOptions,
+  write: (stream: ReadableStream<Uint8Array>) => Promise<Written>,
+): Promise<MadeBackup> {
   // A killed run has left it.
   const scratchDir = join(stateDir, scratchName)
   removeTree(scratchDir)
@@ -80,8 +107,8 @@ async function writeBackup(file: string, { stateDir, loaded, nowMs, ...options }
   try {
     const { isSigned, readJournal = () => () => {} } = options
     const { manifest, signer, files } = await collect({ stateDir, loaded, scratchDir, isSigned, nowMs, readJournal })
-    await writeWhole(file, await seal(tarStream(files, Math.floor(nowMs / 1000)), options.seal))
-    return { file, bytes: statSync(file).size, manifest, signer }
+    const written = await write(await seal(tarStream(files, Math.floor(nowMs / 1000)), options.seal))
+    return { ...written, manifest, signer }
   } finally {
     removeTree(scratchDir)
   }

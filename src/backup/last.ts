@@ -13,6 +13,11 @@ import { writeFileAtomic } from '../linux/files.ts'
 import { backupsOf } from './last.plan.ts'
 
 export const recordName = 'backup.json'
+/** Written by strongroom-backup-failed.service, which needs no working executable. */
+export const unitFailureName = 'backup-unit-failed'
+const unitFailureBytesMax = 200
+/** The command records its own failure in better words this long before the unit ends at most. */
+const sameFailureMs = 60_000
 const messageCharsMax = 500
 const recordBytesMax = 16_384
 
@@ -76,6 +81,34 @@ const TIMER: TimerFiles = {
 export function readBackups(stateDir: string, nowMs: number, timer: TimerFiles = TIMER): AdminBackups {
   const isCovered = stateDir === timer.stateDir && existsSync(timer.enabled)
   const recipients = isCovered ? statSync(timer.recipients, { throwIfNoEntry: false }) : undefined
-  const { last, failure } = readRecord(stateDir)
+  const { last, failure: recorded } = readRecord(stateDir)
+  const failure = newerFailure({ last, failure: recorded }, readUnitFailure(stateDir))
   return backupsOf({ last, failure, nightlySinceMs: recipients?.mtimeMs ?? null, nowMs })
+}
+
+type Failure = NonNullable<BackupRecord['failure']>
+
+/** Null unless the unit of the nightly backup failed. An empty file is a failure, too: the disk may have been full. */
+function readUnitFailure(stateDir: string): Failure | null {
+  try {
+    const file = join(stateDir, unitFailureName)
+    const { mtimeMs, size } = statSync(file)
+    const text = size > unitFailureBytesMax ? '' : readFileSync(file, 'utf8')
+    const result = text.replaceAll(/[^A-Za-z0-9 /_-]/g, '').trim()
+    const words = `strongroom-backup.service failed and made no backup: ${result === '' ? 'unknown reason' : result}`
+    return { at: iso(Math.floor(mtimeMs)), message: words }
+  } catch {
+    return null
+  }
+}
+
+/** The unit's failure counts if it is newer than the last backup, and not the one that the command recorded itself. */
+function newerFailure(
+  { last, failure }: Pick<BackupRecord, 'last' | 'failure'>,
+  ofUnit: Failure | null,
+): BackupRecord['failure'] {
+  if (ofUnit === null) return failure
+  const atMs = Date.parse(ofUnit.at)
+  if (last !== null && Date.parse(last.at) >= atMs) return failure
+  return failure !== null && Date.parse(failure.at) >= atMs - sameFailureMs ? failure : ofUnit
 }

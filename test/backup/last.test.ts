@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Value } from '@sinclair/typebox/value'
 import { backupsOf } from '../../src/backup/last.plan.ts'
-import { noteFailed, noteMade, readBackups, recordName } from '../../src/backup/last.ts'
+import { noteFailed, noteMade, readBackups, recordName, unitFailureName } from '../../src/backup/last.ts'
 import { iso } from '../../src/base/clock.ts'
 import { AdminBackups } from '../../src/contract/admin/backups.ts'
 
@@ -66,4 +66,35 @@ test('goal: a record that is damaged, huge or cannot be written is no failure of
   mkdirSync(join(dir, 'taken', recordName), { recursive: true })
   expect(noteMade(join(dir, 'taken'), madeAgo(1))).toBe(false)
   expect(noteMade(join(dir, 'nowhere'), madeAgo(1))).toBe(false)
+})
+
+test('goal: the unit that failed before its command is a failure, until the next backup, and not in place of better words', () => {
+  const stateDir = join(dir, 'state')
+  const mark = join(stateDir, unitFailureName)
+  const failedAgo = (hours: number, text: string) => {
+    writeFileSync(mark, text)
+    const at = (nowMs - hours * hourMs) / 1000
+    utimesSync(mark, at, at)
+  }
+  noteMade(stateDir, madeAgo(5))
+  failedAgo(6, 'exit-code exited 226')
+  expect(readBackups(stateDir, nowMs)).toMatchObject({ state: 'good', failure: null })
+  failedAgo(4, 'exit-code exited 226')
+  expect(readBackups(stateDir, nowMs)).toMatchObject({
+    state: 'failed',
+    last: madeAgo(5),
+    failure: {
+      at: iso(nowMs - 4 * hourMs),
+      message: 'strongroom-backup.service failed and made no backup: exit-code exited 226',
+    },
+  })
+  // The command itself recorded why, just before the unit ended.
+  noteFailed(stateDir, { error: new Error('no such bucket'), nowMs: nowMs - 4 * hourMs - 2_000 })
+  expect(readBackups(stateDir, nowMs).failure?.message).toBe('no such bucket')
+  failedAgo(3, '')
+  expect(readBackups(stateDir, nowMs).failure?.message).toContain('unknown reason')
+  failedAgo(3, `\u001b[2J<b>${'x'.repeat(10)}`)
+  expect(readBackups(stateDir, nowMs).failure?.message).toEndWith('no backup: 2Jbxxxxxxxxxx')
+  failedAgo(3, 'x'.repeat(201))
+  expect(readBackups(stateDir, nowMs).failure?.message).toContain('unknown reason')
 })

@@ -4,7 +4,7 @@
 import { mkdtempSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
-import { keepBackups, type MadeBackup, makeBackup } from '../../backup/backup.ts'
+import { keepBackups, type MadeBackup, makeBackup, pipeBackup } from '../../backup/backup.ts'
 import { noteFailed, noteMade } from '../../backup/last.ts'
 import type { Manifest } from '../../backup/manifest.ts'
 import type { OutsideRules } from '../../backup/outside.ts'
@@ -30,17 +30,22 @@ export function addBackup(program: Command): void {
     .description(
       'write one sealed file with everything that a new machine needs, while the daemon runs: records, keys, authorities, configuration; without images, models, build results or VMs',
     )
-    .argument('<target>', 'the file; with --keep the directory')
+    .argument('[target]', 'the file; with --keep the directory; none with --to-command')
     .option('--recipient <age1…>', 'seal for this age recipient; repeatable', collected, [])
     .option('--recipients-file <file>', 'seal for the age recipients in the file, one a line')
     .option('--passphrase-file <file>', 'seal with the first line of the file instead')
     .option('--keep <count>', 'name the file by the time, and keep only this many backups in the directory')
+    .option(
+      '--to-command <command>',
+      'write to the standard input of this command of the shell instead, for any object store; STRONGROOM_BACKUP_NAME has a name by the time. The backup fails if the command stops reading, or exits with another code than 0',
+    )
     .option('--unsigned', 'do not sign the backup with the operator key: `restore` needs --unsigned, too')
     .examples(
       'strongroom backup --recipient age1… /mnt/backup/strongroom.age',
       'strongroom backup --keep 14 --recipients-file /etc/strongroom/backup-recipients.txt /var/backups/strongroom',
+      'strongroom backup --recipient age1… --to-command \'rclone rcat "store:strongroom/$STRONGROOM_BACKUP_NAME"\'',
     )
-    .runs((run, target: string, options: BackupOptions) => backUp(run, resolve(target), options))
+    .runs((run, target: string | undefined, options: BackupOptions) => backUp(run, target, options))
 }
 
 export function addBackupKey(program: Command): void {
@@ -105,7 +110,7 @@ export function addRestore(program: Command): void {
     })
 }
 
-type BackupOptions = SealOptions & { keep?: string; unsigned?: boolean }
+type BackupOptions = SealOptions & { keep?: string; toCommand?: string; unsigned?: boolean }
 
 type RestoreOptions = KeyOptions & {
   operatorKey?: string
@@ -119,9 +124,15 @@ type RestoreOptions = KeyOptions & {
 }
 
 const keepCountMax = 1_000
+/** As long as the unit of the nightly backup may take. */
+const commandTimeoutMs = 3_600_000
 
-async function backUp(run: Run, target: string, { keep, unsigned, ...options }: BackupOptions): Promise<void> {
-  const count = keep === undefined ? null : keepCount(keep)
+async function backUp(
+  run: Run,
+  target: string | undefined,
+  { keep, toCommand, unsigned, ...options }: BackupOptions,
+): Promise<void> {
+  const place = placeOf({ target, keep, toCommand })
   const nowMs = Date.now()
   const { removed, ...made } = await noted(run, nowMs, async () => {
     const { stateDir } = run
@@ -130,9 +141,12 @@ async function backUp(run: Run, target: string, { keep, unsigned, ...options }: 
     const seal = sealOf(options)
     const loaded = await run.config()
     const wanted = { seal, stateDir, loaded, isSigned, nowMs, readJournal: readJournalFor }
-    return count === null
-      ? { ...(await makeBackup(target, wanted)), removed: [] }
-      : await keepBackups(target, count, wanted)
+    if (place.kind === 'kept') return await keepBackups(place.directory, place.count, wanted)
+    const made =
+      place.kind === 'file'
+        ? await makeBackup(place.file, wanted)
+        : await pipeBackup({ command: place.command, timeoutMs: commandTimeoutMs }, wanted)
+    return { ...made, removed: [] }
   })
   await tellMade(run, made, removed)
 }
@@ -151,6 +165,31 @@ async function noted<T extends MadeBackup>(run: Run, nowMs: number, make: () => 
     if (!(error instanceof Fault && error.code === 'conflict')) noteFailed(run.stateDir, { error, nowMs })
     throw error
   }
+}
+
+type Place =
+  | { readonly kind: 'file'; readonly file: string }
+  | { readonly kind: 'kept'; readonly directory: string; readonly count: number }
+  | { readonly kind: 'command'; readonly command: string }
+
+function placeOf({ target, keep, toCommand }: Record<'target' | 'keep' | 'toCommand', string | undefined>): Place {
+  if (toCommand !== undefined) {
+    if (target === undefined && keep === undefined && toCommand.trim() !== '')
+      return { kind: 'command', command: toCommand }
+    throw new InputFault('--to-command takes a command, and neither a target nor --keep', {
+      param: 'to-command',
+      remedy: 'give the command alone; the store removes old backups by its own rules',
+    })
+  }
+  if (target === undefined) {
+    throw new InputFault('say where the backup goes', {
+      param: 'target',
+      remedy: 'give a file, a directory with --keep, or --to-command',
+    })
+  }
+  const count = keep === undefined ? null : keepCount(keep)
+  const path = resolve(target)
+  return count === null ? { kind: 'file', file: path } : { kind: 'kept', directory: path, count }
 }
 
 function keepCount(text: string): number {

@@ -145,6 +145,35 @@ test('goal: the state directory has the last backup and the last failure, for th
   expect(existsSync(join(dir, 'state'))).toBe(false)
 }, 60_000)
 
+test('goal: a command takes a backup that restores, and its failure is on record', async () => {
+  const passphrase = join(dir, 'passphrase')
+  writeFileSync(passphrase, 'correct horse battery staple\n')
+  const stored = join(dir, 'stored')
+  mkdirSync(stored)
+  const command = `cat > "${stored}/$STRONGROOM_BACKUP_NAME"`
+  const made = await strongroom('backup', '--passphrase-file', passphrase, '--to-command', command, '--json')
+  expect(made.code).toBe(0)
+  const [name = ''] = readdirSync(stored)
+  expect(JSON.parse(made.stdout)).toMatchObject({
+    file: `${name} by --to-command`,
+    bytes: statSync(join(stored, name)).size,
+  })
+  const opened = ['--passphrase-file', passphrase, '--operator-key', operatorKey]
+  const dry = await strongroom('restore', join(stored, name), ...opened, '--dry-run', '--json')
+  expect([dry.code, JSON.parse(dry.stdout).ok]).toEqual([0, true])
+  expect(readBackups(join(dir, 'state'), Date.now())).toMatchObject({
+    state: 'good',
+    last: { file: `${name} by --to-command` },
+  })
+  const failing = 'cat > /dev/null; echo no such bucket >&2; exit 3'
+  expect((await strongroom('backup', '--passphrase-file', passphrase, '--to-command', failing)).code).not.toBe(0)
+  expect(readBackups(join(dir, 'state'), Date.now())).toMatchObject({
+    state: 'failed',
+    failure: { message: 'the command of the backup failed: exit code 3: no such bucket' },
+  })
+  expect(readdirSync(join(dir, 'state'))).not.toContain('backup.partial')
+}, 60_000)
+
 test('goal: nothing is written unsealed or by a guess', async () => {
   const file = join(dir, 'b.age')
   writeFileSync(join(dir, 'short'), 'password\n')
@@ -156,6 +185,10 @@ test('goal: nothing is written unsealed or by a guess', async () => {
     [['backup', file, '--passphrase-file', join(dir, 'short')], 'the first line has 8 characters'],
     [['backup', file, '--passphrase-file', join(dir, 'short'), '--recipient', 'age1x'], 'say for whom it is sealed'],
     [['backup', file, '--recipient', 'age1x', '--keep', '0'], '--keep 0: not a number'],
+    [['backup', '--recipient', 'age1x'], 'say where the backup goes'],
+    [['backup', file, '--recipient', 'age1x', '--to-command', 'cat'], 'neither a target nor --keep'],
+    [['backup', '--recipient', 'age1x', '--to-command', 'cat', '--keep', '1'], 'neither a target nor --keep'],
+    [['backup', '--recipient', 'age1x', '--to-command', ' '], 'takes a command'],
     [['restore', file], 'say what opens the backup'],
     [['restore', file, '--dry-run'], 'say what opens the backup'],
     [[...restore, '--dry-run'], '--operator-key names the key that must have signed it'],
@@ -176,6 +209,16 @@ test('goal: the units do what the help says: off without recipients, the same di
   const service = unit('strongroom-backup.service')
   expect(service).toContain('ConditionPathExists=/etc/strongroom/backup-recipients.txt')
   expect(service).toMatch(/^ExecStart=\S+ backup --keep 14 --recipients-file \S+ \/var\/backups\/strongroom$/m)
+  expect(service).toContain('OnFailure=strongroom-backup-failed.service')
+  // As systemd runs it: a double percent sign is one, and the variables come from the unit that failed.
+  const script = /^ExecStart=\/bin\/sh -c '(.*)'$/m.exec(unit('strongroom-backup-failed.service'))?.[1] ?? ''
+  const here = script.replaceAll('%%', '%').replace('/var/lib/strongroom/', `${join(dir, 'state')}/`)
+  const env = { MONITOR_SERVICE_RESULT: 'exit-code', MONITOR_EXIT_CODE: 'exited', MONITOR_EXIT_STATUS: '226' }
+  expect(Bun.spawnSync(['/bin/sh', '-c', here], { env }).exitCode).toBe(0)
+  expect(readBackups(join(dir, 'state'), Date.now())).toMatchObject({
+    state: 'failed',
+    failure: { message: 'strongroom-backup.service failed and made no backup: exit-code exited 226' },
+  })
   expect(unit('strongroom-backup.timer')).toContain('WantedBy=timers.target')
 })
 
