@@ -32,6 +32,7 @@ import { createHostMetrics } from '../operator/metrics/host.ts'
 import { renderProblems } from '../operator/metrics/problems.ts'
 import type { RequestCounts } from '../operator/metrics/request-counts.ts'
 import { runAuditRetention } from '../operator/record/audit-retention.ts'
+import { takeHostCommands } from '../operator/record/host-commands.ts'
 import { Removal } from '../operator/removal.ts'
 import { createStatus, type StatusDeps } from '../operator/status.ts'
 import type { Store } from '../store/db.ts'
@@ -125,6 +126,7 @@ export async function serveOperator(parts: OperatorParts): Promise<ServedOperato
     administrators: administratorsOf(config, log),
     admitChange: parts.gate.admitChange,
     ownerUid: process.getuid?.() ?? 0,
+    takeHostCommands: () => takeHostCommands({ stateDir, ledger: store.ledger, log, mayWrite: parts.gate.isOpen }),
     removeOrganization: id => removal.wake(id),
     ...{ store, clock, random, log },
     ...{ clockGuard: parts.clockGuard, maintenance: parts.maintenance },

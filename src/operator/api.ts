@@ -69,6 +69,7 @@ type OperatorRequest = {
 export function createAdmin(deps: AdminDeps): Admin {
   const audit = new Audit({ ledger: deps.store.ledger, clock: deps.clock, log: deps.log })
   audit.start()
+  deps.takeHostCommands()
   const asked = new WeakMap<Request, OperatorRequest>()
   const app = adminApp(deps, { audit, asked })
   const knownOf = (caller: Caller) => knownCaller(caller, deps)
@@ -161,7 +162,7 @@ function adminApp(deps: AdminDeps, recording: Recording) {
       .get('/status', () => deps.status(), { response: AdminStatus })
       .get('/leaks', async () => ({ leaks: [...(await deps.leaks())] }), { response: AdminLeaks })
       .get('/metrics', () => new Response(metricsOf(deps), { headers: { 'content-type': metricsContentType } }))
-      .use(eventRoutes(audit, deps.fleet))
+      .use(eventRoutes(audit, deps))
       .use(organizationRoutes(deps, readBody))
       .use(deletionRoutes(deps))
       .use(keyRoutes(deps, readBody))

@@ -63,6 +63,8 @@ export type AdminDeps = Runtime & {
   readonly maintenance: Pick<MaintenanceMode, 'view' | 'begin' | 'end'>
   readonly transparency: OperatorLog
   readonly fleet: FleetAdmin
+  /** Takes commands that ran beside the daemon into the record. Never throws. */
+  readonly takeHostCommands: () => void
   readonly leaks: () => Promise<readonly AdminLeak[]>
   readonly testAlerts: TestAlerts
   /** Parts of GET /metrics, in order. */

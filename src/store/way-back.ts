@@ -15,6 +15,8 @@ export type WayBack = {
   readonly madeAtMs: number
   /** The database that was replaced; null if there was none. */
   readonly setAside: string | null
+  /** Number of events and commands that were kept from it; null if they cannot be read. */
+  readonly kept: number | null
 }
 
 /**
@@ -32,8 +34,11 @@ export function goBack(path: string): WayBack {
   if (present !== null && present.problem === null && present.schema <= newest)
     throw new Fault('conflict', `database ${path} has schema ${present.schema}, which this executable opens as it is`)
   const setAside = present === null ? null : putAside(path, present.schema)
-  putInPlace(path, copy.path)
-  return { copy: { ...copy, schema }, madeAtMs: statSync(copy.path).mtimeMs, setAside }
+  let kept: number | null = 0
+  putInPlace(path, copy.path, partial => {
+    if (setAside !== null) kept = keepEvents(partial, setAside)
+  })
+  return { copy: { ...copy, schema }, madeAtMs: statSync(copy.path).mtimeMs, setAside, kept }
 }
 
 /**
@@ -48,10 +53,53 @@ export function replaceDatabase(path: string, copy: string): void {
   putInPlace(path, copy)
 }
 
-function putInPlace(path: string, copy: string): void {
+const EVENT_TABLES = [
+  { name: 'events', key: 'id' },
+  { name: 'audit', key: 'seq' },
+] as const
+
+/**
+ * Adds the journal and the record of commands of the newer database to a copy, by the columns that both have, so that
+ * a downgrade hides nothing that was done. Null if they cannot be read: the way back does not depend on them.
+ */
+function keepEvents(path: string, newer: string): number | null {
+  const sqlite = new Database(path, { readwrite: true, strict: true })
+  try {
+    // One file without a log beside it, because it is renamed.
+    sqlite.run('PRAGMA journal_mode = DELETE')
+    sqlite.run('ATTACH DATABASE ? AS newer', [newer])
+    const columnsOf = (schema: 'main' | 'newer', table: string) =>
+      sqlite
+        .query<{ name: string }, [string, string]>('SELECT name FROM pragma_table_info(?, ?)')
+        .all(table, schema)
+        .map(({ name }) => name)
+    return sqlite.transaction(() => {
+      let count = 0
+      for (const { name, key } of EVENT_TABLES) {
+        const known = new Set(columnsOf('newer', name))
+        const columns = columnsOf('main', name).filter(column => known.has(column))
+        if (!columns.includes(key)) continue
+        const list = columns.join(', ')
+        count += sqlite.run(
+          `INSERT OR IGNORE INTO main.${name} (${list}) SELECT ${list} FROM newer.${name}
+           WHERE ${key} > (SELECT coalesce(max(${key}), 0) FROM main.${name})`,
+        ).changes
+      }
+      return count
+    })()
+  } catch {
+    return null
+  } finally {
+    sqlite.close()
+  }
+}
+
+function putInPlace(path: string, copy: string, prepare: (partial: string) => void = () => {}): void {
   const partial = `${path}.partial`
-  rmSync(partial, { force: true })
+  // The journal of a run that was killed would be read into the new file.
+  for (const path of [partial, `${partial}-journal`]) rmSync(path, { force: true })
   copyFileSync(copy, partial)
+  prepare(partial)
   syncFile(partial)
   renameSync(partial, path)
   syncDirectory(dirname(path))

@@ -6,6 +6,7 @@ import { existsSync, readdirSync, renameSync, rmdirSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import type { Clock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
+import { noteHostCommand } from '../host/host-commands.ts'
 import { databaseFile } from '../host/state-files.ts'
 import { removeFile, removeTree } from '../linux/files/removal.ts'
 import { ensureDir, syncDirectory, syncFile, writeFileAtomic } from '../linux/files.ts'
@@ -194,6 +195,14 @@ function copyDatabase({ stateDir, database, directory }: Paths): void {
 async function finish(deps: SuperviseDeps, record: UpgradeRecord, outcome: Outcome): Promise<UpgradeEnd> {
   const { paths } = deps
   writeEnd(paths, record, outcome)
+  const facts = {
+    from: record.from.version,
+    to: record.to.version,
+    ...(record.reason === null ? {} : { reason: record.reason.slice(0, 500) }),
+  }
+  // Killed before the record is gone, this happens once more: two entries are better than none.
+  const result = outcome === 'upgraded' ? 'ok' : outcome
+  noteHostCommand(paths.stateDir, { operation: 'upgrade', arguments: facts, result }, deps.clock.nowMs())
   tell(deps, WORDS[outcome](record))
   removeFile(paths.record)
   syncDirectory(paths.directory)

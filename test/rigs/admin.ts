@@ -15,6 +15,7 @@ export const NO_ADMINISTRATORS = {
   hostName: () => null,
   vmUsage: () => [],
   testAlerts: null,
+  takeHostCommands: () => {},
   maintenance: { view: () => null, begin: notice => ({ since: '', ...notice }), end: () => false },
   instanceHours: () => Promise.reject(new Error('this test sums no instance-hours')),
   transparency: {

@@ -9,6 +9,8 @@ import { copiesOf } from '../../src/store/copies.ts'
 import { MIGRATIONS, openStore, schemaVersionOf } from '../../src/store/db.ts'
 import { insertOrganization, listOrganizations } from '../../src/store/directory/organization.query.ts'
 import { inspectDatabase } from '../../src/store/inspect.ts'
+import { appendAudit, listAudit } from '../../src/store/ledger/audit.query.ts'
+import { appendEvent, listEvents } from '../../src/store/ledger/event.query.ts'
 import { goBack, replaceDatabase } from '../../src/store/way-back.ts'
 import { faultOf } from '../rigs/fault-of.ts'
 
@@ -94,6 +96,32 @@ test('goal: the older executable names the copy and the command; the command bri
   expect(faultOf(() => goBack(path)).code).toBe('conflict')
   // And forward again.
   expect(slugs(later(1))).toEqual(['acme'])
+})
+
+test('goal: the way back keeps the events and commands since the upgrade, by the columns that both know', () => {
+  const note = (kind: string, migrations?: Parameters<typeof later>[0]) => {
+    const store = openStore(path, migrations === undefined ? {} : { migrations: later(migrations) })
+    appendEvent(store.ledger.db, { nowMs: 1, kind, subject: 's', detail: { kind } })
+    const who = { uid: 0, gid: 0, pid: 1, actor: 'root', role: 'admin', socket: 'admin' } as const
+    appendAudit(store.ledger.db, { ...who, atMs: 1, operation: kind, arguments: {}, result: 'ok', refused: false })
+    store.close()
+  }
+  note('before')
+  note('after', 1)
+  const newer = new Database(path)
+  newer.run('ALTER TABLE events ADD COLUMN more TEXT')
+  newer.run("INSERT INTO events (at_ms, kind, subject, detail, more) VALUES (2, 'last', 's', '{}', 'x')")
+  newer.close()
+  // A run that was killed has left these.
+  writeFileSync(`${path}.partial`, 'half')
+  writeFileSync(`${path}.partial-journal`, 'half')
+  expect(goBack(path).kept).toBe(3)
+  const store = openStore(path)
+  expect(listEvents(store.ledger.db, { limit: 9 }).map(({ kind }) => kind)).toEqual(['last', 'after', 'before'])
+  const asked = { after: null, sinceMs: null, actor: null, limit: 9 }
+  expect(listAudit(store.ledger.db, asked).map(({ operation }) => operation)).toEqual(['before', 'after'])
+  store.close()
+  expect(existsSync(`${path}.partial-journal`)).toBe(false)
 })
 
 test('goal: without a copy, or with a damaged one, nothing is changed and no command is promised', () => {

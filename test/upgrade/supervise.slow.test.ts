@@ -5,6 +5,7 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { createManualClock } from '../../scripts/rigs/clock.ts'
+import { waitingHostCommands } from '../../src/host/host-commands.ts'
 import { lockFile } from '../../src/linux/lock.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertOrganization, listOrganizations } from '../../src/store/directory/organization.query.ts'
@@ -40,6 +41,11 @@ function slugs(): string[] {
   const found = listOrganizations(store.directory.db).map(({ slug }) => slug)
   store.close()
   return found.toSorted()
+}
+
+/** What the record of commands will have. */
+function noted() {
+  return waitingHostCommands(join(dir, 'state')).map(({ command }) => [command?.operation, command?.result])
 }
 
 /** Goes on from `phase`; `asked`: somebody waits for it. */
@@ -82,6 +88,7 @@ test('goal: one that passes: trial, acceptance on the disk, then the place of th
     `accepted\n[Service]\nExecStart=\nExecStart="${paths().candidate}" "serve" "--config" "/a b/%%n \\"c\\".toml" "--trial"\n`,
   )
   expect([existsSync(dropIn()), readRecord(paths()), slugs()]).toEqual([false, null, ['before']])
+  expect(noted()).toEqual([['upgrade', 'ok']])
 })
 
 async function refusal(work: Promise<unknown>): Promise<Error> {
@@ -122,6 +129,7 @@ test.each(FAILURES)(
     expect(end).toMatchObject({ outcome: 'returned', reason: expect.stringContaining(reason) as unknown })
     expect(calls).toEqual(['stop', 'reload', 'start on trial', 'stop', 'stop', 'reload', 'start', 'disarm'])
     expect([existsSync(dropIn()), slugs()]).toEqual([false, ['before']])
+    expect(noted()).toEqual([['upgrade', 'returned']])
   },
 )
 

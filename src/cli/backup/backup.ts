@@ -15,6 +15,7 @@ import { toHex } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
 import { operatorKeyDigest } from '../../client/trust/operator-key-digest.ts'
 import { configFileDefault } from '../../config/load.ts'
+import { noteHostCommand } from '../../host/host-commands.ts'
 import { readJournalFor } from '../../inference/metering/journal/copy.ts'
 import { removeTree } from '../../linux/files/removal.ts'
 import { writeFileAtomic } from '../../linux/files.ts'
@@ -159,10 +160,15 @@ async function noted<T extends MadeBackup>(run: Run, nowMs: number, make: () => 
     if (!noteMade(run.stateDir, { at: manifest.made_at, file, bytes })) {
       await run.hint('the backup is whole, but `strongroom status` does not learn of it: its record cannot be written')
     }
+    noteHostCommand(run.stateDir, { operation: 'backup', arguments: { file, bytes }, result: 'ok' }, nowMs)
     return made
   } catch (error) {
     // Another backup in progress reports its own result.
-    if (!(error instanceof Fault && error.code === 'conflict')) noteFailed(run.stateDir, { error, nowMs })
+    if (!(error instanceof Fault && error.code === 'conflict')) {
+      noteFailed(run.stateDir, { error, nowMs })
+      const result = error instanceof Fault ? error.code : 'internal'
+      noteHostCommand(run.stateDir, { operation: 'backup', arguments: {}, result }, nowMs)
+    }
     throw error
   }
 }
@@ -243,6 +249,8 @@ async function putBack(run: Run, file: string, options: RestoreOptions): Promise
     nowMs: Date.now(),
   })
   const { keysLive, keysRevoked, vmsLost } = restored
+  const facts = { made_at: manifest.made_at, keys_live: keysLive, keys_revoked: keysRevoked, vms_lost: vmsLost }
+  noteHostCommand(run.stateDir, { operation: 'restore', arguments: facts, result: 'ok' }, Date.now())
   const text = fields(run.paint, [
     ['written', written.join(', ')],
     ...(setAside.length === 0 ? [] : [['set aside', setAside.join(', ')] satisfies [string, string]]),

@@ -7,10 +7,16 @@ import { AdminCommandList, commandListMax } from '../../contract/admin/events.ts
 import type { FleetAdmin } from '../../fleet/hosts/fleet-admin.ts'
 import type { Audit } from './audit.ts'
 
-export function eventRoutes(audit: Pick<Audit, 'list'>, fleet: Pick<FleetAdmin, 'actions'>) {
+type EventsDeps = {
+  readonly fleet: Pick<FleetAdmin, 'actions'>
+  readonly takeHostCommands: () => void
+}
+
+export function eventRoutes(audit: Pick<Audit, 'list'>, { fleet, takeHostCommands }: EventsDeps) {
   return new Elysia({ normalize: false }).get(
     '/events',
     async ({ query: { after, since, actor, limit } }) => {
+      takeHostCommands()
       const sinceMs = since ?? null
       const commands = audit.list({ after: after ?? null, sinceMs, actor: actor ?? null, limit })
       if (after !== undefined || actor !== undefined) return { commands }

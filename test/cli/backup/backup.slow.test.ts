@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { readBackups } from '../../../src/backup/last.ts'
 import { newIdentity } from '../../../src/backup/seal.ts'
+import { waitingHostCommands } from '../../../src/host/host-commands.ts'
 import { openOperatorKey } from '../../../src/host/operator-key.ts'
 import { MIGRATIONS, openStore, schemaVersionOf } from '../../../src/store/db.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
@@ -172,6 +173,37 @@ test('goal: a command takes a backup that restores, and its failure is on record
     failure: { message: 'the command of the backup failed: exit code 3: no such bucket' },
   })
   expect(readdirSync(join(dir, 'state'))).not.toContain('backup.partial')
+}, 60_000)
+
+test('goal: backup, its failure, restore and downgrade are noted for the record of commands', async () => {
+  const noted = () =>
+    waitingHostCommands(join(dir, 'state')).map(({ command }) => [command?.operation, command?.result])
+  const passphrase = join(dir, 'passphrase')
+  writeFileSync(passphrase, 'correct horse battery staple\n')
+  const file = join(dir, 'b.age')
+  const backup = ['backup', '--passphrase-file', passphrase]
+  expect((await strongroom(...backup, '--to-command', 'exit 3')).code).not.toBe(0)
+  expect((await strongroom(...backup, file)).code).toBe(0)
+  expect(noted()).toEqual([
+    ['backup', 'host.command_failed'],
+    ['backup', 'ok'],
+  ])
+  rmSync(join(dir, 'state'), { recursive: true })
+  const opened = ['--passphrase-file', passphrase, '--operator-key', operatorKey]
+  expect((await strongroom('restore', file, ...opened, '--keys', 'keep')).code).toBe(0)
+  expect(noted()).toEqual([['restore', 'ok']])
+  const path = join(dir, 'state/strongroom.db')
+  openStore(path).close()
+  const sqlite = new Database(path)
+  const schema = schemaVersionOf(MIGRATIONS)
+  sqlite.run('VACUUM INTO ?', [`${path}.schema-${schema}`])
+  sqlite.run(`PRAGMA user_version = ${schema + 1}`)
+  sqlite.close()
+  expect((await strongroom('downgrade')).code).toBe(0)
+  expect(noted()).toEqual([
+    ['restore', 'ok'],
+    ['downgrade', 'ok'],
+  ])
 }, 60_000)
 
 test('goal: nothing is written unsealed or by a guess', async () => {

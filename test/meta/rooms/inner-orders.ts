@@ -229,7 +229,7 @@ export const INNER_ORDERS = {
     ],
   ],
   'src/host': [
-    ['changed-settings.ts', 'simulated-host.ts', 'vfio.ts'],
+    ['changed-settings.ts', 'host-commands.ts', 'simulated-host.ts', 'vfio.ts'],
     [
       'descriptors.ts',
       'ed25519-key.ts',
