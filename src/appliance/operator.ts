@@ -143,7 +143,7 @@ export async function serveOperator(parts: OperatorParts): Promise<ServedOperato
     ...{ gateway: parts.gateway, console: parts.console?.control ?? null, cancelBuild },
     buildLog: builds === null ? null : (build, options) => builds.logOf(build, options),
     instanceHours: query =>
-      exportInstanceHours({ db: store.directory.db, clock, retentionDays: config.instances.retention_days }, query),
+      exportInstanceHours({ db: store.directory.db, clock, keptDays: config.instances.retention_days }, query),
     vm: id => engine.reconciler.view(id),
     vmUsage: id => engine.usage.of(id),
     status: createStatus({

@@ -102,6 +102,6 @@ function killGroup(pid: number): void {
   try {
     process.kill(-pid, 'SIGKILL')
   } catch {
-    // It has ended in the meantime.
+    // The command has ended in the meantime.
   }
 }

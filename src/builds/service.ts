@@ -331,8 +331,7 @@ export class BuildsService {
   }
 
   #checkOrganization(db: DirectoryDb, caller: Caller): void {
-    const { settings } = this.#deps
-    const { organizationId } = caller
+    const [{ settings }, { organizationId }] = [this.#deps, caller]
     const owner = ownerOf(db, caller)
     const most = owner?.quotas?.builds ?? settings.perOrganizationMax
     if (most === 0) throw new Fault('forbidden', 'The operator allows this organization no builds; ask the operator.')

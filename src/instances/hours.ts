@@ -11,7 +11,7 @@ import {
   HOUR_GROUPS,
   type HourGroup,
   instanceHoursText,
-} from '../contract/admin/instance-hours.ts'
+} from '../contract/admin/organizations/instance-hours.ts'
 import { tooManyUsageRows, type UsageDays, usageRowsMax } from '../contract/http/usage-rows.ts'
 import type { DirectoryDb } from '../store/db.ts'
 import { instanceNames, listChangesOverlapping } from '../store/directory/instance.query.ts'
@@ -23,7 +23,8 @@ import { inOrder } from './usage.ts'
 export type HoursDeps = {
   readonly db: DirectoryDb
   readonly clock: Pick<Clock, 'nowMs' | 'sleep'>
-  readonly retentionDays: number
+  /** `instances.retention_days` of the configuration. */
+  readonly keptDays: number
 }
 
 export type HoursQuery = {
@@ -42,11 +43,11 @@ const gapMs = 2
  * which records may have been removed).
  */
 export async function exportInstanceHours(
-  { db, clock, retentionDays }: HoursDeps,
+  { db, clock, keptDays }: HoursDeps,
   { organizations, days, by }: HoursQuery,
 ): Promise<AdminInstanceHours> {
   const nowMs = clock.nowMs()
-  checkComplete(organizations, { days, keptMs: recordsKeptMs(retentionDays), nowMs, retentionDays })
+  checkComplete(organizations, { days, keptMs: recordsKeptMs(keptDays), nowMs, keptDays })
   const rows = new Map<string, Omit<Row, 'instance_hours'>>()
   for (const { id: organizationId, slug } of organizations) {
     const changes = inOrder(listChangesOverlapping(db, { organizationId, fromMs: days.startMs }))
@@ -95,20 +96,20 @@ function daysOf({ fromMs, toMs }: Span): { readonly day: string; readonly ms: nu
   return parts
 }
 
-type Kept = {
+type Retention = {
   readonly days: UsageDays
   readonly keptMs: number
   readonly nowMs: number
-  readonly retentionDays: number
+  readonly keptDays: number
 }
 
 /** Refuses days before those of which every record exists, because a bill would lack what was removed. */
-function checkComplete(organizations: readonly Organization[], { days, keptMs, nowMs, retentionDays }: Kept): void {
+function checkComplete(organizations: readonly Organization[], { days, keptMs, nowMs, keptDays }: Retention): void {
   const sinceMs = nowMs - keptMs
   if (days.startMs >= sinceMs) return
   const isOlder = organizations.some(({ createdAtMs }) => createdAtMs < sinceMs)
   if (!isOlder) return
   const first = iso(Math.ceil(sinceMs / dayMs) * dayMs).slice(0, 10)
-  const message = `records of ended instances are kept for ${keptMs / dayMs} days (instances.retention_days = ${retentionDays}), so the hours before ${first} may be incomplete; begin at ${first}, export more often, or keep records for longer`
+  const message = `records of ended instances are kept for ${keptMs / dayMs} days (instances.retention_days = ${keptDays}), so the hours before ${first} may be incomplete; begin at ${first}, export more often, or keep records for longer`
   throw new Fault('invalid_request', message, { param: 'from' })
 }

@@ -8,7 +8,7 @@ import {
   HOUR_GROUPS,
   type HourGroup,
   instanceHoursCsv,
-} from '../contract/admin/instance-hours.ts'
+} from '../contract/admin/organizations/instance-hours.ts'
 import { usageDaysOf, usageGroupsOf } from '../contract/http/usage-rows.ts'
 import { listOrganizations } from '../store/directory/organization.query.ts'
 import type { AdminDeps } from './deps.ts'
@@ -33,7 +33,7 @@ export function billingRoutes(deps: BillingDeps) {
     )
 }
 
-/** Faults: not_found, invalid_request (days, groups, rows, or days of which records were removed). */
+/** Sums the hours of a query. Faults: not_found, invalid_request (days, groups, rows, or records that are gone). */
 async function exportHours({ store, instanceHours }: BillingDeps, query: Query): Promise<AdminInstanceHours> {
   const days = usageDaysOf(query)
   const by = usageGroupsOf<HourGroup>(query.by ?? 'organization,instance', HOUR_GROUPS)

@@ -14,7 +14,7 @@ import {
   slugProblem,
 } from '../contract/admin/admin.ts'
 import { AdminBudgetSet } from '../contract/admin/key-terms.ts'
-import { AdminQuotaSet, NO_QUOTAS } from '../contract/admin/quotas.ts'
+import { AdminQuotaSet, NO_QUOTAS } from '../contract/admin/organizations/quotas.ts'
 import type { HeldBudgets } from '../fleet/hosts/fleet-admin.ts'
 import type { DirectoryDb } from '../store/db.ts'
 import { countFailedInstances } from '../store/directory/instance-failures.query.ts'

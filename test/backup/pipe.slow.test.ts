@@ -1,4 +1,5 @@
-// Goal: a backup that a command takes is the whole one or a failure: never a part that an object store keeps as a backup.
+// Goal: a backup that a command takes is the whole one or a failure: never a part that an object store keeps as the
+// whole.
 
 import { expect, test } from 'bun:test'
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'

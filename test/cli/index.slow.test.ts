@@ -35,7 +35,6 @@ let server: AdminServer
 let leaks: AdminLeak[] = []
 const problems: AdminStatus['problems'] = []
 
-const hours = (ready_ms: number, instance_hours: string) => ({ ready_ms, instance_hours })
 const vm = { vm: 'v1', state: 'starting', problem: 'the worker: it is not healthy yet' } as const
 
 beforeAll(async () => {
@@ -72,12 +71,6 @@ beforeAll(async () => {
         ...vm,
         traces: { exported: 7, dropped: 2, waiting: 1, problem: 'status 401' },
       },
-    }),
-    instanceHours: async ({ days, by }) => ({
-      ...{ from: days.from, to: days.to, counted_to: days.to, by: [...by], total: hours(5_400_000, '1.500000') },
-      rows: [
-        { organization: 'acme', instance: 'aaaaaaa1', instance_id: 'i', day: null, ...hours(5_400_000, '1.500000') },
-      ],
     }),
     leaks: async () => leaks,
     collectors: [],
@@ -213,22 +206,6 @@ test('goal: without a daemon commands exit 3 and say what to do', async () => {
   expect((await run(['doctor', '--leaks'], { STRONGROOM_STATE_DIR: empty })).code).toBe(3)
 })
 
-test('goal: instance-hours as a table, as CSV and as JSON', async () => {
-  const days = ['--from', '2026-11-01', '--to', '2026-11-30']
-  expect((await run(['billing', ...days])).stdout).toBe(
-    'ORGANIZATION  INSTANCE  HOURS\nacme          aaaaaaa1  1.500000\ntotal                   1.500000\n',
-  )
-  expect((await run(['billing', ...days, '--format', 'csv'])).stdout).toBe(
-    'organization,instance,instance_id,ready_ms,instance_hours\r\nacme,aaaaaaa1,i,5400000,1.500000\r\n',
-  )
-  expect(await runJson('billing', ...days)).toMatchObject({ code: 0, document: { total: { ready_ms: 5_400_000 } } })
-  expect(await runJson('billing', 'nobody', ...days)).toMatchObject({ code: 4 })
-  expect(await runJson('billing', '--from', '2026-11-31', '--to', '2026-12-01')).toMatchObject({
-    code: 2,
-    document: { error: { param: 'from' } },
-  })
-})
-
 test('goal: organization, key and instance from creation to the end, with every exit code on the way', async () => {
   const made = await run(['org', 'create', 'acme'])
   expect([made.code, made.stdout]).toEqual([
@@ -242,17 +219,6 @@ test('goal: organization, key and instance from creation to the end, with every 
   })
   expect(await runJson('org', 'create', 'beta')).toMatchObject({ code: 0, document: { slug: 'beta' } })
 
-  const quota = await run(['org', 'quota', 'acme', '--instances', '5', '--memory-mib', '16384'])
-  expect([quota.code, quota.stdout]).toEqual([
-    0,
-    expect.stringContaining('keys:              0\ninstances at most: 5\nmemory at most:    16384 MiB\ncost this'),
-  ])
-  expect(await runJson('org', 'quota', 'acme', '--instances', 'default', '--memory-mib', 'default')).toMatchObject({
-    code: 0,
-    document: { quotas: { instances: null, memory_mib: null } },
-  })
-  expect(await runJson('org', 'quota', 'acme', '--creates-per-day', '0')).toMatchObject({ code: 2 })
-
   const key = await run(['key', 'create', 'acme', '--scope', 'read', '--name', 'ci'])
   expect([key.code, key.stdout]).toEqual([0, expect.stringMatching(/^ca_[a-z0-9]{8}_[a-z0-9]{18}\n$/)])
   const [, prefix = '', secret = ''] = key.stdout.trim().split('_')
@@ -261,10 +227,6 @@ test('goal: organization, key and instance from creation to the end, with every 
   expect((await run(['key', 'list', 'acme'])).stdout).toBe(
     `PREFIX    NAME  SCOPE  STATE   MADE BY             CREATED               LAST USED  REVOKED\n${prefix}  ci    read   active  minted by the host  2026-11-20T12:00:00Z  -          -\n`,
   )
-  expect(await runJson('key', 'create', 'acme', '--name=-rf')).toMatchObject({
-    code: 2,
-    document: { error: { message: expect.stringContaining('begins with a letter or digit') } },
-  })
   expect(await runJson('key', 'revoke', prefix)).toMatchObject({
     code: 0,
     document: { prefix, revoked_at: '2026-11-20T12:00:00.000Z' },

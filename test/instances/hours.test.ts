@@ -8,7 +8,7 @@ import {
   type HourGroup,
   instanceHoursCsv,
   instanceHoursText,
-} from '../../src/contract/admin/instance-hours.ts'
+} from '../../src/contract/admin/organizations/instance-hours.ts'
 import { usageDaysOf } from '../../src/contract/http/usage-rows.ts'
 import { exportInstanceHours } from '../../src/instances/hours.ts'
 import { openStore } from '../../src/store/db.ts'
@@ -35,7 +35,7 @@ function opened({ now = '2026-11-30T00:00', signup = '2026-11-01T00:00' } = {}) 
   }
   const hours = (from: string, to: string, by: HourGroup[], slugs = ['acme', 'globex']) =>
     exportInstanceHours(
-      { db, clock: { nowMs: () => at(now), sleep: async () => {} }, retentionDays: 30 },
+      { db, clock: { nowMs: () => at(now), sleep: async () => {} }, keptDays: 30 },
       {
         organizations: listOrganizations(db).filter(({ slug }) => slugs.includes(slug)),
         days: usageDaysOf({ from, to }),

@@ -1,5 +1,5 @@
-// Goal: an operator gets instance-hours as JSON and CSV, of one organization or of all with deleted ones, and a bad query is
-// refused by its field before anything is summed.
+// Goal: an operator gets instance-hours as JSON and CSV, of one organization or of all with deleted ones, and a bad
+// query is refused by its field before anything is summed.
 
 import { expect, test } from 'bun:test'
 import { systemRandom } from '../../src/base/ids.ts'

@@ -43,7 +43,7 @@ function slugs(): string[] {
   return found.toSorted()
 }
 
-/** What the record of commands will have. */
+/** Commands that wait for the daemon's record. */
 function noted() {
   return waitingHostCommands(join(dir, 'state')).map(({ command }) => [command?.operation, command?.result])
 }

@@ -14,7 +14,7 @@ import type { AdminCommand } from '../../../src/contract/admin/events.ts'
 import type { FleetHost } from '../../../src/contract/admin/fleet.ts'
 import type { AdminGatewayVms } from '../../../src/contract/admin/gateway-vms.ts'
 import type { AdminLog, AdminLogEntries } from '../../../src/contract/admin/log.ts'
-import { NO_QUOTAS } from '../../../src/contract/admin/quotas.ts'
+import { NO_QUOTAS } from '../../../src/contract/admin/organizations/quotas.ts'
 import type { AdminUsage } from '../../../src/contract/admin/usage.ts'
 import { at, nowMs, PROBLEM_LIST } from './problem-list.ts'
 
@@ -190,10 +190,7 @@ export function organization(slug: string, more: Partial<AdminOrganization> = {}
     slug,
     status: 'active',
     created_at: at(86_400 * 40),
-    instances_living: 4,
-    instances_failed: 1,
-    quotas: NO_QUOTAS,
-    keys_active: 2,
+    ...{ instances_living: 4, instances_failed: 1, keys_active: 2, quotas: NO_QUOTAS },
     budget_usd: '250.00',
     budget_tokens: null,
     month_cost_usd: '31.415926000',
@@ -248,8 +245,7 @@ export const API_KEYS: readonly AdminKey[] = [
     revoked_at: null,
   },
   {
-    prefix: 'zz81m0qp',
-    name: null,
+    ...{ prefix: 'zz81m0qp', name: null },
     organization: 'acme',
     scope: 'read',
     made_by: 'host',

@@ -125,7 +125,7 @@ type RestoreOptions = KeyOptions & {
 }
 
 const keepCountMax = 1_000
-/** As long as the unit of the nightly backup may take. */
+/** The same hour as TimeoutStartSec= of the nightly unit. */
 const commandTimeoutMs = 3_600_000
 
 async function backUp(
@@ -133,7 +133,7 @@ async function backUp(
   target: string | undefined,
   { keep, toCommand, unsigned, ...options }: BackupOptions,
 ): Promise<void> {
-  const place = placeOf({ target, keep, toCommand })
+  const destination = targetOf({ target, keep, toCommand })
   const nowMs = Date.now()
   const { removed, ...made } = await noted(run, nowMs, async () => {
     const { stateDir } = run
@@ -142,11 +142,11 @@ async function backUp(
     const seal = sealOf(options)
     const loaded = await run.config()
     const wanted = { seal, stateDir, loaded, isSigned, nowMs, readJournal: readJournalFor }
-    if (place.kind === 'kept') return await keepBackups(place.directory, place.count, wanted)
+    if (destination.kind === 'kept') return await keepBackups(destination.directory, destination.count, wanted)
     const made =
-      place.kind === 'file'
-        ? await makeBackup(place.file, wanted)
-        : await pipeBackup({ command: place.command, timeoutMs: commandTimeoutMs }, wanted)
+      destination.kind === 'file'
+        ? await makeBackup(destination.file, wanted)
+        : await pipeBackup({ command: destination.command, timeoutMs: commandTimeoutMs }, wanted)
     return { ...made, removed: [] }
   })
   await tellMade(run, made, removed)
@@ -173,12 +173,16 @@ async function noted<T extends MadeBackup>(run: Run, nowMs: number, make: () => 
   }
 }
 
-type Place =
+type BackupTarget =
   | { readonly kind: 'file'; readonly file: string }
   | { readonly kind: 'kept'; readonly directory: string; readonly count: number }
   | { readonly kind: 'command'; readonly command: string }
 
-function placeOf({ target, keep, toCommand }: Record<'target' | 'keep' | 'toCommand', string | undefined>): Place {
+function targetOf({
+  target,
+  keep,
+  toCommand,
+}: Record<'target' | 'keep' | 'toCommand', string | undefined>): BackupTarget {
   if (toCommand !== undefined) {
     if (target === undefined && keep === undefined && toCommand.trim() !== '')
       return { kind: 'command', command: toCommand }

@@ -8,7 +8,7 @@ import { budgetTokensMax, countOption, nullFor, orWord } from '../../terminal/op
 import { bytesText, fields, type Paint, table, timeText } from '../../terminal/render.ts'
 import { type Command, path, type Run } from '../operator-run.ts'
 import { budgetFields } from './budget.ts'
-import { addQuota, quotaFields } from './quota.ts'
+import { addQuota, quotaFields } from './organizations/quota.ts'
 
 type BudgetOptions = {
   readonly usd?: string

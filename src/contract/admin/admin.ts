@@ -24,8 +24,8 @@ import {
 import { AdminLogSummary } from './log.ts'
 import { MaintenanceNotice } from './maintenance.ts'
 import { AdminNames } from './names.ts'
+import { OrganizationQuotas } from './organizations/quotas.ts'
 import { HostProblem, problemCountMax } from './problems.ts'
-import { OrganizationQuotas } from './quotas.ts'
 
 const Time = Type.String({ description: 'ISO 8601 UTC' })
 const TimeOrNull = OrNull(Time)

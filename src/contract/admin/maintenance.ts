@@ -7,7 +7,7 @@ const Time = Type.String({ description: 'ISO 8601 UTC', maxLength: 32 })
 /** Printable ASCII, because it is also sent in a header. */
 const Message = Type.String({ pattern: '^[ -~]*$', maxLength: 200 })
 
-/** What tenants learn. */
+/** The notice for tenants. */
 export const MaintenanceNotice = Closed({
   since: Time,
   /** Expected end; null if unknown. Maintenance does not end by itself. */
@@ -17,7 +17,7 @@ export const MaintenanceNotice = Closed({
 })
 export type MaintenanceNotice = Static<typeof MaintenanceNotice>
 
-/** Null: this host is in operation. */
+/** Null if this host is in operation. */
 export const AdminMaintenance = Closed({ maintenance: OrNull(MaintenanceNotice) })
 export type AdminMaintenance = Static<typeof AdminMaintenance>
 

@@ -1,5 +1,5 @@
-// Maintenance of this host: nothing new is accepted, everything that exists keeps running, and tenants are told by a
-// header. Effects: one row of the ledger, so that a restart keeps the mode.
+// Maintenance of this host: nothing new is accepted, everything that exists keeps running, and responses carry a
+// notice. Effects: one row of the ledger, so that a restart keeps the mode.
 
 import { type Clock, iso } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
@@ -55,7 +55,7 @@ export class MaintenanceMode {
     const { until, message } = notice
     const waitMs = until === null ? 0 : Date.parse(until) - this.#clock.nowMs()
     const end = until === null ? '' : ` until about ${until}`
-    const words = message === '' ? '' : ` The operator says: ${message}`
+    const words = message === '' ? '' : ` Message of the operator: ${message}`
     throw new UnavailableFault(
       `This appliance is in maintenance${end} and accepts no new ${what}. Nothing was created; send the request again after the time in Retry-After.${words}`,
       waitMs > 0 ? waitMs : retryMs,

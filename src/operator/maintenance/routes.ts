@@ -46,7 +46,7 @@ export function maintenanceRoutes(deps: MaintenanceDeps, readBody: ReadBody) {
     )
 }
 
-/** Faults: conflict (a fleet drains its hosts), invalid_request (`until`). */
+/** Returns the notice with its end in full. Faults: conflict (a fleet drains its hosts), invalid_request (`until`). */
 function checked({ status, clock }: MaintenanceDeps, asked: AdminMaintenanceBegin): AdminMaintenanceBegin {
   const { fleet } = status()
   if (fleet !== null) {

@@ -1,7 +1,7 @@
 // Organizations: who owns instances and keys. Slugs are assigned by the operator (contract 2.2).
 
 import { integer, sqliteTable, text } from 'drizzle-orm/sqlite-core'
-import type { OrganizationQuotas } from '../../contract/admin/quotas.ts'
+import type { OrganizationQuotas } from '../../contract/admin/organizations/quotas.ts'
 import type { ShortBudgets } from '../../contract/key-rules.ts'
 
 export const organizations = sqliteTable('organizations', {

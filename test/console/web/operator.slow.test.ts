@@ -29,7 +29,7 @@ import {
   AdminStatus,
 } from '../../../src/contract/admin/admin.ts'
 import { SessionDocument } from '../../../src/contract/admin/console.ts'
-import { NO_QUOTAS } from '../../../src/contract/admin/quotas.ts'
+import { NO_QUOTAS } from '../../../src/contract/admin/organizations/quotas.ts'
 import { desk, openPage } from '../../rigs/console/browser.ts'
 
 const operator = '/api/operator'

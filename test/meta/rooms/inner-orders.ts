@@ -272,7 +272,7 @@ export const INNER_ORDERS = {
   'src/instances': [
     ['http', 'reconciler.ts'],
     ['attestation.ts', 'restart-on-other-host.ts', 'provision.ts', 'snapshots'],
-    ['attestation.codec.ts', 'guest-dns', 'pool-metrics.ts', 'service.ts'],
+    ['attestation.codec.ts', 'guest-dns', 'hours.ts', 'pool-metrics.ts', 'service.ts'],
     ['create.codec.ts', 'dns', 'evidence.verify.ts', 'pool.ts', 'record-texts.ts', 'retention.ts', 'usage.ts'],
     [
       'billing.ts',

@@ -63,7 +63,7 @@ test('goal: begun, changed and ended, each on record, with what tenants read whi
     body: { maintenance: { since, until: '2026-11-30T12:05:00.000Z', message: 'a "new" disk\\' } },
   })
   expect(refusal(the.mode)).toEqual([
-    'This appliance is in maintenance until about 2026-11-30T12:05:00.000Z and accepts no new builds. Nothing was created; send the request again after the time in Retry-After. The operator says: a "new" disk\\',
+    'This appliance is in maintenance until about 2026-11-30T12:05:00.000Z and accepts no new builds. Nothing was created; send the request again after the time in Retry-After. Message of the operator: a "new" disk\\',
     300,
   ])
   expect(await header()).toBe(

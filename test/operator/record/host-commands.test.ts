@@ -1,10 +1,11 @@
-// Goal: a command that ran beside the daemon is in the record of commands exactly once, by whom and with what result, and
-// never on trial, when the record may go.
+// Goal: a command that ran beside the daemon is in the record of commands exactly once, by whom and with what result,
+// and never on trial, when the record may go.
 
 import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { copyFileSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import type { Static } from '@sinclair/typebox'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
@@ -39,7 +40,9 @@ async function commands() {
   const { random } = { random: systemRandom }
   const deps = { ...NO_ADMINISTRATORS, store, clock, log: silentLogger, random, gateway: 'off', collectors: [] }
   const admin = asRoot(createAdmin({ ...deps, takeHostCommands: take } as unknown as AdminDeps))
-  const list = (await (await admin(new Request('http://admin/events?limit=50'))).json()) as AdminCommandList
+  const list = (await (await admin(new Request('http://admin/events?limit=50'))).json()) as Static<
+    typeof AdminCommandList
+  >
   return list.commands.map(({ at, actor, operation, arguments: given, result, ended_at: ended }) => {
     expect(ended).toBe(at)
     return [at.slice(11, 16), actor, operation, given, result]

@@ -47,7 +47,7 @@ export async function fetchStream(service: Service, path: string, options: Reque
 /** Address of each service without the console; null if the service is off. */
 export type ServiceUrls = Readonly<Record<Service, string | null>>
 
-/** What a tenant learns of this host. */
+/** The host as tenants see it: addresses, and maintenance. */
 type HostDocument = ServiceUrls & { readonly maintenance: MaintenanceNotice | null }
 
 function useHost() {

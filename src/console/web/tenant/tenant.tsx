@@ -96,7 +96,7 @@ function MaintenanceNote() {
         </p>
         {message !== '' && (
           <p>
-            The operator says: <Foreign text={message} />
+            Message of the operator: <Foreign text={message} />
           </p>
         )}
       </Note>

@@ -254,5 +254,5 @@ test('goal: a tenant reads the notice of maintenance on every page, its words as
   own.answer('GET /api/tenant', () => Response.json({ instances: null, inference: null, builds: null, maintenance }))
   await page.goto(`${own.url}/tenant/builds`)
   await page.getByText('This appliance is in maintenance and accepts no new instances and builds').waitFor()
-  await page.getByText('The operator says: <b>a disk</b>').waitFor()
+  await page.getByText('Message of the operator: <b>a disk</b>').waitFor()
 })

@@ -2,7 +2,7 @@
 
 import { useSignal } from '@preact/signals'
 import type { AdminOrganization } from '../../../../contract/admin/admin.ts'
-import type { QuotaName } from '../../../../contract/admin/quotas.ts'
+import type { QuotaName } from '../../../../contract/admin/organizations/quotas.ts'
 import { useAction } from '../../core/action.ts'
 import { commandOf } from '../../core/command.ts'
 import { countText } from '../../core/format.ts'

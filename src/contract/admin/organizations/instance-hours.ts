@@ -1,10 +1,10 @@
 // Instance-hours of organizations, for billing, in the admin interface. Pure.
 
-import { OneOf } from '../check.ts'
-import { Closed, OrNull } from '../forms.ts'
-import { csvCell } from '../http/usage-rows.ts'
-import { type Static, Type } from '../type.ts'
-import { Slug } from './admin.ts'
+import { OneOf } from '../../check.ts'
+import { Closed, OrNull } from '../../forms.ts'
+import { csvCell } from '../../http/usage-rows.ts'
+import { type Static, Type } from '../../type.ts'
+import { Slug } from '../admin.ts'
 
 /** In the order of columns and rows. */
 export const HOUR_GROUPS = ['organization', 'instance', 'day'] as const
@@ -23,7 +23,7 @@ export const AdminInstanceHours = Closed({
   /** Instances that are ready count up to this time. */
   counted_to: Type.String({ description: 'ISO 8601 UTC' }),
   by: Type.Array(OneOf(HOUR_GROUPS)),
-  /** What was not asked for is null. Rows without time are left out. */
+  /** A group that is not in `by` is null. Rows without time are left out. */
   rows: Type.Array(
     Closed({ organization: OrNull(Slug), instance: TextOrNull, instance_id: TextOrNull, day: TextOrNull, ...sums }),
   ),

@@ -1,9 +1,13 @@
 // strongroom billing: instance-hours of organizations. Effects: requests to the daemon.
 
 import { Option } from 'commander'
-import { AdminInstanceHours, HOUR_GROUPS, instanceHoursCsv } from '../../contract/admin/instance-hours.ts'
-import { dash, json, type Paint, table } from '../../terminal/render.ts'
-import type { Command } from '../operator-run.ts'
+import {
+  AdminInstanceHours,
+  HOUR_GROUPS,
+  instanceHoursCsv,
+} from '../../../contract/admin/organizations/instance-hours.ts'
+import { dash, json, type Paint, table } from '../../../terminal/render.ts'
+import type { Command } from '../../operator-run.ts'
 
 type BillingOptions = {
   readonly from: string

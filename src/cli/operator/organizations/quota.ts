@@ -1,10 +1,10 @@
 // strongroom org quota: limits of one organization instead of the configured ones. Effects: requests to the daemon.
 
-import { AdminOrganization } from '../../contract/admin/admin.ts'
-import type { OrganizationQuotas } from '../../contract/admin/quotas.ts'
-import { countOption, nullFor, orWord } from '../../terminal/options.ts'
-import type { Paint } from '../../terminal/render.ts'
-import { type Command, path } from '../operator-run.ts'
+import { AdminOrganization } from '../../../contract/admin/admin.ts'
+import type { OrganizationQuotas } from '../../../contract/admin/organizations/quotas.ts'
+import { countOption, nullFor, orWord } from '../../../terminal/options.ts'
+import type { Paint } from '../../../terminal/render.ts'
+import { type Command, path } from '../../operator-run.ts'
 
 type Count = number | 'default'
 type QuotaOptions = {

@@ -1,12 +1,12 @@
 // Quotas of an organization in the admin interface and in the store. Pure.
 
-import { Closed, OrNull } from '../forms.ts'
-import { type Static, Type } from '../type.ts'
+import { Closed, OrNull } from '../../forms.ts'
+import { type Static, Type } from '../../type.ts'
 
 const Quota = (minimum: number, maximum: number, description: string) =>
   OrNull(Type.Integer({ minimum, maximum }), { description })
 
-/** The operator's limits for one organization, each instead of the configured one. Null: as configured. */
+/** The operator's limits for one organization. Null if the configured limit applies. */
 export const OrganizationQuotas = Closed({
   instances: Quota(0, 100_000, 'Instances that are not terminated; instead of capacity.instances_per_organization_max'),
   creates_per_day: Quota(1, 1_000_000, 'Instances created within 24 hours; instead of instances.creates_per_day_max'),
