@@ -83,6 +83,7 @@ async function serve(toml: string) {
   return {
     get,
     key,
+    maintenance: parts.maintenance,
     names: tls.current().names,
     [Symbol.asyncDispose]: async () => {
       await server.stop(true)
@@ -104,6 +105,22 @@ test('goal: service C answers over HTTPS under a name of its own, and takes buil
   expect((await service.get('/build', { method: 'POST', headers, body: body('00') })).status).toBe(200)
   const document = (await (await service.get('/openapi.json')).json()) as { info: { title: string } }
   expect(document.info.title).toBe('Strongroom attested builds')
+})
+
+test('goal: in maintenance a build is a 503 with the words of the operator, and each response has the notice', async () => {
+  await using service = await serve('')
+  const headers = { authorization: `Bearer ${service.key}` }
+  const post = (nonce: string) => service.get('/build', { method: 'POST', headers, body: body(nonce) })
+  service.maintenance.begin({ until: null, message: 'a disk is replaced' })
+  const refused = await post('00')
+  expect([refused.status, refused.headers.get('retry-after')]).toEqual([503, '600'])
+  expect(await refused.text()).toContain('Message of the operator: a disk is replaced')
+  for (const response of [refused, await service.get('/health')]) {
+    expect(response.headers.get('x-strongroom-maintenance')).toContain('message="a disk is replaced"')
+  }
+  service.maintenance.end()
+  const accepted = await post('00')
+  expect([accepted.status, accepted.headers.get('x-strongroom-maintenance')]).toEqual([200, null])
 })
 
 test('goal: an open service takes builds of anybody, so many a minute from one address', async () => {
