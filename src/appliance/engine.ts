@@ -302,11 +302,9 @@ function composeNetwork({
   }
 }
 
-function imageSummaries({
-  stateDir,
-  log,
-  ...deps
-}: Pick<EngineDeps, 'stateDir' | 'operatorKey' | 'clock' | 'log'>): ImageSummaries {
+type SummaryDeps = Pick<EngineDeps, 'stateDir' | 'operatorKey' | 'clock' | 'log'>
+
+function imageSummaries({ stateDir, log, ...deps }: SummaryDeps): ImageSummaries {
   return new ImageSummaries({ ...deps, directory: `${stateDir}/image-summaries`, version, log: log.unit('vm') })
 }
 

@@ -31,6 +31,8 @@ export const DECLARED: Readonly<Record<string, readonly string[]>> = {
   'scripts/lib/phases.ts': [],
   // Its callers name the threads.
   'src/base/work/request-thread.ts': [],
+  // Lists PWD among the variables that no secret may have.
+  'src/contract/vm/orders/secret.ts': [],
   // The bundler drops comments and types, too.
   'src/console/page/build.ts': ['src/console/web/'],
   // The executable that is built for users.

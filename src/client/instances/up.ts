@@ -113,7 +113,8 @@ async function up(run: Run, target: UserAt, args: readonly string[], options: Up
   // All files before the first request: what could not be verified is not created.
   const egress = options.reach === undefined ? null : policyOf('refuse', options.reach)
   const read = await readExpectation(run, options, identitiesOf(args))
-  const expectation = egress === null ? read : { ...read, egressPolicy: egress }
+  const reach = egress === null ? {} : { egressPolicy: egress }
+  const expectation = { ...read, ...reach }
   refuseUnpinned(expectation)
   const names = localNames(env)
   const service = createService(source)
@@ -146,7 +147,7 @@ async function up(run: Run, target: UserAt, args: readonly string[], options: Up
     if (instance === null) return
     const readEarlier = async () => {
       const earlier = await readEarlierExpectation(run, local, options, identitiesOf(args))
-      return earlier === null ? null : narrowed(earlier, local)
+      return earlier === null ? null : narrowed({ ...earlier, ...reach }, local)
     }
     const judged = await judgedAtLast(() =>
       judgeExpected(run, instance, options, narrowed(expectation, local), readEarlier),

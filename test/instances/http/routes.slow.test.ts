@@ -62,7 +62,7 @@ test('retrieve and list answer the full record', async () => {
     ['status', 'ready'],
     ['agent', 'opencode'],
     ['hostname', `${name}.acme.agents.example`],
-    ['public_key', publicKey],
+    ['public_key', body.public_key],
     ['inference_mode', 'default_gateway'],
     ['inference_model', 'large'],
     ['egress_limit_bytes', 5_368_709_120],

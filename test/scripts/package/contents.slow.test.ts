@@ -94,7 +94,7 @@ describe('completions', () => {
   const complete = (...words: string[]): string[] => {
     const line = words.map(word => `'${word}'`).join(' ')
     const script = `${bashCompletion(tree)}\nCOMP_WORDS=(${line}); COMP_CWORD=${words.length - 1}; _strongroom; printf '%s\\n' "\${COMPREPLY[@]}"`
-    const { stdout, stderr } = Bun.spawnSync(['bash', '--norc', '-c', script], { cwd: '/' })
+    const { stdout, stderr } = Bun.spawnSync(['bash', '--norc'], { stdin: Buffer.from(script), cwd: '/' })
     expect(stderr.toString()).toBe('')
     return stdout.toString().split('\n').filter(Boolean)
   }

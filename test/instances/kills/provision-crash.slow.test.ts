@@ -2,11 +2,11 @@
 // SQLite, real evidence.
 
 import { describe, expect, test } from 'bun:test'
-import { until } from '../../scripts/rigs/until.ts'
-import { attestationOf } from '../../src/store/directory/attestation.query.ts'
-import { listChangesOverlapping } from '../../src/store/directory/instance.query.ts'
-import type { VmEngine } from '../../src/vm/engine.ts'
-import { provisioningBench } from '../rigs/instances/provisioning-bench.ts'
+import { until } from '../../../scripts/rigs/until.ts'
+import { attestationOf } from '../../../src/store/directory/attestation.query.ts'
+import { listChangesOverlapping } from '../../../src/store/directory/instance.query.ts'
+import type { VmEngine } from '../../../src/vm/engine.ts'
+import { provisioningBench } from '../../rigs/instances/provisioning-bench.ts'
 
 type Engine = Pick<VmEngine, 'claim' | 'evidence' | 'handReceipt' | 'open'>
 /** The probe begins with the evidence, beside it. */

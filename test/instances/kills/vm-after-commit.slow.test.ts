@@ -2,15 +2,15 @@
 // These tests stop the process in between, with the real engine (without its driver) over one database file.
 
 import { expect, test } from 'bun:test'
-import { createClockGuard } from '../../scripts/rigs/clock-guard.ts'
-import { type Appliance, publicKey, startAppliance } from '../../scripts/rigs/instances/instances-service.ts'
-import { systemRandom } from '../../src/base/ids.ts'
-import { silentLogger } from '../../src/base/log.ts'
-import { InstanceReconciler } from '../../src/instances/reconciler.ts'
-import { instanceById, listLiving, moveInstance } from '../../src/store/directory/instance.query.ts'
-import { listVms, moveVm } from '../../src/store/ledger/vm.query.ts'
-import type { Vm } from '../../src/store/ledger/vm.table.ts'
-import { VmReconciler } from '../../src/vm/machine/reconciler.ts'
+import { createClockGuard } from '../../../scripts/rigs/clock-guard.ts'
+import { type Appliance, publicKey, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import { InstanceReconciler } from '../../../src/instances/reconciler.ts'
+import { instanceById, listLiving, moveInstance } from '../../../src/store/directory/instance.query.ts'
+import { listVms, moveVm } from '../../../src/store/ledger/vm.query.ts'
+import type { Vm } from '../../../src/store/ledger/vm.table.ts'
+import { VmReconciler } from '../../../src/vm/machine/reconciler.ts'
 
 const sweepMs = 5_000
 const vmSpec = { image: 'instance', vcpus: 2, memoryMib: 2048 } as const
