@@ -13,6 +13,8 @@ export type TransferDeps = {
   readonly hostname: string
   readonly port: number
   readonly log: Logger
+  /** Default: five minutes. */
+  readonly connectTimeoutMs?: number
 }
 
 export type Expected = {
@@ -27,6 +29,8 @@ type Waiting = Expected & { readonly take: (socket: Socket, rest: Buffer) => voi
 const tokenBytes = 64
 const tokenTimeoutMs = 10_000
 const idleTimeoutMs = 120_000
+/** A VM that fetches connects once its owner's session reads, which the guest awaits for as long. */
+const connectTimeoutMs = 300_000
 /** Share: connections of one VM that have not named a transfer. */
 const strangersPerVmMax = 4
 /** Share: `strangersPerVmMax` for a VM. */
@@ -114,11 +118,15 @@ export class Transfers {
     }
     const onAbort = () => done(signal.reason ?? new Error('stopped'))
     signal.addEventListener('abort', onAbort)
+    const late = setTimeout(() => {
+      if (taken === null) done(new Fault('channel.timeout', 'the VM did not connect in time'))
+    }, this.#deps.connectTimeoutMs ?? connectTimeoutMs)
     this.#waiting.set(token, { ...expected, take })
     this.#listen()
     try {
       await ended.promise
     } finally {
+      clearTimeout(late)
       signal.removeEventListener('abort', onAbort)
       this.#waiting.delete(token)
       ;(taken as Socket | null)?.destroy()

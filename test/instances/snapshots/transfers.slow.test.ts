@@ -187,3 +187,21 @@ test('goal: the end of one transfer leaves another alone, and the port closes be
   await long
   expect(Buffer.concat(chunks).toString()).toBe('first second')
 })
+
+test('goal: a VM that does not connect in time is a failure, and one that has connected is not cut off by it', async () => {
+  const hasty = new Transfers({ hostname: address, port, log: silentLogger, connectTimeoutMs: 300 })
+  try {
+    expect(await fails(hasty.receive(expected(), async () => {}))).toContain('did not connect')
+    const { chunks, write } = collect()
+    const received = hasty.receive(expected(), write)
+    const socket = await dial()
+    socket.write(`${token}\nfirst `)
+    await until('it is taken', 10_000, () => chunks.length > 0)
+    await Bun.sleep(600)
+    socket.end('second')
+    await received
+    expect(Buffer.concat(chunks).toString()).toBe('first second')
+  } finally {
+    hasty.stop()
+  }
+})
