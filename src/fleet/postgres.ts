@@ -64,8 +64,9 @@ export type NumberedTransaction = Sql & {
   readonly opened: readonly Row[]
   /**
    * Sends a statement together with the commit, in the order of the calls, which saves round trips while others wait.
+   * `onRows` gets its rows once the commit has been acknowledged; not if that answer is lost.
    */
-  readonly atCommit: (statement: Literal) => void
+  readonly atCommit: (statement: Literal, onRows?: (rows: readonly Row[]) => void) => void
 }
 
 /** A statement whose parameters `$1` to `$9` are texts, which are inserted into it. */
@@ -305,7 +306,7 @@ function asConnectionFailure(error: unknown): unknown {
 type ConnectionSql = Sql & {
   /** Returns the rows of each statement of a text, and of one more statement. */
   readonly queryAll: (text: string, last?: Literal) => Promise<Row[][]>
-  readonly atCommit: (statement: Literal) => void
+  readonly atCommit: NumberedTransaction['atCommit']
   readonly commit: () => Promise<void>
   readonly isReused: () => boolean
   /** Whether the connection failed, or was closed by this host. */
@@ -346,7 +347,7 @@ async function onConnection<T>(
 function sqlOn(client: PoolClient, answerMs: number, health: Health): ConnectionSql {
   let isBroken = false
   const isReused = used.has(client)
-  const last: string[] = []
+  const last: { readonly text: string; readonly onRows: (rows: readonly Row[]) => void }[] = []
   /** Sends a text. Several statements in one text have several results. */
   const send = async (
     text: string,
@@ -380,12 +381,15 @@ function sqlOn(client: PoolClient, answerMs: number, health: Health): Connection
       const results = await send(more === undefined ? text : `${text}; ${withLiterals(client, more)}`)
       return results.map(({ rows }) => rows)
     },
-    atCommit: statement => {
-      last.push(withLiterals(client, statement))
+    atCommit: (statement, onRows = () => {}) => {
+      last.push({ text: withLiterals(client, statement), onRows })
     },
     commit: async () => {
-      const { command } = lastOf(await send([...last, 'COMMIT'].join('; ')))
-      if (command !== 'COMMIT') throw new Fault('internal', 'rolled back: a statement of the transaction had failed')
+      const results = await send([...last.map(({ text }) => text), 'COMMIT'].join('; '))
+      if (lastOf(results).command !== 'COMMIT') {
+        throw new Fault('internal', 'rolled back: a statement of the transaction had failed')
+      }
+      for (const [index, { onRows }] of last.entries()) onRows(results[index]?.rows ?? [])
     },
     isReused: () => isReused,
     isBroken: () => isBroken,

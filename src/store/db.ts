@@ -32,7 +32,7 @@ import { buildNix } from './migrations/0038-build-nix.ts'
 import { buildOptions } from './migrations/0039-build-options.ts'
 import { buildWaivers } from './migrations/0040-build-waivers.ts'
 import { egressPolicy } from './migrations/0041-egress-policy.ts'
-import { keyNamesAndQuotas } from './migrations/0042-key-names-and-quotas.ts'
+import { namesQuotasHistory } from './migrations/0042-names-quotas-history.ts'
 import { initial } from './migrations/initial.ts'
 import { keepPrepared } from './prepared.ts'
 import { quickCheck } from './quick-check.ts'
@@ -171,7 +171,7 @@ export const MIGRATIONS: Migrations = {
     buildOptions,
     buildWaivers,
     egressPolicy,
-    keyNamesAndQuotas,
+    namesQuotasHistory,
   ],
 }
 

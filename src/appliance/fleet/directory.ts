@@ -19,7 +19,7 @@ import { instanceById } from '../../store/directory/instance.query.ts'
 import type { Fleet } from './hosts.ts'
 
 /** Between the directory and the services of this appliance. On a single host nothing comes from others. */
-export type DirectoryLink = Pick<FleetDirectory, 'waitsFor'> & {
+export type DirectoryLink = Pick<FleetDirectory, 'waitsFor' | 'contradiction'> & {
   /** Whether other hosts read what this one reports. */
   readonly isShared: boolean
   /** Before `start`: the parts that act on changed instances. Returns how service A reaches them. */
@@ -72,6 +72,7 @@ export const SINGLE_HOST_LINK: DirectoryLink = {
   whenThere: act => act(),
   timeline: () => 0,
   waitsFor: () => null,
+  contradiction: () => null,
 }
 
 /**
@@ -128,6 +129,7 @@ function joinDirectory(deps: JoinDeps): ServedDirectory {
     link: {
       isShared: true,
       waitsFor: directory.waitsFor,
+      contradiction: directory.contradiction,
       whenThere: act => (directory.waitsFor() === null ? act() : void waitThen(act)),
       timeline: () => directory.view().timeline,
       follow: parts => {

@@ -57,7 +57,7 @@ export async function openFleet({
 
 export type FleetHostParts = Pick<Runtime, 'clock' | 'log'> & {
   readonly fleet: Pick<Fleet, 'database'>
-  readonly link: Pick<FleetDirectory, 'waitsFor'>
+  readonly link: Pick<FleetDirectory, 'waitsFor' | 'contradiction'>
   readonly peers: {
     readonly view: () => readonly PeerReach[]
     readonly address: () => string | null
@@ -123,7 +123,7 @@ export function composeFleetHost(parts: FleetHostParts): FleetHostService {
     hasLease: () => lease.isHeld(),
     admin: createFleetAdmin({ postgres, hostId: store.hostId, clock, reached: () => peers.view() }),
     status,
-    problems: () => problemsOf(status()),
+    problems: () => [...problemsOf(status()), ...copyProblems(parts.link)],
     render: () => metricsOf(database, lease) + peers.render(),
     start: () => {
       running = lease.run(stopping.signal)
@@ -210,6 +210,14 @@ function problemsOf({ has_lease: hasLease, problem, database }: FleetStatus): Fo
   const detail = `this host has no lease in the fleet, so it takes no new instances: ${harmless(problem ?? 'none was given')}`
   const remedy = `look whether ${database} is reached and has this host (\`strongroom doctor\`, \`strongroom fleet list\`)`
   return [criticalProblem({ name: 'fleet', detail, remedy })]
+}
+
+function copyProblems({ contradiction }: FleetHostParts['link']): FoundProblem[] {
+  const found = contradiction()
+  if (found === null) return []
+  const detail = `rows of this host contradicted a change of the directory, so it was copied whole: ${harmless(found.problem)}`
+  const remedy = 'report this with the log of this host; this warning ends a day after the last such copy'
+  return [{ name: 'fleet', subject: 'copy', severity: 'warning', sinceMs: found.sinceMs, detail, remedy }]
 }
 
 function metricsOf({ postgres }: FleetDatabase, lease: Pick<Lease, 'view'>): string {

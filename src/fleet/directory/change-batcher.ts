@@ -15,7 +15,7 @@ import type { NumberedTransaction, Postgres } from '../postgres.ts'
 import type { Outcome, Replica } from '../replica/replica.ts'
 import type { RowChange } from '../replica/tables.ts'
 import type { Copy } from './copy.ts'
-import { changesAndHostsAfter, changesAndHostsIn, type HostRow } from './feed.ts'
+import { changesAndHostsAfter, changesAndHostsIn, type HostRow, newestChange } from './feed.ts'
 import { otherHosts, placementOf } from './placement.plan.ts'
 import { writesOf } from './write.ts'
 
@@ -38,6 +38,8 @@ type BatchResult = {
   readonly changes: readonly RowChange[]
   readonly version: number
   readonly timeline: number
+  /** Returns the newest change of the directory after the commit; null if the answer to it was lost. */
+  readonly change: () => string | null
 }
 
 /** Limit on the changes of one transaction. No share: the next transaction has the remaining changes. */
@@ -121,7 +123,9 @@ export class ChangeBatcher {
           .finally(() => copy.release())
         try {
           const { changes, version, timeline } = result
-          copy.take({ kind: 'changes', changes, to: { version, timeline }, isWhole: true })
+          const change = result.change()
+          if (change === null) await copy.catchUpSoon()
+          else copy.take({ kind: 'changes', changes, to: { version, timeline, change }, isWhole: true })
         } catch (error) {
           log.warn('a change is in the directory, but not in the copy here yet', { error })
         }
@@ -155,7 +159,11 @@ export class ChangeBatcher {
     const { timeline } = copy.mark()
     if (changes.length === 0) throw new NoChanges(outcomes, timeline)
     for (const statement of writesOf(changes, { writing: 'wish', hostId: this.#deps.hostId })) tx.atCommit(statement)
-    return { outcomes, changes, version: tx.version, timeline }
+    let change: string | null = null
+    tx.atCommit(newestChange, ([row]) => {
+      change = typeof row?.change === 'string' ? row.change : null
+    })
+    return { outcomes, changes, version: tx.version, timeline, change: () => change }
   }
 }
 

@@ -2,7 +2,9 @@
 
 import { assert } from '../../base/assert.ts'
 import type { Clock } from '../../base/clock.ts'
+import { systemErrorCode } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
+import { dayMs } from '../../base/time.ts'
 import { createSerial } from '../../base/work/serial.ts'
 import type { LocalDirectory } from '../../store/db.ts'
 import { directoryAway, reasonOf } from '../failures.ts'
@@ -30,6 +32,13 @@ export type CopyWaits = {
   readonly soonMs: number
 }
 
+export type CopyContradiction = { readonly problem: string; readonly sinceMs: number }
+
+/** Least time between two full copies because of changes that do not apply. */
+const copyAgainMs = 60_000
+/** How long such a full copy is a problem of the host. */
+const contradictionShownMs = dayMs
+
 const WAITS: CopyWaits = { freshMs: 1_000, soonMs: 3_000 }
 
 export class Copy {
@@ -38,6 +47,7 @@ export class Copy {
   /** A queued read of changes that requests may join, because it has not begun. */
   #next: Promise<void> | null = null
   readonly #local: LocalRows
+  #contradiction: (CopyContradiction & { readonly monotonicMs: number }) | null = null
   /** Applied changes to report at `release`; null if they are reported at once. */
   #held: AppliedChanges[] | null = null
 
@@ -119,9 +129,37 @@ export class Copy {
   async #read(): Promise<void> {
     for (;;) {
       const changeSet = await readChangeSet(this.#deps.postgres, this.mark())
-      if (changeSet.kind === 'snapshot') await this.#copyWhole()
-      else if (this.take(changeSet)) return
+      if (changeSet.kind === 'snapshot') {
+        if (changeSet.isOtherHistory) {
+          this.#deps.log.warn('the directory has another history than the copy here, as after a restore: it is copied')
+        }
+        await this.#copyWhole()
+      } else if (await this.#takeOrCopy(changeSet)) return
     }
+  }
+
+  /** Applies changes. If the rows here contradict them, copies the directory, at most once a minute. */
+  async #takeOrCopy(changeSet: ChangeSet): Promise<boolean> {
+    const { clock, log } = this.#deps
+    try {
+      return this.take(changeSet)
+    } catch (error) {
+      if (systemErrorCode(error)?.startsWith('SQLITE_CONSTRAINT') !== true) throw error
+      const nowMs = clock.monotonicMs()
+      const isRecent = this.#contradiction !== null && nowMs - this.#contradiction.monotonicMs < copyAgainMs
+      if (isRecent) throw error
+      this.#contradiction = { problem: reasonOf(error), sinceMs: clock.nowMs(), monotonicMs: nowMs }
+      log.error('the copy of the directory contradicts a change of it: the directory is copied', { error })
+      await this.#copyWhole()
+      return false
+    }
+  }
+
+  /** Returns why the directory was last copied because its changes did not apply; null if not within a day. */
+  contradiction(): CopyContradiction | null {
+    const found = this.#contradiction
+    if (found === null || this.#deps.clock.monotonicMs() - found.monotonicMs > contradictionShownMs) return null
+    return { problem: found.problem, sinceMs: found.sinceMs }
   }
 
   async #copyWhole(): Promise<void> {

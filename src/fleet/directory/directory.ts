@@ -9,7 +9,7 @@ import { Outbox } from '../replica/outbox.ts'
 import { Replica, type ReplicaDeps } from '../replica/replica.ts'
 import { AnnouncedVersions, createWake, type Wake } from './announced-versions.ts'
 import { ChangeBatcher } from './change-batcher.ts'
-import { Copy, type CopyDeps } from './copy.ts'
+import { Copy, type CopyContradiction, type CopyDeps } from './copy.ts'
 import { fleetIdOf } from './feed.ts'
 import { reportAll } from './reports.ts'
 
@@ -28,6 +28,8 @@ export type FleetDirectory = {
   readonly view: () => { readonly version: number; readonly timeline: number; readonly unreportedRows: number }
   /** Returns why the directory is unreadable: the first copy is incomplete. Null if it is readable. */
   readonly waitsFor: () => string | null
+  /** Returns why the directory was last copied because its changes did not apply; null if not within a day. */
+  readonly contradiction: () => CopyContradiction | null
   readonly start: () => void
   readonly stop: () => Promise<void>
 }
@@ -119,6 +121,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
       return { version, timeline, unreportedRows: outbox.count() }
     },
     waitsFor,
+    contradiction: () => copy.contradiction(),
     start: () => {
       running = beginOnceAnswered(deps, replica, signal)
         .then(finishSeeding)

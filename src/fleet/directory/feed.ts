@@ -2,7 +2,7 @@
 
 import { assert } from '../../base/assert.ts'
 import type { Literal, Row, Sql } from '../postgres.ts'
-import type { ReplicaMark } from '../replica/replica.ts'
+import type { ReplicaMark, ReplicaPosition } from '../replica/replica.ts'
 import type { ReplicaTable, RowChange, WireRow } from '../replica/tables.ts'
 import { readPage } from './statements.ts'
 
@@ -10,12 +10,15 @@ export type ChangeSet =
   | {
       readonly kind: 'changes'
       readonly changes: readonly RowChange[]
-      readonly to: Pick<ReplicaMark, 'version' | 'timeline'>
+      readonly to: ReplicaPosition
       /** True if no later changes exist yet. */
       readonly isWhole: boolean
     }
-  /** Changes were trimmed, or another server took over that may lack some: a full copy is required. */
-  | { readonly kind: 'snapshot' }
+  /**
+   * A full copy is required: changes were trimmed, or another server took over that may lack some. `isOtherHistory`:
+   * the directory does not have the newest change of this copy, as after a restore.
+   */
+  | { readonly kind: 'snapshot'; readonly isOtherHistory: boolean }
 
 export type ChangesAndHosts = { readonly changeSet: ChangeSet; readonly hosts: readonly HostRow[] }
 
@@ -56,11 +59,29 @@ export async function readHosts(sql: Sql): Promise<readonly HostRow[]> {
   return row?.hosts ?? []
 }
 
+const CHANGE = `version || ' ' || (extract(epoch FROM at) * 1000000)::bigint`
+
+/** Returns an expression: the newest change up to a version, as in `ReplicaPosition`. */
+export function changeUpTo(version: string): string {
+  return `coalesce((SELECT ${CHANGE} FROM changes
+    WHERE version <= ${version} ORDER BY version DESC, ordinal DESC LIMIT 1), '')`
+}
+
+/**
+ * Returns a statement for the newest change within a transaction. A change that writes rows as they are has no row in
+ * `changes`, so the number of the transaction alone does not identify it.
+ */
+export const newestChange: Literal = {
+  text: `SELECT ${changeUpTo('(SELECT version FROM fleet)')} AS change`,
+  values: [],
+}
+
 function statement(columns: string): string {
   return `SELECT f.version AS now, f.id::text AS fleet, timeline() AS timeline, t.version AS trimmed,
-      c.version AS at, c.table_name, c.row_key, c.row${columns}
+      ${changeUpTo('$1::bigint')} = $3::text AS is_same,
+      c.version AS at, c.table_name, c.row_key, c.row, c.change${columns}
     FROM fleet f CROSS JOIN trimmed t LEFT JOIN LATERAL (
-      SELECT version, ordinal, table_name, row_key, row FROM changes
+      SELECT version, ordinal, table_name, row_key, row, ${CHANGE} AS change FROM changes
       WHERE version > $1::bigint ORDER BY version, ordinal LIMIT $2::bigint
     ) c ON true
     ORDER BY c.version, c.ordinal`
@@ -77,6 +98,9 @@ type ChangeRow = Row & {
   readonly fleet: string
   readonly timeline: number
   readonly trimmed: number
+  /** Whether the newest change up to the copy's version is the copy's. */
+  readonly is_same: boolean
+  readonly change: string | null
   readonly at: number | null
   readonly table_name: string
   readonly row_key: WireRow
@@ -92,15 +116,17 @@ export async function fleetIdOf(sql: Sql): Promise<string> {
 
 /** Reads changes with one statement. Fault `fleet.unavailable`. */
 export async function readChangeSet(sql: Sql, mark: ReplicaMark): Promise<ChangeSet> {
-  const rows = await sql.query<ChangeRow>(readChanges, [mark.version, changeCountMax])
+  const rows = await sql.query<ChangeRow>(readChanges, [mark.version, changeCountMax, mark.change])
   const isOneVersion = rows.length === changeCountMax && rows[0]?.at === rows.at(-1)?.at
-  const whole = isOneVersion ? await sql.query<ChangeRow>(readChanges, [mark.version, changesOfOneVersionMax]) : rows
+  const whole = isOneVersion
+    ? await sql.query<ChangeRow>(readChanges, [mark.version, changesOfOneVersionMax, mark.change])
+    : rows
   return changeSetOf(whole, mark, null)
 }
 
 /** Returns a statement for `changesAndHostsIn`. */
-export function changesAndHostsAfter({ version }: ReplicaMark): Literal {
-  return { text: readChangesAndHosts, values: [String(version), String(changeCountMax)] }
+export function changesAndHostsAfter({ version, change }: ReplicaMark): Literal {
+  return { text: readChangesAndHosts, values: [String(version), String(changeCountMax), change] }
 }
 
 /**
@@ -123,7 +149,9 @@ function changeSetOf(rows: readonly ChangeRow[], mark: ReplicaMark, end: number 
   const { timeline, trimmed } = first
   const now = end ?? first.now
   assert(first.fleet === mark.fleetId, 'the directory is of the fleet that this host is in')
-  if (timeline !== mark.timeline || now < mark.version || mark.version < trimmed) return { kind: 'snapshot' }
+  const isOtherHistory = now < mark.version || (mark.version >= trimmed && !first.is_same)
+  if (timeline !== mark.timeline || mark.version < trimmed || isOtherHistory)
+    return { kind: 'snapshot', isOtherHistory }
   const isWhole = rows.length < changeCountMax
   const last = rows.at(-1)?.at ?? now
   // The last version of a page may be truncated, unless it is the only one, which was read whole.
@@ -134,7 +162,10 @@ function changeSetOf(rows: readonly ChangeRow[], mark: ReplicaMark, end: number 
   const changes = taken.flatMap(({ at, table_name: table, row_key: key, row }) =>
     at === null || at <= mark.version ? [] : [{ table, key, row }],
   )
-  return { kind: 'changes', changes, to: { version, timeline }, isWhole }
+  const newest = taken.at(-1)
+  const isNewer = newest !== undefined && newest.at !== null && newest.at > mark.version
+  const change = isNewer ? (newest.change ?? '') : mark.change
+  return { kind: 'changes', changes, to: { version, timeline, change }, isWhole }
 }
 
 /** Rows per turn of the event loop. Documents of attestations may have half a MiB. */

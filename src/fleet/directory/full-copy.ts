@@ -6,15 +6,16 @@
 
 import { assert } from '../../base/assert.ts'
 import type { Clock } from '../../base/clock.ts'
+import { systemErrorCode } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
 import { directoryAway } from '../failures.ts'
 import { checkSchema } from '../migrations.ts'
 import type { Postgres, Sql } from '../postgres.ts'
 import type { LocalRow, LocalRows } from '../replica/local-rows.ts'
 import type { CopyProgress, Progress } from '../replica/progress.ts'
-import type { AppliedChanges, Replica } from '../replica/replica.ts'
+import type { AppliedChanges, Replica, ReplicaPosition } from '../replica/replica.ts'
 import { REPLICA_TABLES, type ReplicaTable } from '../replica/tables.ts'
-import { pagesOf } from './feed.ts'
+import { changeUpTo, pagesOf } from './feed.ts'
 import { whichAreGone } from './statements.ts'
 
 export type FullCopyDeps = {
@@ -41,7 +42,9 @@ export async function copyWhole(deps: FullCopyDeps): Promise<void> {
   await checkSchema(postgres).catch(error => {
     throw directoryAway(error)
   })
-  let at = resumedProgress(progress.read(), await readPosition(postgres)) ?? (await beginProgress(deps))
+  const earlier = progress.read()
+  let at =
+    resumedProgress(earlier, await readPosition(postgres, earlier?.fromVersion ?? null)) ?? (await beginProgress(deps))
   const reportProgress = createProgressReporter(deps)
   while (at.toVersion === null) {
     at = await copyTable(deps, at, reportProgress)
@@ -49,24 +52,28 @@ export async function copyWhole(deps: FullCopyDeps): Promise<void> {
     if (next !== undefined) at = { ...at, table: next.name, after: null }
     else {
       if (!at.isClean) await removeGone(deps)
-      at = { ...at, toVersion: (await readPosition(postgres)).version }
+      at = { ...at, toVersion: (await readPosition(postgres, null)).version }
     }
-    const { timeline, fromVersion: version } = at
+    const { timeline, fromVersion: version, change } = at
     replica.transact(() => {
       // No changes remain to be applied.
       if (at.toVersion === version) progress.end()
       else progress.write(at)
-      if (at.toVersion !== null) replica.setMark({ version, timeline })
+      if (at.toVersion !== null) replica.setMark({ version, timeline, change })
     })
   }
   reportProgress(at, true)
 }
 
-type DirectoryPosition = { readonly version: number; readonly timeline: number; readonly trimmed: number }
+type DirectoryPosition = ReplicaPosition & { readonly trimmed: number }
 
-async function readPosition(sql: Sql): Promise<DirectoryPosition> {
+/** Reads the directory's position. `change`: the newest up to a version, or of all if null. */
+async function readPosition(sql: Sql, changeVersion: number | null): Promise<DirectoryPosition> {
   const [at] = await sql.query<DirectoryPosition>(
-    'SELECT f.version, timeline() AS timeline, t.version AS trimmed FROM fleet f CROSS JOIN trimmed t',
+    `SELECT f.version, timeline() AS timeline, t.version AS trimmed,
+       ${changeUpTo('coalesce($1::bigint, f.version)')} AS change
+     FROM fleet f CROSS JOIN trimmed t`,
+    [changeVersion],
   )
   assert(at !== undefined, 'a directory has its counter')
   return at
@@ -75,11 +82,12 @@ async function readPosition(sql: Sql): Promise<DirectoryPosition> {
 /** Returns the progress to resume from; null to start over. */
 function resumedProgress(
   progress: Progress | null,
-  { version, timeline, trimmed }: DirectoryPosition,
+  { version, timeline, trimmed, change }: DirectoryPosition,
 ): Progress | null {
   if (progress === null || progress.toVersion !== null) return null
   const { fromVersion } = progress
-  return progress.timeline === timeline && trimmed <= fromVersion && fromVersion <= version ? progress : null
+  const isSame = progress.timeline === timeline && progress.change === change
+  return isSame && trimmed <= fromVersion && fromVersion <= version ? progress : null
 }
 
 async function beginProgress({ postgres, replica, progress, clock, log }: FullCopyDeps): Promise<Progress> {
@@ -89,12 +97,12 @@ async function beginProgress({ postgres, replica, progress, clock, log }: FullCo
   const isFirst = isNew || earlier?.isFirst === true
   // Another server, or a directory restored to an earlier moment, may lack what this host reported.
   if (!isFirst) await replica.reportOwn(() => clock.sleep(0))
-  const { version, timeline } = await readPosition(postgres)
+  const { version, timeline, change } = await readPosition(postgres, null)
   const [first] = REPLICA_TABLES
   assert(first !== undefined, 'hosts copy tables')
   log.info('the whole directory is copied', { at_version: version, from_version: mark?.version ?? 0 })
   const isClean = isNew && earlier === null && replica.isEmpty()
-  const from = { timeline, fromVersion: version, toVersion: null, table: first.name, after: null, rowCount: 0 }
+  const from = { timeline, fromVersion: version, change, toVersion: null, table: first.name, after: null, rowCount: 0 }
   const at = { ...from, isFirst, isClean }
   progress.write(at)
   return at
@@ -108,7 +116,17 @@ async function copyTable(deps: FullCopyDeps, from: Progress, reportProgress: Pro
   for await (const page of pagesOf(postgres, table, from.after)) {
     at = { ...at, after: page.at(-1)?.key ?? at.after, rowCount: at.rowCount + page.length }
     const reached = at
-    onApplied(replica.applyPart(page, () => progress.write(reached)))
+    const apply = () => replica.applyPart(page, () => progress.write(reached))
+    let applied: AppliedChanges
+    try {
+      applied = apply()
+    } catch (error) {
+      if (systemErrorCode(error) !== 'SQLITE_CONSTRAINT_UNIQUE') throw error
+      // A row of the former history has the same name.
+      await removeGone(deps)
+      applied = apply()
+    }
+    onApplied(applied)
     reportProgress(at)
   }
   return at

@@ -12,9 +12,9 @@ import type { NumberedTransaction, Postgres, Sql } from '../postgres.ts'
 import { LocalRows, outboxKey } from '../replica/local-rows.ts'
 import { Outbox } from '../replica/outbox.ts'
 import type { CopyProgress, Progress } from '../replica/progress.ts'
-import { endReplica, keyText, Replica } from '../replica/replica.ts'
+import { endReplica, keyText, Replica, type ReplicaPosition } from '../replica/replica.ts'
 import { REPLICA_TABLES, type ReplicaTable, type WireRow } from '../replica/tables.ts'
-import { fleetIdOf, pagesOf } from './feed.ts'
+import { fleetIdOf, newestChange, pagesOf } from './feed.ts'
 import { reportAll } from './reports.ts'
 import { whichAreGone } from './statements.ts'
 import { writesOf } from './write.ts'
@@ -44,7 +44,7 @@ export async function seedDirectory({ directory, hostId, postgres, onProgress }:
   const { progress } = replica
   const local = new LocalRows(directory.db)
   let at = progress.read() ?? start
-  let to: { readonly version: number; readonly timeline: number } | null = null
+  let to: ReplicaPosition | null = null
   try {
     for (const table of REPLICA_TABLES.slice(REPLICA_TABLES.findIndex(({ name }) => name === at.table))) {
       if (table.name !== at.table) at = { ...at, table: table.name, after: null }
@@ -55,7 +55,7 @@ export async function seedDirectory({ directory, hostId, postgres, onProgress }:
         to = await postgres.transact(async tx => {
           if (isFirst) await refuseFilled(tx)
           for (const { text, values } of writesOf(rows, { writing: 'seed', hostId })) await tx.query(text, values)
-          return { version: tx.version, timeline: await timelineOf(tx) }
+          return { version: tx.version, ...(await positionIn(tx)) }
         })
         last = rows.length < limit
         at = { ...at, after: rows.at(-1)?.key ?? at.after, rowCount: at.rowCount + rows.length }
@@ -75,7 +75,7 @@ export async function seedDirectory({ directory, hostId, postgres, onProgress }:
 
 function finish(
   { directory, replica, progress }: { directory: SeedDeps['directory']; replica: Replica; progress: CopyProgress },
-  to: { readonly version: number; readonly timeline: number } | null,
+  to: ReplicaPosition | null,
 ): void {
   assert(to !== null, 'the last table was written')
   directory.transact(() => {
@@ -86,7 +86,7 @@ function finish(
 
 /** Progress before the first row. */
 const start: Progress = {
-  ...{ timeline: 0, fromVersion: 0, toVersion: null, isFirst: true, isClean: true },
+  ...{ timeline: 0, fromVersion: 0, change: '', toVersion: null, isFirst: true, isClean: true },
   ...{ table: REPLICA_TABLES[0]?.name ?? '', after: null, rowCount: 0 },
 }
 
@@ -189,8 +189,8 @@ async function refuseFilled(tx: NumberedTransaction): Promise<void> {
   throw new Fault('conflict', 'the directory of the fleet has organizations already: nothing was changed')
 }
 
-async function timelineOf(tx: Sql): Promise<number> {
-  const [row] = await tx.query<{ timeline: number }>('SELECT timeline() AS timeline')
-  assert(row !== undefined, 'a function has one row')
-  return row.timeline
+async function positionIn(tx: Sql): Promise<Omit<ReplicaPosition, 'version'>> {
+  const [row] = await tx.query<Omit<ReplicaPosition, 'version'>>(`${newestChange.text}, timeline() AS timeline`)
+  assert(row !== undefined, 'a statement without tables has one row')
+  return row
 }

@@ -8,6 +8,8 @@ export type Progress = {
   readonly timeline: number
   /** The directory's changes after this version are applied after the rows. */
   readonly fromVersion: number
+  /** The newest change up to that version, as in `ReplicaMark`. */
+  readonly change: string
   /** The copy is complete with the changes up to this version; null while rows are being read. */
   readonly toVersion: number | null
   /** There was no complete copy before. */
@@ -23,6 +25,7 @@ export type Progress = {
 type ProgressRow = {
   readonly timeline: number
   readonly from_version: number
+  readonly change: string
   readonly to_version: number | null
   readonly is_first: number
   readonly is_clean: number
@@ -37,7 +40,7 @@ export class CopyProgress {
   constructor(db: DirectoryDb) {
     this.#sql = {
       read: prepareRaw<ProgressRow>(db, 'SELECT * FROM copy_progress'),
-      write: prepareRaw(db, 'INSERT OR REPLACE INTO copy_progress VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)'),
+      write: prepareRaw(db, 'INSERT OR REPLACE INTO copy_progress VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)'),
       end: prepareRaw(db, 'DELETE FROM copy_progress'),
     }
   }
@@ -49,6 +52,7 @@ export class CopyProgress {
     return {
       timeline: row.timeline,
       fromVersion: row.from_version,
+      change: row.change,
       toVersion: row.to_version,
       isFirst: row.is_first === 1,
       isClean: row.is_clean === 1,
@@ -59,9 +63,10 @@ export class CopyProgress {
   }
 
   write(progress: Progress): void {
-    const { timeline, fromVersion, toVersion, isFirst, isClean, table, after, rowCount } = progress
+    const { timeline, fromVersion, toVersion, isFirst, isClean, table, after, rowCount, change } = progress
     const key = after === null ? null : JSON.stringify(after)
-    this.#sql.write.run(timeline, fromVersion, toVersion, isFirst ? 1 : 0, isClean ? 1 : 0, table, key, rowCount)
+    const is = [isFirst ? 1 : 0, isClean ? 1 : 0]
+    this.#sql.write.run(timeline, fromVersion, toVersion, ...is, table, key, rowCount, change)
   }
 
   end(): void {

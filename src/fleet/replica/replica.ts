@@ -26,7 +26,15 @@ export type ReplicaDeps = {
 }
 
 /** State of the copy. */
-export type ReplicaMark = { readonly fleetId: string; readonly timeline: number; readonly version: number }
+export type ReplicaMark = ReplicaPosition & { readonly fleetId: string }
+
+/** A position in the history of a directory. */
+export type ReplicaPosition = {
+  readonly version: number
+  readonly timeline: number
+  /** Version and time of the newest change up to `version`. Empty if the directory has none. */
+  readonly change: string
+}
 
 export type AppliedChanges = {
   readonly instances: readonly ChangedInstance[]
@@ -68,7 +76,8 @@ export class Replica {
 
   mark(): ReplicaMark | null {
     const row = this.#sql.mark.get()
-    return row !== null ? { fleetId: row.fleet_id, timeline: row.timeline, version: row.version } : null
+    if (row === null) return null
+    return { fleetId: row.fleet_id, timeline: row.timeline, version: row.version, change: row.change }
   }
 
   /**
@@ -95,7 +104,7 @@ export class Replica {
       // The triggers' text contains every column.
       const isOtherwise = before.length > 0 && !isDeepStrictEqual(before, this.#triggers())
       if (isOtherwise && at !== null && at.version > 0 && !this.isSeeding()) {
-        this.setMark({ version: at.version, timeline: noTimeline })
+        this.setMark({ ...at, timeline: noTimeline })
       }
       // A table that was local until now: report this host's own rows to the directory.
       if (!isSeeding) {
@@ -164,7 +173,7 @@ export class Replica {
   }
 
   /** Applies changes in their order, after which the copy is at `to`. Idempotent. */
-  apply(changes: readonly RowChange[], to: Pick<ReplicaMark, 'version' | 'timeline'>): AppliedChanges {
+  apply(changes: readonly RowChange[], to: ReplicaPosition): AppliedChanges {
     return this.#copying(tx => {
       const at = this.mark()
       assert(at !== null, 'a copy has begun')
@@ -239,8 +248,8 @@ export class Replica {
   }
 
   /** Sets the state of the copy, or of the records that became the directory. */
-  setMark({ version, timeline }: Pick<ReplicaMark, 'version' | 'timeline'>): void {
-    this.#sql.setMark.run(version, timeline)
+  setMark({ version, timeline, change }: ReplicaPosition): void {
+    this.#sql.setMark.run(version, timeline, change)
   }
 
   /**
@@ -363,7 +372,7 @@ function rowName({ table_name, row_key }: Pick<OutboxLine, 'table_name' | 'row_k
 
 type Trigger = { readonly name: string; readonly sql: string }
 
-type MarkRow = { readonly fleet_id: string; readonly timeline: number; readonly version: number }
+type MarkRow = ReplicaPosition & { readonly fleet_id: string }
 
 /** Prepared once, because every request of a fleet uses them. */
 function statementsOn(db: DirectoryDb) {
@@ -377,8 +386,8 @@ function statementsOn(db: DirectoryDb) {
       db,
       "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND name LIKE 'outbox~_%' ESCAPE '~' ORDER BY name",
     ),
-    mark: prepareRaw<MarkRow>(db, 'SELECT fleet_id, timeline, version FROM replica'),
-    begin: prepareRaw(db, 'INSERT INTO replica VALUES (1, ?1, 0, 0, 0, ?2, 0, NULL)'),
+    mark: prepareRaw<MarkRow>(db, 'SELECT fleet_id, timeline, version, change FROM replica'),
+    begin: prepareRaw(db, "INSERT INTO replica VALUES (1, ?1, 0, 0, 0, ?2, 0, NULL, '')"),
     organizations: prepareRaw<{ count: number }>(db, 'SELECT count(*) AS count FROM organizations'),
     seeding: prepareRaw<{ is_seeding: number }>(db, 'SELECT is_seeding FROM replica'),
     endSeeding: prepareRaw(db, 'UPDATE replica SET is_seeding = 0'),
@@ -388,7 +397,7 @@ function statementsOn(db: DirectoryDb) {
       db,
       'SELECT id FROM instances WHERE host_id = ?1 AND id > ?2 ORDER BY id LIMIT ?3',
     ),
-    setMark: prepareRaw(db, 'UPDATE replica SET version = ?1, timeline = ?2'),
+    setMark: prepareRaw(db, 'UPDATE replica SET version = ?1, timeline = ?2, change = ?3'),
     syncLater: prepareRaw(db, 'PRAGMA synchronous = NORMAL'),
     syncAtOnce: prepareRaw(db, 'PRAGMA synchronous = FULL'),
     setApplying: prepareRaw(db, 'UPDATE replica SET is_applying = ?1'),

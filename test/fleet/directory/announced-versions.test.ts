@@ -10,7 +10,7 @@ function bench() {
   const state = { version: 1 }
   const readAtMs: number[] = []
   const copy = {
-    mark: () => ({ fleetId: 'f', timeline: 1, version: state.version }),
+    mark: () => ({ fleetId: 'f', timeline: 1, version: state.version, change: '' }),
     catchUp: async () => {
       readAtMs.push(clock.monotonicMs())
     },

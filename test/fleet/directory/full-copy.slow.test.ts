@@ -3,7 +3,11 @@
 // too.
 
 import { expect, test } from 'bun:test'
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { runsAll } from '../../../scripts/rigs/all.ts'
+import { command, ownerRole, program } from '../../../scripts/rigs/postgres/programs.ts'
 import { hasPostgres, type PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
 import { startForTests } from '../../../scripts/rigs/postgres/suite.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
@@ -182,4 +186,86 @@ test.skipIf(missing)('with another executable', async () => {
   })
   await until('changes go on', 60_000, async () => (await upgraded.create()).status === 202)
   await until('the same', 60_000, async () => (await differences(upgraded)).length === 0)
+})
+
+const connectionTo = () => ['--host=127.0.0.1', `--port=${server.port}`, `--username=${ownerRole}`]
+
+/** As an operator does it, with pg_dump and psql, while hosts run. Returns how to restore it. */
+async function dump(fleet: Fleet): Promise<() => Promise<void>> {
+  const database = await fleet.sql('SELECT current_database()')
+  const text = await command([program('pg_dump'), ...connectionTo(), '--schema=strongroom', database])
+  return async () => {
+    const directory = mkdtempSync(join(tmpdir(), 'srt-dump-'))
+    try {
+      chmodSync(directory, 0o755)
+      const file = join(directory, 'dump.sql')
+      writeFileSync(file, `DROP SCHEMA strongroom CASCADE;\n${text}`)
+      const options = ['--no-psqlrc', '--quiet', '--set=ON_ERROR_STOP=1', '--single-transaction']
+      await command([program('psql'), ...connectionTo(), ...options, `--file=${file}`, database])
+    } finally {
+      rmSync(directory, { recursive: true, force: true })
+    }
+  }
+}
+
+const organizationNamed = (host: Host, slug: string) =>
+  host.inside.store.directory.db.all<{ id: string }>(`SELECT id FROM organizations WHERE slug = '${slug}'`)
+
+const versionOf = async (fleet: Fleet) => Number(await fleet.sql('SELECT version FROM strongroom.fleet'))
+
+// Goal: a directory restored from a dump is another history, also where its numbers have passed those of a host that
+// was away: that host has what the directory has, not what was undone, and gets new instances.
+test.skipIf(missing)(
+  'a restored directory',
+  async () => {
+    await using fleet = await openFleet(server, { isCut: true })
+    const stays = await fleet.host('stays', { isDirect: true, places: 1 })
+    const back = await fleet.host('back', { places: 9 })
+    const { name } = await stays.created()
+    await until('ready', 60_000, async () => (await back.shown(name)).status === 'ready')
+    const restore = await dump(fleet)
+    await stays.newKey('undone')
+    await stays.newKey('twin')
+    const [former] = organizationNamed(stays, 'twin')
+    await until('the other has it', 60_000, () => organizationNamed(back, 'twin').length === 1)
+    fleet.cut()
+    await until('cut off', 60_000, () => !back.inside.postgres.view().isReachable)
+    const { version } = back.inside.fleet.view()
+    await restore()
+    await until('the dump is followed', 60_000, () => organizationNamed(stays, 'undone').length === 0)
+    for (let count = 0; (await versionOf(fleet)) <= version; count += 1) await stays.newKey(`later-${count}`)
+    await stays.newKey('twin')
+    const [twin] = organizationNamed(stays, 'twin')
+    expect(twin?.id).not.toBe(former?.id)
+    expect(organizationNamed(back, 'undone')).toHaveLength(1)
+    fleet.restore()
+    await until('the same', 60_000, async () => (await differences(back)).length === 0)
+    expect(organizationNamed(back, 'undone')).toEqual([])
+    expect(organizationNamed(back, 'twin')).toEqual(twin === undefined ? [] : [twin])
+    const later = await back.created()
+    await until('a new one is ready', 60_000, async () => (await stays.shown(later.name)).status === 'ready')
+    expect((await back.shown(name)).status).toBe('ready')
+  },
+  240_000,
+)
+
+// Goal: rows that contradict a change of the directory do not stop a host: it copies the directory once, says so, and
+// follows again.
+test.skipIf(missing)('a change that does not apply', async () => {
+  await using fleet = await openFleet(server)
+  const stays = await fleet.host('stays')
+  const host = await fleet.host('wrong')
+  const { db } = host.inside.store.directory
+  const { contradiction } = host.inside.fleet
+  expect(contradiction()).toBeNull()
+  db.run('UPDATE replica SET is_applying = 1')
+  db.run("INSERT INTO organizations (id, slug, status, created_at_ms) VALUES ('wrong', 'twin', 'active', 0)")
+  db.run('UPDATE replica SET is_applying = 0')
+  await stays.newKey('twin')
+  await until('it has the right one', 60_000, () => organizationNamed(host, 'twin')[0]?.id !== 'wrong')
+  expect(organizationNamed(host, 'twin')).toEqual(organizationNamed(stays, 'twin'))
+  expect(contradiction()?.problem).toContain('UNIQUE')
+  await until('the same', 60_000, async () => (await differences(host)).length === 0)
+  const { name } = await host.created()
+  await until('changes go on', 60_000, async () => (await stays.shown(name)).status === 'ready')
 })

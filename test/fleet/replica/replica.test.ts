@@ -16,7 +16,7 @@ import {
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
 
 const fleetId = 'f'
-const at = (version: number) => ({ version, timeline: 1 })
+const at = (version: number) => ({ version, timeline: 1, change: '' })
 
 function opened() {
   const store = openStore(':memory:')
@@ -248,7 +248,7 @@ test('rows that refer to what is not here', () => {
   ])
   replica.apply([organization], at(1))
   expect(() => replica.apply([orphan], at(2))).toThrow('FOREIGN KEY')
-  const of = { timeline: 1, fromVersion: 1, toVersion: 4, isFirst: false, isClean: false }
+  const of = { timeline: 1, fromVersion: 1, change: '', toVersion: 4, isFirst: false, isClean: false }
   replica.progress.write({ ...of, table: 'instances', after: { id: 'i' }, rowCount: 7 })
   expect(replica.progress.read()).toEqual({ ...of, table: 'instances', after: { id: 'i' }, rowCount: 7 })
   replica.apply([orphan, instanceRow('i1', store.hostId)], at(3))
