@@ -91,15 +91,13 @@ const start: Progress = {
 }
 
 /**
- * Makes the last host standalone again: reports its unreported usage sums, and compares its records with the directory
- * row by row. The directory stays unchanged. Faults: `conflict` (other hosts, differences, unreported rows),
- * `fleet.unavailable`.
+ * Makes the last host standalone again: reports its unreported changes and usage sums, and compares its records with
+ * the directory row by row. Faults: `conflict` (other hosts, differences, unreported rows), `fleet.unavailable`.
  */
 export async function leaveDirectory({ directory, hostId, postgres }: SeedDeps): Promise<number> {
   const replica = replicaOf({ directory, hostId })
   if (replica.mark() === null) throw new Fault('conflict', 'the records of this host are no copy of a fleet’s')
-  // Usage sums that were not due for a report when the daemon stopped.
-  if (!replica.isSeeding()) await reportSums({ directory, hostId, postgres }, replica)
+  if (!replica.isSeeding()) await reportRest({ directory, hostId, postgres }, replica)
   const others = await postgres.query('SELECT 1 FROM hosts WHERE id <> $1 LIMIT 1', [hostId])
   if (others.length > 0) throw new Fault('conflict', 'the fleet has other hosts: remove or forget them first')
   if (replica.unreported() > 0) {
@@ -113,12 +111,12 @@ export async function leaveDirectory({ directory, hostId, postgres }: SeedDeps):
   return rows
 }
 
-/** Reports usage sums. Fault `fleet.unavailable`. */
-async function reportSums({ directory, hostId, postgres }: SeedDeps, replica: Replica): Promise<void> {
+/** Reports changes and usage sums that were not due when the daemon stopped. Fault `fleet.unavailable`. */
+async function reportRest({ directory, hostId, postgres }: SeedDeps, replica: Replica): Promise<void> {
   const outbox = new Outbox(directory, replica)
   const { signal } = new AbortController()
+  do await reportAll({ postgres, outbox, hostId, writing: 'report' }, signal)
   while (outbox.release(Number.MAX_SAFE_INTEGER))
-    await reportAll({ postgres, outbox, hostId, writing: 'report' }, signal)
 }
 
 function replicaOf({ directory, hostId }: Pick<SeedDeps, 'directory' | 'hostId'>): Replica {
@@ -158,14 +156,13 @@ async function compareThere(sql: Sql, local: LocalRows, table: ReplicaTable): Pr
   return { count, same }
 }
 
-/** Omits changes too small to be reported: the triggers do not record them either (`reportedEveryMs`). */
+/** Omits times of samples, which are not reported each time (`reportedEveryMs`): the next sample replaces them. */
 function comparable({ columns }: ReplicaTable, row: WireRow | null): string {
-  const rounded = columns.flatMap(({ name, reportedEveryMs }) => {
-    const value = row?.[name]
-    if (reportedEveryMs === undefined || typeof value !== 'number') return []
-    return [[name, Math.floor(value / reportedEveryMs)]]
-  })
-  return canonicalJson(row === null ? null : { ...row, ...Object.fromEntries(rounded) })
+  if (row === null) return canonicalJson(null)
+  const volatile = new Set(
+    columns.flatMap(({ name, reportedEveryMs }) => (reportedEveryMs === undefined ? [] : [name])),
+  )
+  return canonicalJson(Object.fromEntries(Object.entries(row).filter(([name]) => !volatile.has(name))))
 }
 
 /** Throws Fault `conflict` for a local row that the directory lacks. */

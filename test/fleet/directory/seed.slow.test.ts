@@ -123,6 +123,38 @@ test.skipIf(missing)('a sample within the minute is no difference', async () => 
   expect(await leaveDirectory(host.deps)).toBe(95)
 })
 
+// Goal: a host leaves while its VMs run: a sample that the stopped daemon had not reported is reported, and the time of
+// a sample that the directory does not have is no difference; the bytes of a sample are one.
+test.skipIf(missing)('leaves with running VMs', async () => {
+  await using host = await singleHost()
+  const { db } = host.store.directory
+  await seedDirectory(host.deps)
+  db.run('UPDATE replica SET is_seeding = 0')
+  await host.postgres.transact(tx =>
+    tx.query("INSERT INTO hosts (id, name, database_role, joined_ms) VALUES ($1, 'only', current_user, 0)", [
+      host.store.hostId,
+    ]),
+  )
+  const silently = (sql: string) => {
+    db.run('UPDATE replica SET is_applying = 1')
+    db.run(sql)
+    db.run('UPDATE replica SET is_applying = 0')
+  }
+  silently(`UPDATE instances SET egress_observed_at_ms = ${nowMs + 180_000} WHERE id = 'inst0002'`)
+  silently("UPDATE instances SET egress_bytes = 5 WHERE id = 'inst0003'")
+  db.run(`UPDATE instances SET egress_bytes = 7, egress_observed_at_ms = ${nowMs} WHERE id = 'inst0004'`)
+  expect(await failure(leaveDirectory(host.deps))).toMatchObject({
+    code: 'conflict',
+    message: expect.stringMatching(/instances .*inst0003.* differs/),
+  })
+  silently("UPDATE instances SET egress_bytes = 0 WHERE id = 'inst0003'")
+  expect(await leaveDirectory(host.deps)).toBe(95)
+  const reported = "SELECT egress_bytes AS bytes FROM instances WHERE id = 'inst0004'"
+  expect((await host.postgres.query<{ bytes: number }>(reported)).map(({ bytes }) => Number(bytes))).toEqual([7])
+  expect(db.all('SELECT * FROM replica')).toEqual([])
+  host.store.close()
+})
+
 // Goal: an interrupted copy goes on where it was, and what changed meanwhile, in parts that were sent already too, is
 // there once the daemon has started in the fleet.
 test.skipIf(missing)('goes on after an interruption', async () => {
