@@ -15,7 +15,7 @@ function open() {
   return { ...store, [Symbol.dispose]: () => store.close() }
 }
 
-test('goal: an instance lives until it is terminated, failed or not', () => {
+test('goal: a failed instance holds what it has until it is terminated; in lists it is current and not living', () => {
   using store = open()
   const { db } = store.directory
   insertOrganization(db, { id: 'o', slug: 'acme', nowMs: 0 })
@@ -31,9 +31,10 @@ test('goal: an instance lives until it is terminated, failed or not', () => {
   const living = ['provisioning', 'ready', 'failed', 'terminating']
   expect(listLiving(db, null).map(({ id }) => id)).toEqual(living)
   const search = { organizationId: 'o', nameBegins: null, createdFromMs: null, limit: 10 }
-  const found = (status: InstanceStatus | 'living' | null) =>
+  const found = (status: InstanceStatus | 'current' | 'living' | null) =>
     searchInstances(db, { ...search, status }).map(({ id }) => id)
-  expect(found('living').toSorted()).toEqual(living.toSorted())
+  expect(found('current').toSorted()).toEqual(['failed', 'provisioning', 'ready', 'terminating'])
+  expect(found('living').toSorted()).toEqual(['provisioning', 'ready', 'terminating'])
   expect([found('failed'), found(null).length]).toEqual([['failed'], 5])
 })
 
