@@ -92,6 +92,7 @@ const POLICY_CHECKS: ReadonlySet<string> = new Set([
   // TDX quotes.
   ...['quote-version', 'header-reserved', 'user-data', 'tee-tcb-svn', 'tee-tcb-svn2', 'mr-seam', 'mr-signer-seam'],
   ...['seam-attributes', 'xfam', 'mr-td', 'mr-config-id', 'mr-owner', 'mr-owner-config', 'rtmr0', 'rtmr1', 'rtmr2'],
-  ...['rtmr3', 'mr-service-td', 'fmspc', 'ppid', 'tcb-status', 'advisories', 'tcb-evaluation-data-number'],
+  ...['rtmr3', 'mr-service-td', 'fmspc', 'ppid', 'tcb-status', 'advisories', 'tcb-date'],
+  ...['tcb-evaluation-data-number'],
   'collateral-age',
 ])

@@ -63,7 +63,8 @@ test('goal: the kind of each other name of a check, written out: one that goes b
     // Fields of a TDX quote.
     ...['quote-version', 'header-reserved', 'user-data', 'tee-tcb-svn', 'tee-tcb-svn2', 'mr-seam', 'mr-signer-seam'],
     ...['seam-attributes', 'xfam', 'mr-td', 'mr-config-id', 'mr-owner', 'mr-owner-config', 'rtmr0', 'rtmr1', 'rtmr2'],
-    ...['rtmr3', 'mr-service-td', 'fmspc', 'ppid', 'tcb-status', 'advisories', 'tcb-evaluation-data-number'],
+    ...['rtmr3', 'mr-service-td', 'fmspc', 'ppid', 'tcb-status', 'advisories', 'tcb-date'],
+    ...['tcb-evaluation-data-number'],
     ...['collateral-age', 'td-attributes-debug'],
     // Groups of fields.
     ...['tcb-floor-snp', 'guest-policy-debug', 'platform-info-smt', 'key-info-author', 'minimum-tcb', 'maximum-tcb'],

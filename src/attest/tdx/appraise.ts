@@ -92,7 +92,8 @@ function platformChecks(policy: TdxPolicy, pck: PckExtension | null): Check[] {
   return [checkListed('fmspc', pck?.fmspc, policy.fmspcs), checkListed('ppid', pck?.ppid, policy.ppids)]
 }
 
-function tcbChecks({ tcbStatuses, refusedAdvisories }: TdxPolicy, level: TcbLevel | null): Check[] {
+function tcbChecks(policy: TdxPolicy, level: TcbLevel | null): Check[] {
+  const { tcbStatuses, refusedAdvisories, minimumTcbDate: since } = policy
   const missing = 'the platform has no TCB level'
   const refused = refusedAdvisories === 'any' ? [] : refusedAdvisories.filter(id => level?.advisories.includes(id))
   return [
@@ -104,7 +105,17 @@ function tcbChecks({ tcbStatuses, refusedAdvisories }: TdxPolicy, level: TcbLeve
       : level === null
         ? notChecked('advisories', missing, true)
         : check('advisories', refused.length === 0, `the platform is exposed to ${refused.join(', ')}`),
+    since === 'any'
+      ? skipped('tcb-date')
+      : level === null
+        ? notChecked('tcb-date', missing, true)
+        : dateCheck(level, since),
   ]
+}
+
+function dateCheck({ dateMs }: TcbLevel, since: string): Check {
+  const found = new Date(dateMs).toISOString().slice(0, 10)
+  return check('tcb-date', dateMs >= Date.parse(since), `the TCB level is of ${found}, before ${since}`, found)
 }
 
 function collateralChecks(policy: TdxPolicy, collateral: TdxCollateralFacts['collateral']): Check[] {

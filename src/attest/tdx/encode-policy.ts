@@ -5,7 +5,8 @@ import { parseTdxPolicy, TDX_POLICY_FIELDS, type TdxPolicy } from './policy.ts'
 
 /**
  * Returns the default: no debug, profiling or migration, no unknown attribute, no service TD, page faults visible to
- * the guest, and a TCB that is up to date. All other fields are 'any', including measurements.
+ * the guest, and a TCB that is up to date by an evaluation since March 2024. All other fields are 'any', including
+ * measurements.
  */
 export function strictTdxPolicy(): TdxPolicy {
   return parseTdxPolicy(

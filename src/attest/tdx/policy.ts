@@ -18,6 +18,7 @@ import {
   type Valued,
 } from '../policy/kinds.ts'
 import { TCB_STATUSES } from './tcb-info.ts'
+import { RELAUNCH_STATUSES } from './tcb-level.ts'
 import { TD_BITS } from './td-attributes.ts'
 
 /** `strict`: the value in strictTdxPolicy, in its JSON form. */
@@ -27,6 +28,10 @@ const format = 'strongroom/tdx-policy/v1'
 const digests = orAny(listOf(hex(48)))
 const digest = orAny(hex(48))
 const zeros48 = '00'.repeat(48)
+const date = text('20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])', 'a date like 2024-03-13')
+/** Intel's TCB recovery of March 2024 and its evaluation, the least that the default policy accepts. */
+const tcbDateMin = '2024-03-13'
+const evaluationDataNumberMin = 17
 
 /** 'any' skips a check. No policy accepts a revoked TCB or an invalid signature. */
 export const TDX_POLICY_FIELDS = {
@@ -78,11 +83,13 @@ export const TDX_POLICY_FIELDS = {
   /** Ids of individual platforms. */
   ppids: field(orAny(listOf(hex(16)))),
   /** Combined status of the platform, its TDX module and its quoting enclave. */
-  tcbStatuses: field(orAny(listOf(oneOf(TCB_STATUSES.slice(0, -1)))), ['UpToDate']),
+  tcbStatuses: field(orAny(listOf(oneOf([...TCB_STATUSES.slice(0, -1), ...RELAUNCH_STATUSES]))), ['UpToDate']),
+  /** Earliest accepted date of the platform's TCB level, in UTC: the platform has Intel's fixes up to it. */
+  minimumTcbDate: { ...field(orAny(date), tcbDateMin), whenMissing: tcbDateMin },
   /** Advisories that must not affect the platform, whatever its status. */
   refusedAdvisories: field(orAny(listOf(text('[A-Z0-9-]{1,64}', 'an id like INTEL-SA-00837')))),
   /** Minimum for the TCB info and the QE identity. A lower number is an older judgement of the same platform. */
-  minimumTcbEvaluationDataNumber: field(orAny(integer(1_000_000))),
+  minimumTcbEvaluationDataNumber: field(orAny(integer(1_000_000)), evaluationDataNumberMin),
   /** Maximum days since the TCB info, the QE identity and the revocation lists were issued. */
   maxCollateralAgeDays: field(orAny(integer(3650))),
 } as const satisfies Readonly<Record<string, PolicyField<unknown>>>

@@ -29,7 +29,17 @@ import { decodePckExtension, type PckExtension } from './pck-extension.ts'
 import type { TdxPolicy } from './policy.ts'
 import { decodeQuote, INTEL_QE_VENDOR, type TdxQuote } from './quote.ts'
 import { parseQeIdentity, parseTcbInfo, type QeIdentity, type TcbInfo } from './tcb-info.ts'
-import { combined, moduleLevel, platformLevel, qeFault, qeLevel, type TcbLevel } from './tcb-level.ts'
+import {
+  combined,
+  type LevelLookup,
+  moduleLevel,
+  moduleSvnLevel,
+  platformLevel,
+  qeFault,
+  qeLevel,
+  type TcbLevel,
+  withCurrent,
+} from './tcb-level.ts'
 
 /** Checks made for every quote, in this order, before the checks of the policy. */
 export const TDX_CHECKS = [
@@ -200,16 +210,24 @@ function platformChecks(
   const isPlatform = equalConstantTime(info.fmspc, pck.fmspc) && equalConstantTime(info.pceId, pck.pceId)
   const other = `the TCB info is for FMSPC ${toHex(info.fmspc)}, PCEID ${toHex(info.pceId)}, not for this platform`
   const module = moduleLevel(info, report)
-  const platform = platformLevel(info, pck, report)
-  const qe = qeLevel(identity, qeReport)
   const platformCheck = check('tcb-info-platform', isPlatform, other, `FMSPC ${toHex(pck.fmspc)}`)
   const moduleCheck = module.ok ? pass('tdx-module') : fail('tdx-module', module.reason)
-  if (!platform.ok || !qe.ok || !module.ok) {
-    const reasons = [platform, qe, module].flatMap(found => (found.ok ? [] : [found.reason]))
-    return { judged: [platformCheck, moduleCheck, fail('tcb-level', reasons.join('; '))], level: null }
+  const platform = platformLevel(info, pck, report.teeTcbSvn)
+  const qe = qeLevel(identity, qeReport)
+  // A report of TDX 1.0 names no module but that of the launch.
+  const svns = report.added?.teeTcbSvn2 ?? null
+  const nowPlatform = svns === null ? platform : platformLevel(info, pck, svns)
+  const nowModule = svns === null ? module : moduleSvnLevel(info, svns)
+  if (!platform.ok || !qe.ok || !module.ok || !nowPlatform.ok || !nowModule.ok) {
+    const reasonsOf = (all: readonly LevelLookup[]) => all.flatMap(found => (found.ok ? [] : [found.reason]))
+    const launch = reasonsOf([platform, qe, module])
+    const now = svns === null ? [] : reasonsOf([nowPlatform, nowModule]).map(reason => `TEE_TCB_SVN2: ${reason}`)
+    return { judged: [platformCheck, moduleCheck, fail('tcb-level', [...launch, ...now].join('; '))], level: null }
   }
-  const level = combined(platform.level, [module.level, qe.level])
-  const text = `platform ${platform.level.status}, module ${module.level.status}, quoting enclave ${qe.level.status}`
+  const launch = combined(platform.level, [module.level, qe.level])
+  const level = svns === null ? launch : withCurrent(launch, combined(nowPlatform.level, [nowModule.level, qe.level]))
+  const now = svns === null ? '' : `, current module ${nowModule.level.status} on platform ${nowPlatform.level.status}`
+  const text = `platform ${platform.level.status}, module ${module.level.status}, quoting enclave ${qe.level.status}${now}`
   const judged = [
     platformCheck,
     moduleCheck,

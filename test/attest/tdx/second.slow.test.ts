@@ -136,13 +136,15 @@ function randomCase(): { readonly wanted: TdxCase; readonly moduleStatus: TcbSta
   const moduleSvn = { UpToDate: 4 + draw(3), OutOfDate: 2 + draw(2), Revoked: draw(2), none: draw(4) }[moduleStatus]
   const bits = [1n << 30n, 1n << 31n, 1n << 63n, 0n].map(bit => (draw(2) === 0 ? bit : 0n))
   const faulty = draw(12) === 0 ? 1n << BigInt(draw(64)) : 0n
+  const teeTcbSvn = Uint8Array.of(moduleSvn, hasModule ? 1 : 0, ...some(14, 4))
   const report = {
     ...SIMULATED_REPORT,
     version: isLater ? ('1.5' as const) : ('1.0' as const),
-    teeTcbSvn: Uint8Array.of(moduleSvn, hasModule ? 1 : 0, ...some(14, 4)),
+    teeTcbSvn,
     tdAttributes: (1n << 28n) ^ bits.reduce((sum, bit) => sum | bit, 0n) ^ faulty,
     reportData: Uint8Array.from(some(64, 256)),
-    added: isLater ? { teeTcbSvn2: Uint8Array.from(some(16, 9)), mrServiceTd: new Uint8Array(48) } : null,
+    // The second implementation does not look at TEE_TCB_SVN2: here the module is still that of the launch.
+    added: isLater ? { teeTcbSvn2: teeTcbSvn, mrServiceTd: new Uint8Array(48) } : null,
   }
   const qeLevels = [svnLevel(6, 'UpToDate'), svnLevel(4, 'OutOfDate'), svnLevel(2, 'Revoked')]
   const quote = {

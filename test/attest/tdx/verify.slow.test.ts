@@ -16,6 +16,7 @@ import {
   SIMULATED_REPORT,
   type SimulatedTdx,
   simulateTdx,
+  svnLevel,
   tcbInfoOf,
   tcbLevel,
 } from '../../rigs/attest/tdx/simulated.ts'
@@ -101,6 +102,7 @@ test('a NUL after the certificates, zeros after the quote', async () => {
 test.each([
   ['tcbStatuses', { tcbStatuses: ['OutOfDate'] }, 'tcb-status'],
   ['minimumTcbEvaluationDataNumber', { minimumTcbEvaluationDataNumber: 18 }, 'tcb-evaluation-data-number'],
+  ['minimumTcbDate', { minimumTcbDate: '2024-03-14' }, 'tcb-date'],
   ['maxCollateralAgeDays', { maxCollateralAgeDays: 0 }, 'collateral-age'],
   ['fmspcs', { fmspcs: ['000000000000'] }, 'fmspc'],
   ['ppids', { ppids: ['00'.repeat(16)] }, 'ppid'],
@@ -108,6 +110,80 @@ test.each([
 ])('refused by %s alone', async (_name, changes, check) => {
   const wanted = parseTdxPolicy({ ...encodeTdxPolicy(policy), ...changes })
   expect(failed(await verdictOf(await madeCase(platform, good), wanted))).toEqual([check])
+})
+
+const svns = (...first: number[]) => Uint8Array.of(...first, ...new Uint8Array(16 - first.length))
+const [newest, oldest, before] = [svns(5, 1, 3), svns(2, 1, 3), svns(1, 1, 3)]
+
+/** A TD launched with one module, on which another runs now. Two levels: components 3 and 0, of these statuses. */
+async function updated(launched: Uint8Array, now: Uint8Array, levels: readonly [string, string]): Promise<TdxVerdict> {
+  const moduleLevels = [svnLevel(4, 'UpToDate'), svnLevel(2, 'OutOfDate')]
+  const identities = (tcbInfoOf(nowMs).tdxModuleIdentities as object[]).map(entry => ({
+    ...entry,
+    tcbLevels: moduleLevels,
+  }))
+  const [upper, lower] = levels.map((status, at) =>
+    tcbLevel({ status, tdx: [at === 0 ? 5 : 0, 0, at === 0 ? 3 : 0, ...new Uint8Array(13)] }),
+  )
+  const report = {
+    ...SIMULATED_REPORT,
+    version: '1.5' as const,
+    teeTcbSvn: launched,
+    added: { teeTcbSvn2: now, mrServiceTd: new Uint8Array(48) },
+  }
+  const collateral = { tcbInfo: tcbInfoOf(nowMs, { tdxModuleIdentities: identities, tcbLevels: [upper, lower] }) }
+  return await verdictOf(await madeCase(platform, { ...caseOf({ version: 5, report }), collateral }))
+}
+
+// Goal: a TD report 1.5 is judged by the module at the launch and by the one that runs now. Expected: Intel's library,
+// TDRelaunchCheck and its tests, but that a current module below the launch's lowers the status.
+test.each([
+  ['the newest twice', newest, newest, ['UpToDate', 'OutOfDate'], 'UpToDate'],
+  ['updated while the TD ran', oldest, newest, ['UpToDate', 'OutOfDate'], 'TDRelaunchAdvised'],
+  ['hardening needed after a relaunch', oldest, newest, ['SWHardeningNeeded', 'OutOfDate'], 'TDRelaunchAdvised'],
+  ['of one TDX_01 to one without identity', oldest, svns(5, 0, 3), ['UpToDate', 'OutOfDate'], 'TDRelaunchAdvised'],
+  [
+    'to be configured as well',
+    oldest,
+    newest,
+    ['ConfigurationNeeded', 'OutOfDate'],
+    'TDRelaunchAdvisedConfigurationNeeded',
+  ],
+  ['out of date twice', oldest, oldest, ['UpToDate', 'OutOfDate'], 'OutOfDate'],
+  ['below the one of the launch', newest, oldest, ['UpToDate', 'OutOfDate'], 'OutOfDate'],
+  ['zeros, which reach only an old level', newest, svns(), ['UpToDate', 'OutOfDate'], 'OutOfDate'],
+  ['zeros, which reach only a revoked level', newest, svns(), ['UpToDate', 'Revoked'], 'Revoked'],
+] as const)('a module %s', async (_name, launched, now, levels, status) => {
+  const verdict = await updated(launched, now, levels)
+  expect([verdict.level?.status, verdict.ok]).toEqual([status, status === 'UpToDate'])
+  const failing = status === 'Revoked' ? ['tcb-not-revoked', 'tcb-status'] : ['tcb-status']
+  expect(failed(verdict)).toEqual(status === 'UpToDate' ? [] : failing)
+})
+
+// Goal: a current module that Intel lists nowhere, or at no level, fails, whatever the module at the launch was.
+test.each([
+  ['below every level', before, 'TEE_TCB_SVN2: module TDX_01 at SVN 1 is below every level'],
+  ['of an unknown version', svns(9, 9, 9), 'TEE_TCB_SVN2: the TCB info has no identity of module TDX_09'],
+])('a current module %s', async (_name, now, reason) => {
+  const verdict = await updated(newest, now, ['UpToDate', 'OutOfDate'])
+  expect([verdict.ok, verdict.level]).toEqual([false, null])
+  expect(verdict.checks.find(({ name }) => name === 'tcb-level')).toMatchObject({ outcome: 'fail', reason })
+})
+
+// Goal: zeros in TEE_TCB_SVN2 of a platform with one level do not pass as up to date.
+test('zeros as the current module', async () => {
+  const added = { teeTcbSvn2: svns(), mrServiceTd: new Uint8Array(48) }
+  const report = { ...SIMULATED_REPORT, version: '1.5' as const, added }
+  const verdict = await verdictOf(await madeCase(platform, caseOf({ version: 5, report })))
+  expect([verdict.ok, failed(verdict)]).toEqual([false, ['tcb-level']])
+})
+
+// Goal: the default policy has a floor for date and evaluation, also for files written before the date existed.
+test('defaults of date and evaluation', () => {
+  expect([policy.minimumTcbDate, policy.minimumTcbEvaluationDataNumber]).toEqual(['2024-03-13', 17])
+  const { minimumTcbDate, ...older } = encodeTdxPolicy({ ...policy, minimumTcbDate: 'any' })
+  expect([minimumTcbDate, parseTdxPolicy(older).minimumTcbDate]).toEqual(['any', '2024-03-13'])
+  expect(() => parseTdxPolicy({ ...older, minimumTcbDate: 'March' })).toThrow('minimumTcbDate: not a date like')
 })
 
 // Goal: an advisory that the level lists is refused, though its status is accepted.

@@ -19,6 +19,8 @@ export const laxTdxPolicy: TdxPolicy = {
   tdAttributes: { ...bitRules(() => 'any' as const), unknown: 'any' },
   mrServiceTd: 'any',
   tcbStatuses: 'any',
+  minimumTcbDate: 'any',
+  minimumTcbEvaluationDataNumber: 'any',
 }
 
 const exactMask = (value: bigint) => ({ required: value, forbidden: ~value & 0xffff_ffff_ffff_ffffn })
