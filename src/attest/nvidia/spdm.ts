@@ -4,6 +4,7 @@
 // Hopper and Blackwell write the same form: SPDM 1.1, all measurements, SHA-384, ECDSA on P-384. They differ in the
 // opaque data (opaque.ts) and in the certificate (dice.ts).
 
+import { isZero } from '../encoding/layout.ts'
 import { reader } from '../encoding/reader.ts'
 import { wellFormed } from '../malformed.ts'
 import { type GpuFields, readOpaque } from './opaque.ts'
@@ -51,9 +52,12 @@ export function decodeGpuReport(bytes: Uint8Array): GpuReport {
   // Skip the GPU's own nonce.
   from.bytes(nonceBytes)
   const fields = readOpaque(from.sized(from.left()))
-  wellFormed(from.left() === signatureBytes, `${what}: ${from.left()} bytes of signature, not ${signatureBytes}`)
+  const signedBytes = bytes.slice(0, bytes.length - from.left())
+  wellFormed(from.left() >= signatureBytes, `${what}: ${from.left()} bytes of signature, not ${signatureBytes}`)
   const signature = from.bytes(signatureBytes)
-  return { nonce, measurements, fields, signedBytes: bytes.slice(0, -signatureBytes), signature }
+  // Some tools hand over the driver's whole buffer. The lengths above fix where the signature ends.
+  wellFormed(isZero(from.bytes(from.left())), `${what}: bytes after the signature that are not zero`)
+  return { nonce, measurements, fields, signedBytes, signature }
 }
 
 function readMeasurements(record: Uint8Array, blocks: number): ReadonlyMap<number, Uint8Array> {
