@@ -14,6 +14,8 @@ import type { Activation } from '../../../attest/tpm/vtpm.ts'
 import { equalConstantTime, fromUtf8 } from '../../../base/bytes.ts'
 import { InputFault } from '../../../terminal/exit.ts'
 import { KIB, MIB, readInput, readingInput } from '../../../terminal/input-file.ts'
+import { required } from '../../../terminal/options.ts'
+import { bundleBytesMax, readVtpmBundle, type VtpmBundle } from './bundle.ts'
 import { CREDENTIAL, type KindOptions, needed, type VtpmOptions } from './kinds.ts'
 import type { EventLogFile } from './pcr-checks.ts'
 import { readPcrValues } from './pcr-values.codec.ts'
@@ -31,13 +33,23 @@ export type QuoteFiles = {
   readonly log: EventLogFile | null
 }
 
-export async function readQuoteFiles(options: VtpmOptions): Promise<QuoteFiles> {
-  const read = await readAs('quote', options.quote, bytes => {
+/** Returns the bundle of --evidence; null without this option. */
+export async function readBundle({ evidence }: VtpmOptions): Promise<VtpmBundle | null> {
+  return evidence === undefined ? null : await readAs('evidence', evidence, readVtpmBundle, bundleBytesMax)
+}
+
+export async function readQuoteFiles(options: VtpmOptions, bundle: VtpmBundle | null): Promise<QuoteFiles> {
+  /** Decodes a part of the bundle, or else the option's own file. */
+  const partOf = async <T>(name: 'quote' | 'signature' | 'pcrs', decode: (bytes: Uint8Array) => T, max?: number) =>
+    bundle === null
+      ? await readAs(name, required(name, options[name]), decode, max)
+      : await readingInput(`--evidence ${options.evidence}: ${name}`, () => decode(bundle[name]))
+  const read = await partOf('quote', bytes => {
     const whole = unsized(bytes)
     return { bytes: whole, quote: decodeQuote(whole) }
   })
-  const signature = await readAs('signature', options.signature, signatureOf)
-  const pcrs = await readAs('pcrs', options.pcrs, bytes => readPcrValues(bytes, read.quote), pcrsBytesMax)
+  const signature = await partOf('signature', signatureOf)
+  const pcrs = await partOf('pcrs', bytes => readPcrValues(bytes, read.quote), pcrsBytesMax)
   const log =
     options.eventLog === undefined
       ? null
@@ -50,17 +62,15 @@ export async function readQuoteFiles(options: VtpmOptions): Promise<QuoteFiles> 
   return { ...read, signature, pcrs, log }
 }
 
-/** Returns the whole file, and the runtime data that its report covers. */
-export async function readHclReport(path: string) {
-  return await readAs(
-    'report',
-    path,
-    bytes => {
-      if (bytes.length !== reportSizeBytes) return { bytes, runtimeData: decodeHclReport(bytes).runtimeData }
-      throw new Malformed('an SNP report alone names no key; the HCL report around it is in NV index 0x01400001')
-    },
-    hclSizeBytesMax,
-  )
+/** Returns the whole report, and the runtime data that it covers. */
+export async function readHclReport(options: VtpmOptions, bundle: VtpmBundle | null) {
+  if (bundle !== null) return await readingInput(`--evidence ${options.evidence}`, () => hclOf(bundle.report))
+  return await readAs('report', needed(options, 'report'), hclOf, hclSizeBytesMax)
+}
+
+function hclOf(bytes: Uint8Array) {
+  if (bytes.length !== reportSizeBytes) return { bytes, runtimeData: decodeHclReport(bytes).runtimeData }
+  throw new Malformed('an SNP report alone names no key; the HCL report around it is in NV index 0x01400001')
 }
 
 /** Reads a key as PEM or DER (SPKI), or as the TPM's public area. */

@@ -18,7 +18,16 @@ import { readInput, readOptionalInput } from '../../../terminal/input-file.ts'
 import { verifySavedReport } from '../../../verifier/report.ts'
 import { readPins, withFlags } from '../../trust/pin-options.ts'
 import { readPolicy, readRoots, readTable } from '../../trust/trust-options.ts'
-import { type QuoteFiles, readActivation, readArea, readHclReport, readKey, readQuoteFiles } from './inputs.ts'
+import type { VtpmBundle } from './bundle.ts'
+import {
+  type QuoteFiles,
+  readActivation,
+  readArea,
+  readBundle,
+  readHclReport,
+  readKey,
+  readQuoteFiles,
+} from './inputs.ts'
 import { needed, type VtpmOptions } from './kinds.ts'
 import { logCheckName, type PcrQuestion, pcrChecks, pcrPin } from './pcr-checks.ts'
 
@@ -37,11 +46,12 @@ export type VtpmResult = Verdict & {
 }
 
 export async function judgeVtpm(options: VtpmOptions, asOf: number): Promise<VtpmResult> {
-  const files = await readQuoteFiles(options)
+  const bundle = await readBundle(options)
+  const files = await readQuoteFiles(options, bundle)
   const { pcrs, log } = files
   const logged = options.eventLogPcrs ?? 'all'
   const asked = { quote: files.bytes, signature: files.signature, nonce: options.nonce, pcrs }
-  const found = await LINKS[options.kind](options, asked, asOf)
+  const found = await LINKS[options.kind](options, asked, { asOf, bundle })
   const { link, evidence = null, checks = [] } = found
   const expected = options.pcr ?? []
   const isQuoted = QUOTE_CHECKS.every(name => link.checks.some(made => made.name === name && made.outcome === 'pass'))
@@ -73,12 +83,14 @@ type Link = {
   readonly runtimeData?: Uint8Array
 }
 
+type Given = { readonly asOf: number; readonly bundle: VtpmBundle | null }
+
 const LINKS: {
-  readonly [Kind in VtpmOptions['kind']]: (options: VtpmOptions, asked: VtpmQuote, asOf: number) => Promise<Link>
+  readonly [Kind in VtpmOptions['kind']]: (options: VtpmOptions, asked: VtpmQuote, given: Given) => Promise<Link>
 } = {
-  'azure-hcl': async (options, asked, asOf) => {
-    const { bytes, runtimeData } = await readHclReport(needed(options, 'report'))
-    const { evidence, measurement } = await reportOf(bytes, options, asOf)
+  'azure-hcl': async (options, asked, { asOf, bundle }) => {
+    const { bytes, runtimeData } = await readHclReport(options, bundle)
+    const { evidence, measurement } = await reportOf(bytes, options, { asOf, vek: bundle?.vek ?? null })
     const named = parsed(() => runtimeAttestationKey(runtimeData))
     const attestationKey = named.ok ? named.value : null
     const given = options.ak === undefined ? null : await readKey('ak', options.ak)
@@ -86,13 +98,13 @@ const LINKS: {
     const checks = given === null ? [] : [givenKeyCheck(given, attestationKey)]
     return { link, attestationKey, evidence, checks, runtimeData }
   },
-  svsm: async (options, asked, asOf) => {
+  svsm: async (options, asked, { asOf }) => {
     const reportNonce = needed(options, 'reportNonce')
     const ek = await readArea('ek', needed(options, 'ek'))
     const ak = await readArea('ak', needed(options, 'ak'))
     const activation = await readActivation(options, ek)
     const report = readInput({ path: needed(options, 'report'), param: 'report', bytesMax: hclSizeBytesMax })
-    const { evidence, measurement } = await reportOf(report, options, asOf)
+    const { evidence, measurement } = await reportOf(report, options, { asOf, vek: null })
     const link = await verifySvsmVtpm({
       ...asked,
       ...{ evidence, measurement, reportNonce, activation },
@@ -112,15 +124,19 @@ function givenKeyCheck(given: TpmKey, named: TpmKey | null): Check {
   return check('vtpm-given-key', isSame, 'the report names another attestation key than --ak', 'the key of --ak')
 }
 
-/** Returns the verdict on these bytes, and the measurement that they must have. */
-async function reportOf(report: Uint8Array, options: VtpmOptions, asOf: number) {
+/** Returns the verdict on these bytes, and the measurement that they must have. `vek`: used without a --vek. */
+async function reportOf(
+  report: Uint8Array,
+  options: VtpmOptions,
+  { asOf, vek }: { readonly asOf: number; readonly vek: Uint8Array | null },
+) {
   const certificates = (param: 'chain' | 'crl') =>
     readOptionalInput({ path: options[param], param, bytesMax: BUNDLE_LIMITS.bytesMax })
   const pins = readPins(options)
   const policy = atVmpl0(await readPolicy(options.policy, pins, options))
   const evidence = await verifySavedReport({
     report,
-    vek: readInput({ path: needed(options, 'vek'), param: 'vek', bytesMax: BUNDLE_LIMITS.bytesMax }),
+    vek: options.vek === undefined && vek !== null ? vek : readVek(options),
     chain: certificates('chain'),
     crl: certificates('crl'),
     roots: await readRoots(options.trustSimulatedRoot),
@@ -131,6 +147,10 @@ async function reportOf(report: Uint8Array, options: VtpmOptions, asOf: number) 
     asOf,
   })
   return { evidence, measurement: measurementOf(policy, evidence.report) }
+}
+
+function readVek(options: VtpmOptions): Uint8Array {
+  return readInput({ path: needed(options, 'vek'), param: 'vek', bytesMax: BUNDLE_LIMITS.bytesMax })
 }
 
 /** Restricts a policy that accepts VMPL 0 to VMPL 0, because above it the guest itself requests reports. */

@@ -13,10 +13,10 @@ export type VtpmOptions = CommonOptions & KindOptions
 
 type CommonOptions = {
   kind: Kind
-  quote: string
-  signature: string
+  quote?: string
+  signature?: string
   nonce: Uint8Array
-  pcrs: string
+  pcrs?: string
   pcr?: readonly ExpectedPcr[]
   anyPcrs?: boolean
   eventLog?: string
@@ -27,6 +27,7 @@ type CommonOptions = {
 /** Options that apply to some kinds only. */
 export type KindOptions = Omit<PinOptions, 'anyAllowlist' | 'anyOperatorKey' | 'anyGateway' | 'anyVmpl'> &
   PolicyFlags & {
+    evidence?: string
     report?: string
     vek?: string
     chain?: string
@@ -77,10 +78,13 @@ export const CREDENTIAL = [
 ] as const satisfies (keyof KindOptions)[]
 
 const OF_KIND: { readonly [Name in Kind]: readonly (keyof KindOptions)[] } = {
-  'azure-hcl': [...EVIDENCE, 'ak'],
+  'azure-hcl': [...EVIDENCE, 'evidence', 'ak'],
   svsm: [...EVIDENCE, 'ak', 'ek', 'reportNonce', ...CREDENTIAL],
   host: ['ak'],
 }
+
+/** Parts of a bundle. A file of --vek replaces the certificate in it. */
+const IN_BUNDLE = ['quote', 'signature', 'pcrs', 'report'] as const
 
 /** Throws InputFault for an option without effect on this kind, which would otherwise look as if it was checked. */
 export function refuseOthers(options: VtpmOptions): void {
@@ -92,6 +96,10 @@ export function refuseOthers(options: VtpmOptions): void {
       param: flagOf(odd),
       remedy: 'leave it out, or name another --kind',
     })
+  }
+  const twice = IN_BUNDLE.find(name => options.evidence !== undefined && options[name] !== undefined)
+  if (twice !== undefined) {
+    throw new InputFault(`--${twice}: the bundle of --evidence contains it`, { param: twice, remedy: 'leave it out' })
   }
   if (options.eventLogPcrs !== undefined) required('event-log', options.eventLog)
 }

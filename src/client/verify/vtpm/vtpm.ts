@@ -37,13 +37,14 @@ export function addVerifyVtpm(verify: Command): void {
         .choices(KINDS)
         .makeOptionMandatory(),
     )
-    .requiredOption('--quote <file>', 'TPMS_ATTEST or TPM2B_ATTEST (tpm2_quote -m)')
-    .requiredOption('--signature <file>', 'TPMT_SIGNATURE (tpm2_quote -s), or a bare RSASSA signature with SHA-256')
-    .requiredOption('--nonce <hex>', 'the nonce that you chose for the quote', hexUpToOption(qualifyingBytesMax))
-    .requiredOption(
-      '--pcrs <file>',
-      'quoted values: of tpm2_quote -o or tpm2_pcrread, or JSON like {"sha256": {"0": "HEX"}}',
+    .option(
+      '--evidence <file>',
+      'azure-hcl: JSON of Confidential Containers (az-snp-vtpm, version 0 or 1) instead of --quote, --signature, --pcrs, --report and --vek',
     )
+    .option('--quote <file>', 'TPMS_ATTEST or TPM2B_ATTEST (tpm2_quote -m)')
+    .option('--signature <file>', 'TPMT_SIGNATURE (tpm2_quote -s), or a bare RSASSA signature with SHA-256')
+    .requiredOption('--nonce <hex>', 'the nonce that you chose for the quote', hexUpToOption(qualifyingBytesMax))
+    .option('--pcrs <file>', 'quoted values: of tpm2_quote -o or tpm2_pcrread, or JSON like {"sha256": {"0": "HEX"}}')
     .option(
       '--pcr <index=hex>',
       'the value that this PCR must have; repeatable; its length selects the bank',
@@ -64,6 +65,7 @@ export function addVerifyVtpm(verify: Command): void {
   )
     .option('--verbose', verboseHelp)
     .examples(
+      'strongroom verify vtpm --kind azure-hcl --evidence evidence.json --crl crl.der --policy policy.json --nonce $(cat nonce.hex) --pcr 4=$(cat pcr4.hex) --pcr 7=$(cat pcr7.hex)',
       'strongroom verify vtpm --kind azure-hcl --report hcl.bin --vek vcek.pem --crl crl.der --policy policy.json --quote quote.msg --signature quote.sig --pcrs quote.pcrs --nonce $(cat nonce.hex) --pcr 4=$(cat pcr4.hex) --pcr 7=$(cat pcr7.hex)',
       'strongroom verify vtpm --kind svsm --report report.bin --vek vcek.pem --crl crl.der --policy policy.json --report-nonce $(cat report-nonce.hex) --ek manifest.bin --ak ak.pub --credential-ek manifest.bin --credential-name $(cat name.hex) --credential-secret secret.bin --activated activated.bin --quote quote.msg --signature quote.sig --pcrs quote.pcrs --nonce $(cat nonce.hex) --pcr 9=$(cat pcr9.hex)',
       'strongroom verify vtpm --kind host --ak ak.pem --quote quote.msg --signature quote.sig --pcrs quote.pcrs --nonce $(cat nonce.hex) --any-pcrs   # fails, and shows whether the quote is sound',

@@ -1,0 +1,92 @@
+// Evidence of an Azure vTPM in the JSON of Confidential Containers (guest-components, az-snp-vtpm): quote, PCR values,
+// HCL report and VCEK in one file. Pure; throws Malformed. Decides nothing about trust.
+//
+// version 0, without a number   {"quote": {"message", "signature", "pcrs"}, "report", "vcek"}: lists of bytes, and PEM
+// version 1                     {"version": 1, "tpm_quote": {…}, "hcl_report", "vcek"}: hexadecimal, and base64
+
+import { parsedJson } from '../../../attest/encoding/json.ts'
+import { Malformed, wellFormed } from '../../../attest/malformed.ts'
+import { concat, fromBase64, fromBase64Url, fromHex, utf8 } from '../../../base/bytes.ts'
+
+/** Size limit. Real files have 8 KiB, in lists of bytes 14 KiB. */
+export const bundleBytesMax = 128 * 1024
+
+export type VtpmBundle = {
+  /** TPMS_ATTEST. */
+  readonly quote: Uint8Array
+  readonly signature: Uint8Array
+  /** Values of the quoted PCRs, in the order of the quote. */
+  readonly pcrs: Uint8Array
+  readonly report: Uint8Array
+  /** DER or PEM; null if the bundle has none. */
+  readonly vek: Uint8Array | null
+}
+
+const what = 'evidence'
+const pcrBytes = 32
+const pcrsMax = 24
+
+export function readVtpmBundle(bytes: Uint8Array): VtpmBundle {
+  const bundle = objectOf(parsedJson(what, bytes), what)
+  wellFormed(!('td_quote' in bundle), `${what}: a bundle of a TDX machine; only those of SNP machines are read`)
+  const { version = 0 } = bundle
+  wellFormed(
+    version === 0 || version === 1,
+    `${what}.version: ${text(version)} is not 1, and not absent as in version 0`,
+  )
+  const [quoteName, reportName] =
+    version === 1 ? (['tpm_quote', 'hcl_report'] as const) : (['quote', 'report'] as const)
+  const quote = objectOf(bundle[quoteName], `${what}.${quoteName}`)
+  const { pcrs } = quote
+  const isList = Array.isArray(pcrs) && pcrs.length >= 1 && pcrs.length <= pcrsMax
+  wellFormed(isList, `${what}.${quoteName}.pcrs: not a list of 1 to ${pcrsMax} values`)
+  const decode = version === 1 ? hexOf : listOf
+  const values = pcrs.map((value, at) => {
+    const name = `${what}.${quoteName}.pcrs[${at}]`
+    const pcr = decode(value, name)
+    wellFormed(pcr.length === pcrBytes, `${name}: ${pcr.length} bytes, not ${pcrBytes}`)
+    return pcr
+  })
+  return {
+    quote: decode(quote.message, `${what}.${quoteName}.message`),
+    signature: decode(quote.signature, `${what}.${quoteName}.signature`),
+    pcrs: concat(...values),
+    report: (version === 1 ? base64Of : listOf)(bundle[reportName], `${what}.${reportName}`),
+    vek: bundle.vcek === undefined || bundle.vcek === null ? null : certificateOf(bundle.vcek),
+  }
+}
+
+function objectOf(value: unknown, name: string): Readonly<Record<string, unknown>> {
+  wellFormed(typeof value === 'object' && value !== null && !Array.isArray(value), `${name}: missing or not an object`)
+  return Object.fromEntries(Object.entries(value))
+}
+
+function hexOf(value: unknown, name: string): Uint8Array {
+  const bytes = typeof value === 'string' ? fromHex(value) : null
+  if (bytes === null || bytes.length === 0) throw new Malformed(`${name}: missing or not bytes in hexadecimal`)
+  return bytes
+}
+
+/** Decodes base64 of either alphabet. The crate that writes version 1 pads base64url. */
+function base64Of(value: unknown, name: string): Uint8Array {
+  const bytes = typeof value === 'string' ? (fromBase64(value) ?? fromBase64Url(value.replace(/={1,2}$/, ''))) : null
+  if (bytes === null || bytes.length === 0) throw new Malformed(`${name}: missing or not bytes in base64`)
+  return bytes
+}
+
+function listOf(value: unknown, name: string): Uint8Array {
+  const isByte = (entry: unknown) => Number.isInteger(entry) && Number(entry) >= 0 && Number(entry) <= 255
+  const isBytes = Array.isArray(value) && value.length > 0 && value.every(isByte)
+  wellFormed(isBytes, `${name}: missing or not a list of bytes`)
+  return Uint8Array.from(value)
+}
+
+/** Returns PEM unchanged, and DER from base64. */
+function certificateOf(value: unknown): Uint8Array {
+  if (typeof value === 'string' && value.startsWith('-----BEGIN ')) return utf8(value)
+  return base64Of(value, `${what}.vcek`)
+}
+
+function text(value: unknown): string {
+  return JSON.stringify(value).slice(0, 32)
+}

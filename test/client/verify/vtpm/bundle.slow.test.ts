@@ -1,0 +1,133 @@
+// Goal: bundles of Confidential Containers from Azure, of versions 0 and 1, get the verdict of their parts. Each changed
+// part fails its own check, and each malformed part is an input error that names it.
+
+import { afterAll, expect, test } from 'bun:test'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { toPem } from '../../../../src/attest/encoding/pem.ts'
+import { Malformed } from '../../../../src/attest/malformed.ts'
+import { fromHex, toHex, utf8 } from '../../../../src/base/bytes.ts'
+import { bundleBytesMax, readVtpmBundle } from '../../../../src/client/verify/vtpm/bundle.ts'
+import { createDraw } from '../../../rigs/draw.ts'
+import { expectUsageError } from '../../../rigs/program.ts'
+import {
+  argvOf,
+  clearVtpmFiles,
+  expectFailed,
+  file,
+  flipped,
+  type Line,
+  logs,
+  requireBytes,
+  verify,
+} from '../../../rigs/vtpm-line.ts'
+
+afterAll(clearVtpmFiles)
+
+/** Version 1, of a genuine machine. HCL report and VCEK are base64url, padded. */
+const path = join(logs, 'paravisor-bound.json')
+const genuine = JSON.parse(readFileSync(path, 'utf8'))
+const { message, signature, pcrs } = genuine.tpm_quote as { message: string; signature: string; pcrs: string[] }
+const bytesOfHex = (text: string) => requireBytes(fromHex(text))
+const hcl = new Uint8Array(Buffer.from(genuine.hcl_report, 'base64url'))
+const vcek = new Uint8Array(Buffer.from(genuine.vcek, 'base64url'))
+const list = (bytes: Uint8Array) => [...bytes]
+
+/** The same machine in the form before versions had numbers. */
+const version0 = {
+  quote: {
+    message: list(bytesOfHex(message)),
+    signature: list(bytesOfHex(signature)),
+    pcrs: pcrs.map(value => list(bytesOfHex(value))),
+  },
+  report: list(hcl),
+  vcek: toPem(vcek, 'CERTIFICATE'),
+}
+
+const bundle = (name: string, document: unknown) => file(name, JSON.stringify(document))
+const good: Line = {
+  kind: 'azure-hcl',
+  evidence: path,
+  nonce: toHex(utf8('challenge')),
+  pcr: [`7=${pcrs[7]}`, `4=${pcrs[4]}`],
+  'as-of': '2025-06-01',
+  'any-measurement': true,
+  'any-crl': true,
+  'any-tcb': true,
+}
+
+test('goal: both versions pass as one machine', async () => {
+  const one = await verify(good)
+  const zero = await verify({ ...good, evidence: bundle('v0.json', version0) })
+  expect([one.code, one.failed, zero.code, zero.failed]).toEqual([0, [], 0, []])
+  expect(one.document).toMatchObject({ simulated: false, kind: 'vtpm:paravisor-bound', product: 'milan' })
+  expect(zero.document).toEqual(one.document)
+})
+
+test('goal: a --vek stands in for the certificate, and is needed without one', async () => {
+  const { vcek: _, ...rest } = genuine
+  const evidence = bundle('no-vcek.json', rest)
+  await expectUsageError(argvOf({ ...good, evidence }), 'required option --vek is missing')
+  expect((await verify({ ...good, evidence, vek: file('vcek.der', vcek) })).code).toBe(0)
+})
+
+test('goal: a changed part fails its own check', async () => {
+  const changed = async (name: string, change: object) => bundle(name, { ...genuine, ...change })
+  const quoteWith = (change: object) => ({ tpm_quote: { ...genuine.tpm_quote, ...change } })
+  const flippedHex = (text: string, at: number) => toHex(flipped(bytesOfHex(text), at))
+  const signed = await changed('s.json', quoteWith({ signature: flippedHex(signature, 9) }))
+  await expectFailed({ ...good, evidence: signed }, ['tpm-quote-signature'])
+  const other = pcrs.with(0, '07'.repeat(32))
+  await expectFailed({ ...good, evidence: await changed('p.json', quoteWith({ pcrs: other })) }, ['tpm-quote-pcrs'])
+  await expectFailed({ ...good, nonce: '00' }, ['tpm-quote-nonce'])
+  const report = Buffer.from(flipped(hcl, 32 + 0x90)).toString('base64url')
+  const forged = await verify({ ...good, evidence: await changed('r.json', { hcl_report: report }) })
+  expect([forged.code, forged.failed]).toEqual([1, expect.arrayContaining(['report-signature'])])
+})
+
+test('goal: what is missing or malformed is named', async () => {
+  const quote = genuine.tpm_quote
+  const wrong: [string, unknown, string][] = [
+    ['v2', { ...genuine, version: 2 }, 'evidence.version: 2 is not 1'],
+    ['text', { ...genuine, version: '1' }, 'evidence.version: "1" is not 1'],
+    ['list', [], 'evidence: missing or not an object'],
+    ['none', {}, 'evidence.quote: missing or not an object'],
+    ['tdx', { ...genuine, td_quote: '' }, 'a bundle of a TDX machine; only those of SNP machines are read'],
+    ['hex', { ...genuine, tpm_quote: { ...quote, message: 'xy' } }, 'tpm_quote.message: missing or not bytes in hex'],
+    ['pcrs', { ...genuine, tpm_quote: { ...quote, pcrs: [] } }, 'tpm_quote.pcrs: not a list of 1 to 24 values'],
+    ['pcr', { ...genuine, tpm_quote: { ...quote, pcrs: ['00'] } }, 'tpm_quote.pcrs[0]: 1 bytes, not 32'],
+    ['hcl', { ...genuine, hcl_report: '*' }, 'evidence.hcl_report: missing or not bytes in base64'],
+    ['vcek', { ...genuine, vcek: 7 }, 'evidence.vcek: missing or not bytes in base64'],
+    ['bytes', { ...version0, report: [256] }, 'evidence.report: missing or not a list of bytes'],
+    ['short', { ...genuine, tpm_quote: { ...quote, pcrs: pcrs.slice(1) } }, 'pcrs: PCR values: 736 bytes'],
+    ['plain', { ...genuine, hcl_report: Buffer.alloc(1184).toString('base64url') }, 'an SNP report alone names no key'],
+  ]
+  for (const [name, document, words] of wrong) {
+    await expectUsageError(argvOf({ ...good, evidence: bundle(`${name}.json`, document) }), words)
+  }
+  await expectUsageError(argvOf({ ...good, evidence: file('big.json', ' '.repeat(bundleBytesMax + 1)) }), 'big.json')
+  const doubled = file('twice.json', readFileSync(path, 'utf8').replace('{', '{"vcek": "",'))
+  await expectUsageError(argvOf({ ...good, evidence: doubled }), 'twice.json')
+  await expectUsageError(argvOf({ ...good, quote: path }), '--quote: the bundle of --evidence contains it')
+  const host: Line = { kind: 'host', evidence: path, nonce: '00', ak: path, 'any-pcrs': true }
+  await expectUsageError(argvOf(host), '--evidence does not apply to a vTPM of kind host')
+  await expectUsageError(argvOf({ ...good, evidence: null }), 'required option --quote is missing')
+})
+
+test('goal: random changes of the bytes end as Malformed or in the same parts with another value', () => {
+  const draw = createDraw(50)
+  const texts = [JSON.stringify(genuine), JSON.stringify(version0)].map(text => utf8(text))
+  let refused = 0
+  for (let round = 0; round < 300; round += 1) {
+    const bytes = texts[round % 2] as Uint8Array
+    const at = draw(bytes.length)
+    try {
+      const { quote, pcrs: values, report } = readVtpmBundle(bytes.with(at, draw(256)))
+      expect(quote.length > 0 && values.length % 32 === 0 && report.length > 0).toBe(true)
+    } catch (error) {
+      expect(error).toBeInstanceOf(Malformed)
+      refused += 1
+    }
+  }
+  expect(refused).toBeGreaterThan(20)
+})
