@@ -17,7 +17,7 @@ export type CertificateEntry = {
   readonly bytes: Uint8Array
 }
 
-/** Reads the entries before the terminating entry of zeros. Throws Malformed for a duplicate GUID. */
+/** Reads the entries with contents before the terminating entry of zeros. Throws Malformed for a duplicate GUID. */
 export function readCertificateTable(bytes: Uint8Array): CertificateEntry[] {
   const what = 'certificate table'
   wellFormed(bytes.length <= certificateTableBytesMax, `${what}: ${bytes.length} bytes`)
@@ -25,11 +25,12 @@ export function readCertificateTable(bytes: Uint8Array): CertificateEntry[] {
   const entries = new Map<string, Uint8Array>()
   for (let at = 0; ; at += size) {
     const { guid, offset, length } = readFields(what, bytes.subarray(at), ENTRY)
-    if (isZero(guid)) return [...entries].map(([guid, bytes]) => ({ guid, bytes }))
+    if (isZero(guid)) return [...entries].flatMap(([guid, bytes]) => (bytes.length === 0 ? [] : [{ guid, bytes }]))
     const name = guidText(guid)
     wellFormed(entries.size < entriesMax, `${what}: more than ${entriesMax} entries`)
     wellFormed(!entries.has(name), `${what}: ${name} stands in it twice`)
-    wellFormed(offset + length <= bytes.length, `${what}: ${name} ends after the table`)
+    // A host can list a certificate that it does not have: the entry is empty, wherever it points.
+    wellFormed(length === 0 || offset + length <= bytes.length, `${what}: ${name} ends after the table`)
     entries.set(name, bytes.slice(offset, offset + length))
   }
 }

@@ -99,6 +99,15 @@ test('goal: a table gives its entries, and one that lies about their places is r
   table.set([1, 2, 3, 4, 5], 48)
   expect(readCertificateTable(table)).toEqual([{ guid, bytes: Uint8Array.of(1, 2, 3, 4, 5) }])
   expect(readCertificateTable(new Uint8Array(24))).toEqual([])
+  // An entry of no bytes, which points nowhere, is no entry, and hides none behind it.
+  const empty = new Uint8Array(24 * 3 + 1)
+  const places = new DataView(empty.buffer)
+  empty.set(guidBytes('92f81bc3-5811-4d3d-97ff-d19f88dc67ea'))
+  places.setUint32(16, 0xffff_ffff, true)
+  empty.set(guidBytes(guid), 24)
+  places.setUint32(40, 72, true)
+  places.setUint32(44, 1, true)
+  expect(readCertificateTable(empty)).toEqual([{ guid, bytes: new Uint8Array(1) }])
   for (let length = 0; length < 48; length += 1) {
     expect(() => readCertificateTable(table.subarray(0, length))).toThrow('certificate table: ')
   }

@@ -105,6 +105,20 @@ test('goal: what was made is found good by `check` and by `verify id-block`, in 
   expect([required.code, required.stdout]).toEqual([1, expect.stringContaining('FAIL id-key-signature: no author key')])
   const vector = ['--id-block', file('v.bin', vectorBlock), '--id-auth', join(vectors, 'id-block/test_auth_block.bin')]
   expect((await runHere(['id-block', 'check', ...vector, '--require-author'])).code).toBe(0)
+  // QEMU takes both as base64, in one line; other tools break it.
+  const base64 = (name: string) => Buffer.from(read(name)).toString('base64')
+  const lines = base64('auth.bin').replaceAll(/.{64}/g, '$&\r\n')
+  const texts = (auth: string) => [
+    '--id-block',
+    file('b.txt', `${base64('block.bin')}\n`),
+    '--id-auth',
+    file('a.txt', auth),
+  ]
+  expect(await runHere(['id-block', 'check', ...texts(lines)])).toEqual(check)
+  for (const wrong of [lines.slice(4), `${lines}AAAA`, lines.replace(/^./, '*')]) {
+    const { code, stdout } = await runHere(['id-block', 'check', ...texts(wrong)])
+    expect([code, stdout]).toEqual([2, expect.stringContaining('FAIL')])
+  }
 })
 
 test('goal: the digest may come from a document of `measure`, but not from one that was not as expected', async () => {
