@@ -127,10 +127,10 @@ export function withCurrent(launch: DocumentLevel, current: DocumentLevel): TcbL
 
 const OUT_OF_DATE = { OutOfDate: true, OutOfDateConfigurationNeeded: true } as const
 
-function joined(one: TcbLevel, other: TcbLevel): Omit<TcbLevel, 'status'> {
+function joined(first: TcbLevel, other: TcbLevel): Omit<TcbLevel, 'status'> {
   return {
-    advisories: [...new Set([...one.advisories, ...other.advisories])],
-    dateMs: other.dateMs === 0 ? one.dateMs : Math.min(one.dateMs, other.dateMs),
+    advisories: [...new Set([...first.advisories, ...other.advisories])],
+    dateMs: other.dateMs === 0 ? first.dateMs : Math.min(first.dateMs, other.dateMs),
   }
 }
 

@@ -83,10 +83,10 @@ type Link = {
   readonly runtimeData?: Uint8Array
 }
 
-type Given = { readonly asOf: number; readonly bundle: VtpmBundle | null }
+type LinkInputs = { readonly asOf: number; readonly bundle: VtpmBundle | null }
 
 const LINKS: {
-  readonly [Kind in VtpmOptions['kind']]: (options: VtpmOptions, asked: VtpmQuote, given: Given) => Promise<Link>
+  readonly [Kind in VtpmOptions['kind']]: (options: VtpmOptions, asked: VtpmQuote, inputs: LinkInputs) => Promise<Link>
 } = {
   'azure-hcl': async (options, asked, { asOf, bundle }) => {
     const { bytes, runtimeData } = await readHclReport(options, bundle)

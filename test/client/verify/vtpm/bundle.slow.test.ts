@@ -1,5 +1,5 @@
-// Goal: bundles of Confidential Containers from Azure, of versions 0 and 1, get the verdict of their parts. Each changed
-// part fails its own check, and each malformed part is an input error that names it.
+// Goal: bundles of Confidential Containers from Azure, of versions 0 and 1, get the verdict of their parts. Each
+// changed part fails its own check, and each malformed part is an input error that names it.
 
 import { afterAll, expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
@@ -57,11 +57,11 @@ const good: Line = {
 }
 
 test('goal: both versions pass as one machine', async () => {
-  const one = await verify(good)
-  const zero = await verify({ ...good, evidence: bundle('v0.json', version0) })
-  expect([one.code, one.failed, zero.code, zero.failed]).toEqual([0, [], 0, []])
-  expect(one.document).toMatchObject({ simulated: false, kind: 'vtpm:paravisor-bound', product: 'milan' })
-  expect(zero.document).toEqual(one.document)
+  const newer = await verify(good)
+  const older = await verify({ ...good, evidence: bundle('v0.json', version0) })
+  expect([newer.code, newer.failed, older.code, older.failed]).toEqual([0, [], 0, []])
+  expect(newer.document).toMatchObject({ simulated: false, kind: 'vtpm:paravisor-bound', product: 'milan' })
+  expect(older.document).toEqual(newer.document)
 })
 
 test('goal: a --vek stands in for the certificate, and is needed without one', async () => {
