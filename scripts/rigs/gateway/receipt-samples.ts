@@ -57,12 +57,9 @@ export const fieldsOf = {
     egressLimitBytes: 5_368_709_120,
     egressNames: 'any',
     gatewayKeyDigest: new Uint8Array(32).fill(15),
-    loginKeys: [`SHA256:${'A'.repeat(43)}`, `SHA256:${'B'.repeat(43)}`],
+    loginKeys: [`SHA256:${'A'.repeat(43)}`],
     egressPolicy: '{"allow":[{"host":"github.com","port":443}],"default":"refuse"}',
-    secrets: [
-      '{"header":"Authorization","host":"api.example.com","name":"TOKEN","port":443}',
-      '{"header":"X-Key","host":"api.example.com","name":"KEY","port":443}',
-    ],
+    secrets: ['{"header":"Authorization","host":"api.example.com","name":"TOKEN","port":443}'],
   },
   'build-dispatch': {
     ...common,

@@ -128,7 +128,8 @@ describe('a good receipt', () => {
           } as ReceiptQuestion)
         expect(failed(await verify({ equals: other }))).toEqual([name])
         if (Array.isArray(equals)) {
-          for (const near of [[...equals, 'more'], equals.slice(0, -1), equals.toReversed()])
+          const reversed = equals.length > 1 ? [equals.toReversed()] : []
+          for (const near of [[...equals, 'more'], equals.slice(0, -1), ...reversed])
             expect(failed(await verify({ equals: near }))).toEqual([name])
         }
         const skipped = await verify('any')
