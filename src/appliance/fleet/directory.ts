@@ -30,6 +30,8 @@ export type DirectoryLink = Pick<FleetDirectory, 'waitsFor' | 'contradiction'> &
   readonly whenThere: (act: () => void) => void
   /** Timeline of the server that the copy here comes from: another one after each failover. 0 on a single host. */
   readonly timeline: () => number
+  /** Version of the directory that the copy here has. 0 on a single host. */
+  readonly version: () => number
   /** Rows of these builds have changed. The listener must not throw. */
   readonly onBuilds: (listener: (ids: readonly string[]) => void) => void
 }
@@ -71,6 +73,7 @@ export const SINGLE_HOST_LINK: DirectoryLink = {
   onBuilds: () => {},
   whenThere: act => act(),
   timeline: () => 0,
+  version: () => 0,
   waitsFor: () => null,
   contradiction: () => null,
 }
@@ -132,6 +135,7 @@ function joinDirectory(deps: JoinDeps): ServedDirectory {
       contradiction: directory.contradiction,
       whenThere: act => (directory.waitsFor() === null ? act() : void waitThen(act)),
       timeline: () => directory.view().timeline,
+      version: () => directory.view().version,
       follow: parts => {
         followed.by = createFollower(store.directory.db, parts, log)
         // The host that has an instance acts once it has the row.

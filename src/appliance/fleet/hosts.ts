@@ -57,7 +57,10 @@ export async function openFleet({
 
 export type FleetHostParts = Pick<Runtime, 'clock' | 'log'> & {
   readonly fleet: Pick<Fleet, 'database'>
-  readonly link: Pick<FleetDirectory, 'waitsFor' | 'contradiction'>
+  readonly link: Pick<FleetDirectory, 'waitsFor' | 'contradiction'> & {
+    /** Version of the directory that the copy here has. */
+    readonly version: () => number
+  }
   readonly peers: {
     readonly view: () => readonly PeerReach[]
     readonly address: () => string | null
@@ -136,7 +139,7 @@ export function composeFleetHost(parts: FleetHostParts): FleetHostService {
 }
 
 /** Instances that this host has and can take besides, and what the operator compares. */
-function reportOf({ config, store, engine, operatorKey, pool, clock, clockGuard }: FleetHostParts): {
+function reportOf({ config, store, engine, operatorKey, pool, clock, clockGuard, link }: FleetHostParts): {
   readonly places: number
   readonly report: HostReport
 } {
@@ -161,6 +164,7 @@ function reportOf({ config, store, engine, operatorKey, pool, clock, clockGuard 
     report: {
       version,
       schema: newestOf(),
+      copied_version: link.version(),
       now_ms: clock.nowMs(),
       domain: config.domain,
       lacking: warm + booting + room.count === 0 ? room.lacking : null,

@@ -26,6 +26,8 @@ export const HostReport = Closed({
   version: Type.String(),
   /** Newest schema of the directory that the host supports. */
   schema: Type.Integer(),
+  /** Version of the directory that its copy has. Absent in reports of earlier releases. */
+  copied_version: Type.Optional(Type.Integer({ minimum: 0 })),
   /** The host's wall clock when it sent this. */
   now_ms: Type.Integer(),
   domain: Type.String(),

@@ -37,6 +37,8 @@ export type HostRow = {
   readonly answersHosts: boolean
   /** The newest schema of the directory that it supports; null if it has not reported it. */
   readonly schema: number | null
+  /** Whether the copy of the host lacks a change that is older than `behindMs`. */
+  readonly isBehind: boolean
 }
 
 /** No share: the next read has the remaining rows. */
@@ -47,9 +49,19 @@ const changeCountMax = 2_000
  */
 const changesOfOneVersionMax = 100_000
 
+/** A host reads changes every 2 s, and renews its lease as often. */
+const behindMs = 30_000
+
+/** A host writes its report itself, so another type or size than expected must not fail the statement. */
+const IS_BEHIND = `coalesce(CASE WHEN jsonb_typeof(report -> 'copied_version') = 'number' THEN
+    (SELECT at FROM changes WHERE version > least(greatest(
+        (report ->> 'copied_version')::numeric, 0), (SELECT version FROM fleet))::bigint ORDER BY version LIMIT 1)
+      < now() - interval '${behindMs} milliseconds' END, false)`
+
 const HOSTS = `(SELECT coalesce(jsonb_agg(jsonb_build_object(
     'id', id, 'name', name, 'platform', platform, 'places', places, 'isDraining', draining_ms IS NOT NULL,
     'hasLease', has_lease, 'isLost', lost_at IS NOT NULL, 'schema', report -> 'schema',
+    'isBehind', ${IS_BEHIND},
     'answersHosts', EXISTS (SELECT 1 FROM peers WHERE host_id = host_states.id AND address IS NOT NULL))), '[]')
   FROM host_states)`
 

@@ -23,6 +23,7 @@ export function placementOf(hosts: readonly HostRow[], { platform, taken }: Plac
   const conditions: readonly (readonly [reason: string, holds: (host: HostRow) => boolean])[] = [
     ['no host has a lease', host => host.hasLease],
     ['every host that has a lease drains', host => !host.isDraining],
+    ['every host that takes instances is still copying changes of the directory', host => !host.isBehind],
     [`no host that takes instances has the platform ${platform}`, host => host.platform === platform],
     ['every host is full', host => freeOf(host) > 0],
   ]

@@ -6,7 +6,7 @@ import { otherHosts, placementOf } from '../../../src/fleet/directory/placement.
 
 const host = (id: string, more: Partial<HostRow> = {}): HostRow => ({
   ...{ id, name: id, platform: 'snp', places: 4, isDraining: false, hasLease: true },
-  ...{ isLost: false, answersHosts: true, schema: 3 },
+  ...{ isLost: false, answersHosts: true, schema: 3, isBehind: false },
   ...more,
 })
 const wanted = { platform: 'snp', taken: new Map<string, number>() }
@@ -16,6 +16,8 @@ test('the most free places', () => {
   const hosts = [host('b', { places: 6 }), host('a', { places: 6 }), host('c', { places: 9 })]
   expect(placementOf(hosts, wanted)).toEqual({ kind: 'placed', hostId: 'c' })
   expect(placementOf(hosts, { ...wanted, taken: new Map([['c', 3]]) })).toEqual({ kind: 'placed', hostId: 'a' })
+  const behind = [host('b'), host('a', { places: 9, isBehind: true })]
+  expect(placementOf(behind, wanted)).toEqual({ kind: 'placed', hostId: 'b' })
 })
 
 // Goal: a refusal names the condition that nobody was left for, and no host takes more than it has places for.
@@ -26,6 +28,10 @@ test.each([
   [
     'no host that takes instances has the platform snp',
     [host('a', { platform: 'tcg' }), host('b', { isDraining: true })],
+  ],
+  [
+    'every host that takes instances is still copying changes of the directory',
+    [host('a', { isBehind: true }), host('b', { isDraining: true })],
   ],
   ['every host is full', [host('a'), host('b', { places: 0 }), host('c', { platform: null })]],
 ])('%s', (reason, hosts) => {
