@@ -8,7 +8,7 @@ base_packages=(
   nftables conntrack iproute2 mmdebstrap squashfs-tools erofs-utils cryptsetup-bin openssh-client openssh-server openssl
   curl ca-certificates git xz-utils cpio kmod zstd apt-utils util-linux bind9-dnsutils bubblewrap systemd-container
   chromium jq nginx-light nsd pebble dnsperf swtpm skopeo cargo rustc gcc libc6-dev pkg-config nix-bin busybox-static age
-  postgresql libfaketime fonts-dejavu-core
+  postgresql libfaketime fonts-dejavu-core patchelf
 )
 
 policy=/usr/sbin/policy-rc.d

@@ -28,6 +28,8 @@ export type LaunchImageParts = {
   readonly rootHash: string
   readonly root: Uint8Array
   readonly kernel: Uint8Array
+  /** Pages of the firmware. QEMU loads only multiples of 64 KiB. */
+  readonly firmwarePages: number
 }
 
 export const sampleParts: LaunchImageParts = {
@@ -36,6 +38,7 @@ export const sampleParts: LaunchImageParts = {
   rootHash: 'ab'.repeat(32),
   root: utf8('a root'),
   kernel: utf8('a kernel'.repeat(1000)),
+  firmwarePages: 4,
 }
 const features = 1n
 export const imageVcpuType = 'EPYC-v4'
@@ -47,8 +50,8 @@ export async function writeLaunchImage(
   directory: string,
   parts: Partial<LaunchImageParts> = {},
 ): Promise<{ manifest: ImageManifest; igvm: string }> {
-  const { name, cmdline, rootHash, root, kernel } = { ...sampleParts, ...parts }
-  const firmware = ovmfFirmware(metadata, 4, at => at & 0xff)
+  const { name, cmdline, rootHash, root, kernel, firmwarePages } = { ...sampleParts, ...parts }
+  const firmware = ovmfFirmware(metadata, firmwarePages, at => at & 0xff)
   const initrd = utf8('an initrd'.repeat(1000))
   const contents = { firmware, root, kernel, initrd, cmdline: utf8(cmdline) }
   const files = Object.fromEntries(

@@ -4,7 +4,7 @@
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { writeLaunchImage } from '../../../scripts/rigs/launch/launch-image.ts'
+import { type LaunchImageParts, writeLaunchImage } from '../../../scripts/rigs/launch/launch-image.ts'
 
 export type IdleImage = Disposable & {
   readonly directory: string
@@ -12,10 +12,10 @@ export type IdleImage = Disposable & {
   readonly breakKernel: () => Promise<void>
 }
 
-export async function idleImage(): Promise<IdleImage> {
+export async function idleImage(parts: Partial<LaunchImageParts> = {}): Promise<IdleImage> {
   const directory = mkdtempSync(join(tmpdir(), 'srt-image-'))
   chmodSync(directory, 0o755)
-  await writeLaunchImage(directory, { kernel: haltingKernel() })
+  await writeLaunchImage(directory, { kernel: haltingKernel(), ...parts })
   return {
     directory,
     breakKernel: async () => {
