@@ -142,7 +142,7 @@ function define(): void {
   })
 }
 
-/** What `strongroom measure ovmf` computes. */
+/** Returns the digest that `strongroom measure ovmf` computes. */
 async function measured(
   directory: string,
   changed: Partial<Record<'firmware' | 'kernel' | 'initrd', Uint8Array>> & { readonly cmdline?: string },
