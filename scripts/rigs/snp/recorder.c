@@ -2,8 +2,8 @@
 //
 // Answers the SNP requests of /dev/kvm and /dev/sev, passes all others to the host's KVM, and writes each one that
 // decides the launch as a line `snp NAME NUMBERS HEX` to standard error, which is QEMU's log. No guest runs: KVM_RUN
-// waits for a signal and returns EINTR. Numbers and structures: Linux include/uapi/linux/kvm.h and
-// arch/x86/include/uapi/asm/kvm.h of 6.11, which older headers lack.
+// waits for a signal and returns EINTR. Numbers and structures are meant to be those of Linux 6.11's
+// include/uapi/linux/kvm.h and arch/x86/include/uapi/asm/kvm.h; headers here lack them: nothing has compared them.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
