@@ -52,6 +52,9 @@ export type SnapshotsDeps = {
   readonly log: Logger
 }
 
+/** `done` resolves at the end, with whether a snapshot was kept. */
+type Begun = { readonly attempt: SnapshotAttempt; readonly done: Promise<boolean> }
+
 /** The instance is on another host of the fleet. */
 type OnOtherHost = { readonly otherHostId: string }
 
@@ -78,6 +81,8 @@ export class Snapshots {
   readonly #attempts = new Map<string, SnapshotAttempt & { readonly organizationId: string }>()
   readonly #stopping = new AbortController()
   readonly #working = new Set<Promise<unknown>>()
+  /** The attempt under way of each instance: true once a snapshot is kept, false if none is. Never rejects. */
+  readonly #underWay = new Map<string, Promise<boolean>>()
   /** Instances without a record or an organization at the last look. */
   #missing: ReadonlySet<string> = new Set()
   /** Organization of each transfer to a VM. */
@@ -97,8 +102,23 @@ export class Snapshots {
     return (await this.begin(instance)).attempt
   }
 
-  /** Does the same for a caller within this host. `done` resolves at the end of the attempt, also after a failure. */
-  async begin(instance: Instance): Promise<{ readonly attempt: SnapshotAttempt; readonly done: Promise<void> }> {
+  /** Does the same for a caller within this host. */
+  async begin(instance: Instance): Promise<Begun> {
+    const { id } = instance
+    const begun = this.#begin(instance)
+    // From the first moment, so that no end of the instance comes between.
+    if (!this.#underWay.has(id)) {
+      const isKept = begun.then(
+        ({ done }) => done,
+        () => false,
+      )
+      this.#underWay.set(id, isKept)
+      isKept.then(() => this.#underWay.delete(id))
+    }
+    return await begun
+  }
+
+  async #begin(instance: Instance): Promise<Begun> {
     const { files, engine, clock, random } = this.#deps
     const { id: instanceId, organizationId, name } = instance
     const vm = instance.vmId === null ? null : engine.view(instance.vmId)
@@ -122,8 +142,14 @@ export class Snapshots {
       this.#attempts.set(instanceId, { ...attempt, organizationId, bytes: arriving.bytes(), ...change })
     show({})
     const work = this.#receive(instance, arriving, { vmId: vm.id, address, onBytes: () => show({}) })
-      .then(({ number }) => void show({ state: 'kept', number }))
-      .catch(error => void show({ state: 'failed', message: this.#failed(instance, error) }))
+      .then(({ number }) => {
+        show({ state: 'kept', number })
+        return true
+      })
+      .catch(error => {
+        show({ state: 'failed', message: this.#failed(instance, error) })
+        return false
+      })
       .finally(() => this.#working.delete(work))
     this.#working.add(work)
     return { attempt, done: work }
@@ -213,8 +239,12 @@ export class Snapshots {
     return { pipe, bytes: 'bytes' in found ? found.bytes : 0 }
   }
 
-  /** Takes a snapshot and waits for its end. False if others are under way; a snapshot that fails is logged. */
+  /**
+   * Takes a snapshot and waits for its end; one that its owner is taking counts, if it is kept. False if others are
+   * under way; a snapshot that fails is logged.
+   */
   async takeBeforeEnd(instance: Instance): Promise<boolean> {
+    if (await this.#underWay.get(instance.id)) return true
     try {
       await (await this.begin(instance)).done
       return true

@@ -364,3 +364,38 @@ test('goal: they go with a deleted organization, and stay while the directory of
   for (let count = 0; count < 2; count += 1) snapshots.removeOrphans()
   expect(filesOf(instance)).toEqual([])
 })
+
+test('goal: an end by idleness waits for the snapshot that the owner takes, and takes another if that one fails', async () => {
+  await start()
+  const instance = { ...(await readyInstance()), status: 'ready' as const }
+  const path = `/v1/instances/${instance.name}/snapshots`
+  const answers = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  let asked = 0
+  guest = {
+    snapshot: async to => {
+      asked += 1
+      const number = asked
+      await answers[number - 1]?.promise
+      const bytes = Buffer.from([number])
+      await dial(to, bytes)
+      return signed(instance.hostname, number, bytes)
+    },
+  }
+  let isOver = false
+  const end = () => {
+    isOver = false
+    return snapshots.takeBeforeEnd(instance).finally(() => {
+      isOver = true
+    })
+  }
+  expect((await appliance.send('POST', path)).status).toBe(202)
+  const first = end()
+  await appliance.send('GET', path)
+  expect([isOver, asked]).toEqual([false, 1])
+  answers[0]?.resolve()
+  expect([await first, asked, await numbers(path)]).toEqual([true, 1, [1]])
+  expect((await appliance.send('POST', path)).status).toBe(202)
+  const second = end()
+  answers[1]?.reject(new Fault('channel.refused', 'the VM fails'))
+  expect([await second, asked, await numbers(path)]).toEqual([true, 3, [1, 3]])
+})
