@@ -53,18 +53,45 @@ export async function endIdleOnes(deps: IdleDeps, busy: Set<string>): Promise<vo
 }
 
 async function endIfIdle(deps: IdleDeps, instance: Instance): Promise<void> {
-  const { directory, minutesOf, isIdle, beforeEnd, endIdle, log } = deps
+  const { directory, minutesOf, isIdle, endIdle, log } = deps
   const { vmId } = instance
   if (vmId === null) return
   const slug = organizationById(directory.db, instance.organizationId)?.slug
   const isIdleNow = () => isIdle(vmId, slug === undefined ? null : minutesOf(slug), askTimeoutMs)
   try {
     // The owner may have come back during the snapshot.
-    if (!(await isIdleNow()) || !(await beforeEnd(instance)) || !(await isIdleNow())) return
+    if (!(await isIdleNow()) || !(await takeWhileIdle(deps, instance, isIdleNow)) || !(await isIdleNow())) return
     log.info('an instance ends, because its idle time is over', { instance: instance.id })
     await endIdle(instance)
   } catch (error) {
     // A VM of an earlier release refuses the question.
     log.debug('a VM did not say whether it is idle', { instance: instance.id, reason: messageOf(error) })
+  }
+}
+
+/**
+ * Takes the snapshot before the end, and polls on meanwhile: the VM counts a longer pause as use, and a request leaves
+ * its trace for a minute only. False if the instance was used, or the snapshot should be tried again later.
+ */
+async function takeWhileIdle(
+  { clock, log, beforeEnd }: IdleDeps,
+  instance: Instance,
+  isIdleNow: () => Promise<boolean>,
+): Promise<boolean> {
+  let wasUsed = false
+  const isTaken = new AbortController()
+  const polling = sweepLater({ clock, intervalMs, signal: isTaken.signal }, async () => {
+    try {
+      if (!(await isIdleNow())) wasUsed = true
+    } catch (error) {
+      // The poll after the snapshot decides.
+      log.debug('a VM did not say whether it is idle', { instance: instance.id, reason: messageOf(error) })
+    }
+  })
+  try {
+    return (await beforeEnd(instance)) && !wasUsed
+  } finally {
+    isTaken.abort()
+    await polling
   }
 }

@@ -2,9 +2,14 @@
 // does not answer is left alone.
 
 import { expect, test } from 'bun:test'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir, userInfo } from 'node:os'
+import { join } from 'node:path'
 import { startAppliance } from '../../scripts/rigs/instances/instances-service.ts'
 import { Fault } from '../../src/base/fault.ts'
 import { silentLogger } from '../../src/base/log.ts'
+import { createIdle } from '../../src/guest/orders/idle.ts'
+import { guestPaths } from '../../src/guest/paths.ts'
 import { endIdleOnes, type IdleDeps } from '../../src/instances/idle-ends.ts'
 import { moveInstance } from '../../src/store/directory/instance.query.ts'
 import type { Instance } from '../../src/store/directory/instance.table.ts'
@@ -70,4 +75,59 @@ test('goal: a snapshot comes first; who comes back meanwhile keeps the instance,
   expect(steps).toEqual(['snapshot', 'snapshot'])
   await endIdleOnes(deps, new Set())
   expect(steps).toEqual(['snapshot', 'snapshot', 'snapshot', 'end'])
+})
+
+const requestRow = '   1: 0100007F:480A 0100007F:C001 06 0 0 0 0\n'
+
+// Host and guest together: the guest counts idle time, and a long pause between polls counts as use.
+test.each([
+  { what: 'nobody comes', usedAfterS: null, steps: ['snapshot', 'end'] },
+  { what: 'a request comes and goes during the snapshot', usedAfterS: 90, steps: ['snapshot'] },
+])('goal: a snapshot of ten minutes, and $what', async ({ usedAfterS, steps }) => {
+  await using appliance = await startAppliance()
+  const { store, clock } = appliance
+  const { id } = await appliance.create()
+  moveInstance(store.db, { id, from: 'provisioning', to: 'ready', nowMs: 1, readyAtMs: 1 })
+  const files = mkdtempSync(join(tmpdir(), 'srt-idle-'))
+  const paths = {
+    ...guestPaths(files),
+    processes: join(files, 'proc'),
+    logDir: files,
+    ordersDir: join(files, 'orders'),
+  }
+  mkdirSync(join(files, 'proc/net'), { recursive: true })
+  const startMs = clock.monotonicMs()
+  let snapshotMs: number | null = null
+  const see = () => {
+    const nowMs = clock.monotonicMs()
+    const sinceS = snapshotMs === null || usedAfterS === null ? -1 : (nowMs - snapshotMs) / 1_000 - usedAfterS
+    writeFileSync(join(files, 'proc/uptime'), `${(nowMs - startMs) / 1_000} 1.00\n`)
+    writeFileSync(join(files, 'proc/net/tcp'), sinceS >= 0 && sinceS < 60 ? requestRow : '')
+  }
+  const guest = createIdle({ paths, owner: userInfo() })
+  const taken: string[] = []
+  const deps: IdleDeps = {
+    ...{ directory: store.directory, hostId: store.hostId, clock, log: silentLogger },
+    minutesOf: () => 30,
+    isIdle: async (_, minutes) => {
+      see()
+      return guest.isOver(minutes)
+    },
+    beforeEnd: async () => {
+      taken.push('snapshot')
+      snapshotMs = clock.monotonicMs()
+      await clock.sleep(600_000)
+      return true
+    },
+    endIdle: async () => void taken.push('end'),
+  }
+  const busy = new Set<string>()
+  const rounds: Promise<void>[] = []
+  for (let minute = 0; minute < 45; minute += 1) {
+    if (!taken.includes('end')) rounds.push(endIdleOnes(deps, busy))
+    await clock.elapse(60_000)
+  }
+  await Promise.all(rounds)
+  rmSync(files, { recursive: true })
+  expect(taken).toEqual(steps)
 })
