@@ -1,21 +1,25 @@
 // Ciphertexts of snapshots on this host's disk, each with its record beside it. Effects: one directory.
 //
 // A record is written last, so a ciphertext without one is unfinished, and the next start removes it. Records are files
-// and no rows: a ciphertext and what is known of it are lost, or restored, together.
+// and no rows: a ciphertext and what is known of it are lost, or restored, together. A record that cannot be read keeps
+// its ciphertext on the disk, counted, until the instance's own record goes.
 
-import { existsSync, readdirSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, renameSync, rmdirSync, rmSync, statSync } from 'node:fs'
 import { type FileHandle, open } from 'node:fs/promises'
 import { join } from 'node:path'
 import { Fault, messageOf } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
+import { resultOr } from '../../base/result-or.ts'
 import { checkedJson } from '../../contract/check.ts'
-import { Closed } from '../../contract/forms.ts'
 import { SignedSnapshot, SnapshotNumber } from '../../contract/snapshot.ts'
 import { type Static, Type } from '../../contract/type.ts'
 import { ensureDir, syncDirectory, writeFileAtomic } from '../../linux/files.ts'
 
-export const KeptSnapshot = Closed({
-  instanceId: Type.String({ pattern: '^[0-9a-f-]{36}$' }),
+const instanceIdPattern = '^[0-9a-f-]{36}$'
+
+/** Fields of later releases are ignored: a downgrade must not lose snapshots. */
+export const KeptSnapshot = Type.Object({
+  instanceId: Type.String({ pattern: instanceIdPattern }),
   organizationId: Type.String({ minLength: 1, maxLength: 64 }),
   /** Name of the instance. */
   name: Type.String({ pattern: '^[a-z0-9]{8}$' }),
@@ -38,6 +42,9 @@ export type Arriving = {
   readonly drop: () => Promise<void>
 }
 
+/** What cannot be read in a directory. The bytes of a directory that cannot be listed are unknown, and count as 0. */
+type Unreadable = { readonly newest: number; readonly bytes: number }
+
 const arrivingName = 'arriving.age'
 
 export class SnapshotFiles {
@@ -47,12 +54,17 @@ export class SnapshotFiles {
   readonly #kept = new Map<string, KeptSnapshot[]>()
   /** By instance. */
   readonly #arriving = new Map<string, SnapshotOwner & Pick<Arriving, 'bytes'>>()
+  /** By instance. */
+  readonly #unreadable = new Map<string, Unreadable>()
+  /** Bytes on the disk, those that arrive included. `all` has the unreadable ones, whose organization is unknown. */
+  readonly #bytes = { all: 0, organizations: new Map<string, number>(), instances: new Map<string, number>() }
 
   /** Reads the directory and removes what is unfinished. */
   constructor(directory: string, log: Logger) {
     this.#directory = directory
     this.#log = log
-    for (const id of existsSync(directory) ? readdirSync(directory) : []) this.#load(id)
+    for (const id of existsSync(directory) ? readdirSync(directory) : [])
+      if (new RegExp(instanceIdPattern).test(id)) this.#load(id)
   }
 
   list(organizationId: string): readonly KeptSnapshot[] {
@@ -63,17 +75,25 @@ export class SnapshotFiles {
     return this.#kept.get(instanceId) ?? []
   }
 
+  /** Instances with anything on the disk. */
   instances(): readonly string[] {
-    return [...this.#kept.keys()]
+    return [...new Set([...this.#kept.keys(), ...this.#unreadable.keys()])]
   }
 
-  /** Bytes on the disk, those that arrive included: of an organization (null: of all), without those of an instance. */
+  count(): number {
+    return [...this.#kept.values()].reduce((sum, { length }) => sum + length, 0)
+  }
+
+  /** Instances with records that cannot be read. */
+  unreadable(): readonly string[] {
+    return [...this.#unreadable.keys()]
+  }
+
+  /** Bytes on the disk, those that arrive included: of an organization (null: of all), without those of its instance. */
   bytes(organizationId: string | null, except: string | null = null): number {
-    const counts = (owner: SnapshotOwner) =>
-      (organizationId === null || owner.organizationId === organizationId) && owner.instanceId !== except
-    const kept = [...this.#kept.values()].flat().filter(counts)
-    const arriving = [...this.#arriving.values()].filter(counts)
-    return kept.reduce((sum, { bytes }) => sum + bytes, 0) + arriving.reduce((sum, { bytes }) => sum + bytes(), 0)
+    const { all, organizations, instances } = this.#bytes
+    const whole = organizationId === null ? all : (organizations.get(organizationId) ?? 0)
+    return whole - (except === null ? 0 : (instances.get(except) ?? 0))
   }
 
   arriving(organizationId: string | null): number {
@@ -106,30 +126,43 @@ export class SnapshotFiles {
       this.#arriving.delete(instanceId)
       throw error
     }
+    let isClosed = false
     const end = async () => {
-      await file.close()
       this.#arriving.delete(instanceId)
+      if (isClosed) return
+      isClosed = true
+      await file.close()
     }
     return {
       bytes,
       write: async chunk => {
         for (let at = 0; at < chunk.length; ) at += (await file.write(chunk, at)).bytesWritten
         sizeBytes += chunk.length
+        this.#add(owner, chunk.length)
       },
       keep: async facts => {
         const record: KeptSnapshot = { ...facts, ...owner, bytes: sizeBytes }
-        if (this.of(instanceId).some(({ number }) => number >= record.number))
+        const newest = Math.max(this.of(instanceId).at(-1)?.number ?? 0, this.#unreadable.get(instanceId)?.newest ?? 0)
+        if (newest >= record.number)
           throw new Fault('conflict', `Snapshot ${record.number} is not newer than the last one of this instance.`)
         await file.sync()
-        renameSync(path, this.path(record))
-        syncDirectory(directory)
-        writeFileAtomic(this.#recordPath(record), JSON.stringify(record), { mode: 0o600 })
-        await end()
+        try {
+          renameSync(path, this.path(record))
+          syncDirectory(directory)
+          writeFileAtomic(this.#recordPath(record), JSON.stringify(record), { mode: 0o600 })
+        } catch (error) {
+          rmSync(this.path(record), { force: true })
+          rmSync(this.#recordPath(record), { force: true })
+          throw error
+        }
         this.#kept.set(instanceId, [...this.of(instanceId), record])
+        // From here on it is kept, whatever the closing says.
+        await end().catch(error => this.#log.warn('a snapshot was not closed', { reason: messageOf(error) }))
         return record
       },
       drop: async () => {
-        await end()
+        await end().catch(error => this.#log.warn('a snapshot was not closed', { reason: messageOf(error) }))
+        this.#add(owner, -sizeBytes)
         rmSync(path, { force: true })
         this.#removeEmpty(instanceId)
       },
@@ -144,43 +177,86 @@ export class SnapshotFiles {
     const left = this.of(instanceId).filter(({ number }) => number !== record.number)
     if (left.length > 0) this.#kept.set(instanceId, left)
     else this.#kept.delete(instanceId)
+    this.#add(record, -record.bytes)
     this.#removeEmpty(instanceId)
+  }
+
+  /** Removes all of an instance whose own record is gone, also what cannot be read; not what arrives. */
+  removeAll(instanceId: string): void {
+    for (const record of this.of(instanceId)) this.remove(record)
+    const unreadable = this.#unreadable.get(instanceId)
+    if (unreadable === undefined || this.#arriving.has(instanceId)) return
+    rmSync(join(this.#directory, instanceId), { recursive: true, force: true })
+    this.#unreadable.delete(instanceId)
+    this.#bytes.all -= unreadable.bytes
   }
 
   #recordPath({ instanceId, number }: Pick<KeptSnapshot, 'instanceId' | 'number'>): string {
     return join(this.#directory, instanceId, `${number}.json`)
   }
 
+  /** Never removes files. */
   #removeEmpty(instanceId: string): void {
-    const directory = join(this.#directory, instanceId)
-    const isUsed = this.#kept.has(instanceId) || this.#arriving.has(instanceId)
-    if (!isUsed) rmSync(directory, { recursive: true, force: true })
+    const isUsed = this.#kept.has(instanceId) || this.#arriving.has(instanceId) || this.#unreadable.has(instanceId)
+    if (!isUsed) resultOr(() => rmdirSync(join(this.#directory, instanceId)), null)
+  }
+
+  #add({ instanceId, organizationId }: SnapshotOwner, bytes: number): void {
+    const { organizations, instances } = this.#bytes
+    this.#bytes.all += bytes
+    add(organizations, organizationId, bytes)
+    add(instances, instanceId, bytes)
   }
 
   #load(instanceId: string): void {
     const directory = join(this.#directory, instanceId)
     try {
-      const names = new Set(readdirSync(directory))
-      const records = [...names].flatMap(name => (name.endsWith('.json') ? [this.#read(directory, name)] : []))
-      const kept = records.filter(record => record.instanceId === instanceId).sort((a, b) => a.number - b.number)
-      const wanted = new Set(kept.flatMap(({ number }) => [`${number}.json`, `${number}.age`]))
+      const names = readdirSync(directory)
+      const numbers = names.flatMap(name => /^([1-9]\d{0,15})\.json$/.exec(name)?.slice(1).map(Number) ?? [])
+      const wanted = new Set(numbers.flatMap(number => [`${number}.json`, `${number}.age`]))
       for (const name of names) if (!wanted.has(name)) rmSync(join(directory, name), { recursive: true, force: true })
+      const kept = numbers.toSorted((a, b) => a - b).flatMap(number => this.#read({ instanceId, number }) ?? [])
       if (kept.length > 0) this.#kept.set(instanceId, kept)
-      else rmSync(directory, { recursive: true, force: true })
+      for (const record of kept) this.#add(record, record.bytes)
+      this.#removeEmpty(instanceId)
     } catch (error) {
-      this.#log.error('snapshots of an instance cannot be read; they are left as they are', {
-        directory,
-        reason: messageOf(error),
-      })
+      this.#noteUnreadable(instanceId, 0, error)
     }
   }
 
-  #read(directory: string, name: string): KeptSnapshot {
-    const path = join(directory, name)
-    const record = checkedJson(KeptSnapshot, readFileSync(path), { what: path, code: 'internal' })
-    const { size } = statSync(this.path(record))
-    if (size !== record.bytes)
-      throw new Fault('internal', `${this.path(record)}: ${size} bytes instead of ${record.bytes}`)
-    return record
+  /** Null if the record or its ciphertext cannot be used. */
+  #read(pair: Pick<KeptSnapshot, 'instanceId' | 'number'>): KeptSnapshot | null {
+    const path = this.#recordPath(pair)
+    try {
+      const record = checkedJson(KeptSnapshot, readFileSync(path), { what: path, code: 'internal' })
+      if (record.instanceId !== pair.instanceId || record.number !== pair.number)
+        throw new Fault('internal', `${path}: it is the record of another snapshot`)
+      const { size } = statSync(this.path(record))
+      if (size !== record.bytes)
+        throw new Fault('internal', `${this.path(record)}: ${size} bytes instead of ${record.bytes}`)
+      return record
+    } catch (error) {
+      this.#noteUnreadable(pair.instanceId, pair.number, error)
+      return null
+    }
   }
+
+  /** `number`: 0 for the whole directory. */
+  #noteUnreadable(instanceId: string, number: number, error: unknown): void {
+    this.#log.error('a snapshot cannot be read; its files stay as they are', {
+      path: number === 0 ? join(this.#directory, instanceId) : this.#recordPath({ instanceId, number }),
+      reason: messageOf(error),
+    })
+    const { newest, bytes } = this.#unreadable.get(instanceId) ?? { newest: 0, bytes: 0 }
+    const size = number === 0 ? 0 : resultOr(() => statSync(this.path({ instanceId, number })).size, 0)
+    this.#unreadable.set(instanceId, { newest: Math.max(newest, number), bytes: bytes + size })
+    this.#bytes.all += size
+  }
+}
+
+/** Adds to a sum; a sum of 0 is removed. */
+function add(sums: Map<string, number>, key: string, bytes: number): void {
+  const sum = (sums.get(key) ?? 0) + bytes
+  if (sum === 0) sums.delete(key)
+  else sums.set(key, sum)
 }

@@ -267,7 +267,7 @@ export class Snapshots {
     for (const instanceId of missing) {
       if (!this.#missing.has(instanceId)) continue
       this.#attempts.delete(instanceId)
-      for (const record of files.of(instanceId)) files.remove(record)
+      files.removeAll(instanceId)
       log.info('snapshots removed with the record of their instance', { instance: instanceId })
     }
     this.#missing = missing
@@ -290,7 +290,7 @@ export class Snapshots {
     arriving: Arriving,
     { vmId, address, onBytes }: { readonly vmId: string; readonly address: string; readonly onBytes: () => void },
   ): Promise<KeptSnapshot> {
-    const { engine, transfers, files, settings, clock, random, log } = this.#deps
+    const { engine, transfers, settings, clock, random, log } = this.#deps
     const token = toHex(random(32))
     const failed = new AbortController()
     const signal = AbortSignal.any([this.#stopping.signal, AbortSignal.timeout(transferMs), failed.signal])
@@ -310,12 +310,22 @@ export class Snapshots {
       const number = numberIn(signed, { hostname: instance.hostname, sha256: digest.digest('hex') })
       const record = await arriving.keep({ name: instance.name, number, createdAtMs: clock.nowMs(), signed })
       log.info('snapshot kept', { instance: instance.id, number, bytes: record.bytes })
-      for (const old of files.of(instance.id).slice(0, -settings.keptPerInstance)) files.remove(old)
+      this.#removeOld(instance.id)
       return record
     } catch (error) {
       failed.abort(error)
       await arriving.drop()
       throw error
+    }
+  }
+
+  /** Never throws: the new snapshot is kept. The next one removes what this one could not. */
+  #removeOld(instanceId: string): void {
+    const { files, settings, log } = this.#deps
+    try {
+      for (const old of files.of(instanceId).slice(0, -settings.keptPerInstance)) files.remove(old)
+    } catch (error) {
+      log.warn('a replaced snapshot was not removed', { instance: instanceId, reason: messageOf(error) })
     }
   }
 

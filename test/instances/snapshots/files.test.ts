@@ -85,13 +85,76 @@ test('goal: a ciphertext without a record, as after a kill between the two, is r
   expect([files.of(other.instanceId), existsSync(join(directory, other.instanceId))]).toEqual([[], false])
 })
 
-test('goal: a record whose ciphertext has another size, or that cannot be read, is not shown, and nothing is removed', async () => {
-  await keep(open(), 1, 10)
-  truncateSync(join(directory, owner.instanceId, '1.age'), 9)
+const changeRecord = (number: number, change: (record: object) => string) => {
+  const path = join(directory, owner.instanceId, `${number}.json`)
+  writeFileSync(path, change(JSON.parse(readFileSync(path, 'utf8'))))
+}
+
+test.each([
+  ['a ciphertext of another size', () => truncateSync(join(directory, owner.instanceId, '2.age'), 9), 9],
+  ['a ciphertext that is missing', () => rmSync(join(directory, owner.instanceId, '2.age')), 0],
+  ['a cut record', () => changeRecord(2, () => '{'), 20],
+  ['a record of another instance', () => changeRecord(2, record => JSON.stringify({ ...record, ...other })), 20],
+])('goal: %s is not shown, counts, and stays; the others of its instance are shown', async (_, damage, bytes) => {
+  const first = open()
+  for (const number of [1, 2, 3]) await keep(first, number, number * 10)
+  damage()
+  const before = names()
   const files = open()
-  expect([files.of(owner.instanceId), names()]).toEqual([[], ['1.age', '1.json']])
-  writeFileSync(join(directory, owner.instanceId, '1.json'), '{')
-  expect([open().of(owner.instanceId), names()]).toEqual([[], ['1.age', '1.json']])
+  expect([files.of(owner.instanceId).map(({ number }) => number), files.unreadable()]).toEqual([
+    [1, 3],
+    [owner.instanceId],
+  ])
+  expect([files.bytes(null), files.bytes('org-1'), names()]).toEqual([40 + bytes, 40, before])
+  for (const record of files.of(owner.instanceId)) files.remove(record)
+  await (await files.begin(owner)).drop()
+  const left = before.filter(name => name.startsWith('2.'))
+  expect([names(), files.instances(), files.bytes(null)]).toEqual([left, [owner.instanceId], bytes])
+  // Its number is not taken again.
+  const again = await files.begin(owner)
+  await expect(again.keep(facts(2))).rejects.toThrow('not newer')
+  await again.drop()
+  files.removeAll(owner.instanceId)
+  expect([existsSync(join(directory, owner.instanceId)), files.instances(), files.bytes(null)]).toEqual([false, [], 0])
+})
+
+test('goal: a record with a field of a later release is read', async () => {
+  await keep(open(), 1, 10)
+  changeRecord(1, record => JSON.stringify({ ...record, later: true }))
+  expect(open().of(owner.instanceId).length).toBe(1)
+})
+
+test('goal: what is not of an instance stays, as in a file system that is mounted here', () => {
+  mkdirSync(join(directory, 'lost+found/x'), { recursive: true })
+  expect(open().instances()).toEqual([])
+  expect(existsSync(join(directory, 'lost+found/x'))).toBeTrue()
+})
+
+test('goal: a record that cannot be written leaves no ciphertext and no bytes', async () => {
+  const files = open()
+  await keep(files, 1, 10)
+  const arriving = await files.begin(owner)
+  await arriving.write(new Uint8Array(20))
+  const inTheWay = join(directory, owner.instanceId, '2.json')
+  mkdirSync(join(inTheWay, 'x'), { recursive: true })
+  await expect(arriving.keep(facts(2))).rejects.toThrow()
+  rmSync(inTheWay, { recursive: true })
+  await arriving.drop()
+  expect([names(), files.bytes(null)]).toEqual([['1.age', '1.json'], 10])
+})
+
+test('goal: bytes stay right over every way of an end', async () => {
+  const files = open()
+  const first = await keep(files, 1, 10)
+  await keep(files, 1, 7, other)
+  const dropped = await files.begin(owner)
+  await dropped.write(new Uint8Array(5))
+  await dropped.write(new Uint8Array(6))
+  expect([files.bytes(null), files.bytes('org-1'), files.bytes('org-1', owner.instanceId)]).toEqual([28, 21, 0])
+  await dropped.drop()
+  files.remove(first)
+  expect([files.bytes(null), files.bytes('org-1'), files.bytes(null, other.instanceId)]).toEqual([7, 0, 0])
+  expect(open().bytes(null)).toBe(7)
 })
 
 test('goal: a number that is not newer is refused, and what arrived with it is dropped', async () => {
