@@ -5,6 +5,7 @@ import { Kind, type TObject, type TSchema } from '@sinclair/typebox'
 import { Value, type ValueError, ValueErrorType } from '@sinclair/typebox/value'
 import { type Lines, lineOf, readToml } from '../linux/toml.ts'
 import { crossCheck } from './checks/checks.ts'
+import { withFreeSnapshotPort } from './checks/snapshots.ts'
 import { takeRemoved } from './removed.ts'
 import { Config } from './schema.ts'
 
@@ -39,7 +40,8 @@ export function parseConfig(text: string, file: string): ConfigVerdict {
   const filled = Value.Default(Config, table)
   const problems = [...Value.Errors(Config, filled)].flatMap(error => schemaProblem(error, { file, lines }))
   if (problems.length > 0) return { ok: false, problems: inOrder(problems) }
-  const config = Value.Decode(Config, filled)
+  const decoded = Value.Decode(Config, filled)
+  const config = lines.has('snapshots.port') ? decoded : withFreeSnapshotPort(decoded)
   const crossed = crossCheck(config).map(({ field, message }) => {
     return { file, line: lineOf(lines, field.split('.')), field, message }
   })

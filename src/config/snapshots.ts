@@ -26,6 +26,6 @@ export const SnapshotsConfig = Section({
   }),
   port: Count(
     [8446, 1, 65_535],
-    'TCP port of `network.gateway_v4`, or of `network.gateway_v6` without a `pool_v4`, where VMs hand over snapshots and fetch them again. It is open to them alone, while a transfer is under way, and does not count as egress.',
+    'TCP port of `network.gateway_v4`, or of `network.gateway_v6` without a `pool_v4`, where VMs hand over snapshots and fetch them again. It is open to them alone, while a transfer is under way, and does not count as egress. If the file does not name it and another field has this port, the next free one is taken.',
   ),
 })
