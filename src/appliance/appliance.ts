@@ -135,6 +135,7 @@ export async function serve(
   const operated = {
     service,
     pool,
+    snapshots,
     builds,
     member,
     shares,

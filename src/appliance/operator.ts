@@ -20,6 +20,8 @@ import { mintKey } from '../instances/http/auth.ts'
 import type { WarmPool } from '../instances/pool.ts'
 import { createPoolMetrics } from '../instances/pool-metrics.ts'
 import { type InstancesService, operatorPrefix } from '../instances/service.ts'
+import { createSnapshotMetrics } from '../instances/snapshots/metrics.ts'
+import type { Snapshots } from '../instances/snapshots/snapshots.ts'
 import type { AdminServer } from '../operator/access/socket.ts'
 import { administratorsOf, listenSockets } from '../operator/access/sockets.ts'
 import { createAdmin } from '../operator/api.ts'
@@ -64,6 +66,7 @@ export type OperatorParts = Runtime & {
   readonly engine: Engine
   readonly service: InstancesService
   readonly pool: WarmPool
+  readonly snapshots: Pick<Snapshots, 'counts' | 'problems'>
   /** Null if service C is switched off. */
   readonly builds: Builds | null
   readonly gateway: AdminDeps['gateway']
@@ -202,6 +205,7 @@ function collectorsOf(parts: OperatorParts): Pick<Collector, 'render'>[] {
   return [
     ...parts.collectors,
     createPoolMetrics(pool),
+    createSnapshotMetrics(parts.snapshots),
     createFirewallMetrics(parts.firewall),
     createClockMetrics(parts.clockGuard),
     createCertificateMetrics(parts.tls),

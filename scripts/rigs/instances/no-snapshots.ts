@@ -26,7 +26,7 @@ export function noSnapshots(deps: SnapshotParts): Snapshots {
       },
     },
     files: new SnapshotFiles('/nowhere/snapshots', silentLogger),
-    transfers: { receive: never, send: never },
+    transfers: { problem: null, receive: never, send: never },
     freeBytes: () => 2 ** 40,
     settings: snapshotSettings,
     random: systemRandom,

@@ -24,6 +24,7 @@ export type ProblemParts = UpstreamWatchDeps & {
   readonly store: Store
   readonly firewall: Pick<FirewallWatch, 'problems'>
   readonly member: { readonly problems: () => readonly FoundProblem[] }
+  readonly snapshots: { readonly problems: () => readonly FoundProblem[] }
   readonly leaks: () => Promise<readonly AdminLeak[]>
   readonly random: RandomBytes
   readonly log: Logger
@@ -61,6 +62,7 @@ export function composeProblems(parts: ProblemParts): ComposedProblems {
       ...parts.firewall.problems().map(problem => criticalProblem(problem)),
       ...diskProblems(stateDir),
       ...parts.member.problems(),
+      ...parts.snapshots.problems(),
       ...leaks.problems(),
       ...alerts.problems(),
     ],

@@ -11,6 +11,8 @@ import { Fault, messageOf } from '../../base/fault.ts'
 import { harmlessLine } from '../../base/harmless.ts'
 import { type RandomBytes, randomName } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
+import { resultOr } from '../../base/result-or.ts'
+import type { FoundProblem } from '../../contract/admin/problems.ts'
 import { checkedJson } from '../../contract/check.ts'
 import type {
   RestoreBegun,
@@ -28,6 +30,7 @@ import { organizationById } from '../../store/directory/organization.query.ts'
 import type { VmEngine } from '../../vm/engine.ts'
 import { ownInstance, type Principal } from '../service.ts'
 import type { Arriving, KeptSnapshot, SnapshotFiles } from './files.ts'
+import { type FailedEnds, snapshotProblems } from './problems.plan.ts'
 import type { Transfers } from './transfers.ts'
 
 export type SnapshotSettings = {
@@ -44,7 +47,7 @@ export type SnapshotsDeps = {
   readonly hostId: string
   readonly engine: Pick<VmEngine, 'view' | 'guest'>
   readonly files: SnapshotFiles
-  readonly transfers: Pick<Transfers, 'receive' | 'send'>
+  readonly transfers: Pick<Transfers, 'problem' | 'receive' | 'send'>
   readonly freeBytes: () => number
   readonly settings: SnapshotSettings
   readonly clock: Pick<Clock, 'nowMs' | 'sleep'>
@@ -52,8 +55,8 @@ export type SnapshotsDeps = {
   readonly log: Logger
 }
 
-/** `done` resolves at the end, with whether a snapshot was kept. */
-type Begun = { readonly attempt: SnapshotAttempt; readonly done: Promise<boolean> }
+/** `done` resolves at the end, with why no snapshot was kept; null if one was. */
+type Begun = { readonly attempt: SnapshotAttempt; readonly done: Promise<Error | null> }
 
 /** The instance is on another host of the fleet. */
 type OnOtherHost = { readonly otherHostId: string }
@@ -81,8 +84,10 @@ export class Snapshots {
   readonly #attempts = new Map<string, SnapshotAttempt & { readonly organizationId: string }>()
   readonly #stopping = new AbortController()
   readonly #working = new Set<Promise<unknown>>()
-  /** The attempt under way of each instance: true once a snapshot is kept, false if none is. Never rejects. */
-  readonly #underWay = new Map<string, Promise<boolean>>()
+  /** `done` of the attempt under way of each instance. Never rejects. */
+  readonly #underWay = new Map<string, Promise<Error | null>>()
+  #failedEnds: FailedEnds | null = null
+  #failures = 0
   /** Instances without a record or an organization at the last look. */
   #missing: ReadonlySet<string> = new Set()
   /** Organization of each transfer to a VM. */
@@ -108,12 +113,9 @@ export class Snapshots {
     const begun = this.#begin(instance)
     // From the first moment, so that no end of the instance comes between.
     if (!this.#underWay.has(id)) {
-      const isKept = begun.then(
-        ({ done }) => done,
-        () => false,
-      )
-      this.#underWay.set(id, isKept)
-      isKept.then(() => this.#underWay.delete(id))
+      const failure = begun.then(({ done }) => done).catch(toError)
+      this.#underWay.set(id, failure)
+      failure.then(() => this.#underWay.delete(id))
     }
     return await begun
   }
@@ -144,11 +146,11 @@ export class Snapshots {
     const work = this.#receive(instance, arriving, { vmId: vm.id, address, onBytes: () => show({}) })
       .then(({ number }) => {
         show({ state: 'kept', number })
-        return true
+        return null
       })
       .catch(error => {
         show({ state: 'failed', message: this.#failed(instance, error) })
-        return false
+        return toError(error)
       })
       .finally(() => this.#working.delete(work))
     this.#working.add(work)
@@ -244,15 +246,48 @@ export class Snapshots {
    * under way; a snapshot that fails is logged.
    */
   async takeBeforeEnd(instance: Instance): Promise<boolean> {
-    if (await this.#underWay.get(instance.id)) return true
+    if ((await this.#underWay.get(instance.id)) === null) return true
     try {
-      await (await this.begin(instance)).done
+      this.#noteEnd(await (await this.begin(instance)).done)
       return true
     } catch (error) {
       if (error instanceof LimitedFault) return false
       this.#deps.log.warn('no snapshot was taken before the end', { instance: instance.id, reason: messageOf(error) })
+      this.#noteEnd(toError(error))
       return true
     }
+  }
+
+  /** Counts ends without a snapshot, except where the cause is the organization's or in the VM. */
+  #noteEnd(failure: Error | null): void {
+    if (failure === null) this.#failedEnds = null
+    if (failure === null || failure instanceof ShareFault || isOfGuest(failure)) return
+    const nowMs = this.#deps.clock.nowMs()
+    const { count, sinceMs } = this.#failedEnds ?? { count: 0, sinceMs: nowMs }
+    const reason = harmlessLine(failure.message).slice(0, messageCharsMax)
+    this.#failedEnds = { count: count + 1, sinceMs, lastMs: nowMs, reason }
+  }
+
+  /** Never throws. */
+  problems(): FoundProblem[] {
+    const { files, freeBytes, settings, transfers, clock } = this.#deps
+    if (settings.keptPerInstance === 0) return []
+    return snapshotProblems(
+      {
+        ...settings,
+        bytes: files.bytes(null),
+        freeBytes: resultOr(freeBytes, null),
+        failedEnds: this.#failedEnds,
+        unreadable: files.unreadable(),
+        listenProblem: transfers.problem,
+      },
+      clock.nowMs(),
+    )
+  }
+
+  counts(): { readonly count: number; readonly bytes: number; readonly failures: number } {
+    const { files } = this.#deps
+    return { count: files.count(), bytes: files.bytes(null), failures: this.#failures }
   }
 
   /**
@@ -340,7 +375,7 @@ export class Snapshots {
     const staying = keptPerInstance === 1 ? [] : files.of(id).slice(1 - keptPerInstance)
     const own = staying.reduce((sum, { bytes }) => sum + bytes, moreBytes + files.arrivingBytes(id))
     if (files.bytes(organizationId, id) + own > bytesPerOrganization)
-      throw new Fault(
+      throw new ShareFault(
         'conflict',
         `The snapshots of the organization would exceed ${gib(bytesPerOrganization)}; delete older ones.`,
       )
@@ -363,6 +398,7 @@ export class Snapshots {
   }
 
   #failed({ id }: Instance, error: unknown): string {
+    this.#failures += 1
     this.#deps.log.warn('no snapshot was kept', { instance: id, reason: messageOf(error) })
     const known = error instanceof Fault ? unsupported(error) : null
     return known === null
@@ -372,6 +408,18 @@ export class Snapshots {
 }
 
 const messageCharsMax = 1_000
+
+/** The share of an organization is used up. */
+class ShareFault extends Fault {}
+
+/** The guest refused: `channel.refused` has its words. */
+function isOfGuest(error: Error): boolean {
+  return error instanceof Fault && error.code === 'channel.refused'
+}
+
+function toError(error: unknown): Error {
+  return error instanceof Error ? error : new Error(String(error))
+}
 
 function switchedOff(): Fault {
   return new Fault('conflict', 'Snapshots are switched off on this host.')
@@ -385,7 +433,7 @@ function gib(bytes: number): string {
 function unsupported(error: unknown): Error {
   const isOld = error instanceof Fault && error.code === 'channel.refused' && error.message.startsWith('bad_request')
   if (isOld) return new Fault('conflict', 'The image of this instance has no snapshots; create another instance.')
-  return error instanceof Error ? error : new Error(String(error))
+  return toError(error)
 }
 
 /** Returns the number of a signed snapshot. Throws Fault channel.refused for another instance, or other bytes. */

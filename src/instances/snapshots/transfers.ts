@@ -5,7 +5,7 @@
 // port is open to every program of a VM, so a connection without a token of its VM ends soon, and costs little.
 
 import { createServer, type Server, type Socket } from 'node:net'
-import { Fault } from '../../base/fault.ts'
+import { Fault, messageOf } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
 
 export type TransferDeps = {
@@ -45,6 +45,7 @@ export class Transfers {
   readonly #open = new Set<Socket>()
   #server: Server | null = null
   #retry: ReturnType<typeof setTimeout> | undefined
+  #problem: string | null = null
 
   constructor(deps: TransferDeps) {
     this.#deps = deps
@@ -141,12 +142,17 @@ export class Transfers {
     const server = createServer({ allowHalfOpen: true }, socket => this.#meet(socket))
     server.maxConnections = socketsMax
     server.on('error', error => {
-      log.warn('cannot listen for snapshots; retrying', { hostname, port, error })
+      // Once, although it is tried each second.
+      if (this.#problem === null) log.warn('cannot listen for snapshots; retrying', { hostname, port, error })
+      this.#problem = messageOf(error)
       if (this.#server !== server) return
       this.#server = null
       this.#retry = setTimeout(() => {
         if (this.#waiting.size > 0) this.#listen()
       }, listenRetryMs)
+    })
+    server.on('listening', () => {
+      this.#problem = null
     })
     server.listen({ host: hostname, port, exclusive: true })
     this.#server = server
@@ -162,6 +168,11 @@ export class Transfers {
   get listening(): { readonly port: number } | null {
     const address = this.#server?.address()
     return typeof address === 'object' && address !== null ? { port: address.port } : null
+  }
+
+  /** Why the last attempt to listen failed; null if it did not. */
+  get problem(): string | null {
+    return this.#problem
   }
 
   /** Reads the token, and hands the connection to its transfer. */

@@ -16,6 +16,7 @@ import { silentLogger } from '../../../src/base/log.ts'
 import { snapshotText } from '../../../src/contract/snapshot.ts'
 import type { Transfer } from '../../../src/contract/vm/agent.ts'
 import { SnapshotFiles } from '../../../src/instances/snapshots/files.ts'
+import { createSnapshotMetrics } from '../../../src/instances/snapshots/metrics.ts'
 import { Snapshots, type SnapshotsDeps } from '../../../src/instances/snapshots/snapshots.ts'
 import { Transfers } from '../../../src/instances/snapshots/transfers.ts'
 import { beginDeletion } from '../../../src/store/directory/deletion.query.ts'
@@ -398,4 +399,30 @@ test('goal: an end by idleness waits for the snapshot that the owner takes, and 
   const second = end()
   answers[1]?.reject(new Fault('channel.refused', 'the VM fails'))
   expect([await second, asked, await numbers(path)]).toEqual([true, 3, [1, 3]])
+})
+
+test('goal: ends without a snapshot are a problem until one is kept, unless the organization or its VM is the cause', async () => {
+  await start({ bytesPerOrganization: 150, freeBytesMin: 10 })
+  const instance = { ...(await readyInstance()), status: 'ready' as const }
+  const end = async (count: number) => {
+    await snapshots.takeBeforeEnd(instance)
+    return snapshots.problems().map(({ subject, detail }) => [subject, detail.includes(`${count} instances`)])
+  }
+  guest = { snapshot: () => refusal('failed: no key') }
+  expect(await end(0)).toEqual([])
+  guest = honest(instance, Buffer.alloc(200))
+  expect(await end(0)).toEqual([])
+  freeBytes = 9
+  const room = ['room', false]
+  expect(await end(1)).toEqual([room, ['ends', true]])
+  expect(await end(2)).toEqual([room, ['ends', true]])
+  freeBytes = 2 ** 40
+  expect(await end(2)).toEqual([['ends', true]])
+  guest = honest(instance, Buffer.alloc(50))
+  expect(await end(0)).toEqual([])
+  expect(
+    createSnapshotMetrics(snapshots)
+      .render()
+      .match(/^strongroom.*/gm),
+  ).toEqual(['strongroom_snapshots 1', 'strongroom_snapshot_bytes 50', 'strongroom_snapshot_failures_total 3'])
 })

@@ -2,7 +2,7 @@
 // broken one is a failure, never a short success.
 
 import { afterEach, beforeEach, expect, test } from 'bun:test'
-import { connect, type Socket } from 'node:net'
+import { connect, createServer, type Socket } from 'node:net'
 import { until } from '../../../scripts/rigs/until.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { Transfers } from '../../../src/instances/snapshots/transfers.ts'
@@ -204,4 +204,17 @@ test('goal: a VM that does not connect in time is a failure, and one that has co
   } finally {
     hasty.stop()
   }
+})
+
+test('goal: a port in use is known until the port is free', async () => {
+  const holder = createServer()
+  await new Promise<void>(resolve => holder.listen(port, address, resolve))
+  const received = transfers.receive(expected(), async () => {})
+  await until('the port is known to be in use', 10_000, () => transfers.problem !== null)
+  expect(transfers.problem).toContain('EADDRINUSE')
+  await new Promise(resolve => holder.close(resolve))
+  const socket = await dial()
+  socket.end(`${token}\nx`)
+  await received
+  expect(transfers.problem).toBeNull()
 })

@@ -229,7 +229,7 @@ test.each(TABLE)('goal: the problems of %s', (_, facts, expected) => {
 test('goal: every problem that follows from facts stands in the table', () => {
   const seen = new Set(TABLE.flatMap(([, , expected]) => expected.map(text => text.split(' ')[1])))
   // The others are found by sources of their own.
-  const others = ['upgrade', 'database', 'disk', 'firewall', 'leaks', 'alerts']
+  const others = ['upgrade', 'database', 'disk', 'firewall', 'snapshots', 'leaks', 'alerts']
   expect([...seen, ...others].toSorted()).toEqual([...PROBLEM_NAMES].toSorted())
 })
 

@@ -1,0 +1,92 @@
+// Problems of snapshots, for the operator's list: no room, none before an end, unreadable records, a port in use. Pure.
+
+import { dayMs } from '../../base/time.ts'
+import type { FoundProblem } from '../../contract/admin/problems.ts'
+
+/** Ends by idleness without a snapshot, since one was kept before an end. */
+export type FailedEnds = {
+  readonly count: number
+  readonly sinceMs: number
+  readonly lastMs: number
+  /** Reason of the last one. */
+  readonly reason: string
+}
+
+export type SnapshotFacts = {
+  readonly bytes: number
+  readonly bytesMax: number
+  /** Null if it cannot be read; the problem `disk` has the reason. */
+  readonly freeBytes: number | null
+  readonly freeBytesMin: number
+  /** Null if there are none. */
+  readonly failedEnds: FailedEnds | null
+  /** Instances with records that cannot be read. */
+  readonly unreadable: readonly string[]
+  /** Why VMs cannot connect; null if nothing is known. */
+  readonly listenProblem: string | null
+}
+
+/** From here on the room for all snapshots is nearly used up. */
+const fullRatio = 0.95
+/** How long ends without a snapshot stay a problem if no further one is due. */
+const failedShownMs = dayMs
+
+export function snapshotProblems(facts: SnapshotFacts, nowMs: number): FoundProblem[] {
+  const { failedEnds, unreadable, listenProblem } = facts
+  const room = roomDetail(facts)
+  return [
+    ...(room === null
+      ? []
+      : [
+          warning('room', {
+            detail: room,
+            remedy:
+              'free some space, or raise snapshots.gib_max; until then instances that end by idleness may end without a snapshot',
+          }),
+        ]),
+    ...(failedEnds === null || nowMs - failedEnds.lastMs > failedShownMs
+      ? []
+      : [
+          warning('ends', {
+            sinceMs: failedEnds.sinceMs,
+            detail: `${failedEnds.count} instances ended by idleness without a snapshot; the last one: ${failedEnds.reason}`,
+            remedy: 'correct what the reason names; it ends with the next snapshot before an end, or after a day',
+          }),
+        ]),
+    ...(unreadable.length === 0
+      ? []
+      : [
+          warning('unreadable', {
+            detail: `snapshots of ${unreadable.length} instances cannot be read, the first of ${unreadable[0]}`,
+            remedy:
+              'the log has each path and reason; correct the cause, then `systemctl restart strongroom` reads them again',
+          }),
+        ]),
+    ...(listenProblem === null
+      ? []
+      : [
+          warning('port', {
+            detail: `VMs cannot hand over snapshots: ${listenProblem}`,
+            remedy: 'free the port, or choose another one in snapshots.port; the daemon tries again by itself',
+          }),
+        ]),
+  ]
+}
+
+function roomDetail({ bytes, bytesMax, freeBytes, freeBytesMin }: SnapshotFacts): string | null {
+  if (freeBytes !== null && freeBytes < freeBytesMin)
+    return `no snapshot is taken: ${gib(freeBytes)} GiB are free, less than snapshots.gib_free_min (${gib(freeBytesMin)})`
+  if (bytes < bytesMax * fullRatio) return null
+  return `the room for snapshots is nearly used up: ${gib(bytes)} of ${gib(bytesMax)} GiB (snapshots.gib_max)`
+}
+
+function gib(bytes: number): string {
+  return (bytes / 2 ** 30).toFixed(1)
+}
+
+function warning(
+  subject: string,
+  words: Pick<FoundProblem, 'detail' | 'remedy'> & { readonly sinceMs?: number },
+): FoundProblem {
+  return { name: 'snapshots', subject, severity: 'warning', sinceMs: null, ...words }
+}

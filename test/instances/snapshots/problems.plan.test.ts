@@ -1,0 +1,40 @@
+// Goal: what keeps snapshots from being taken stands in the list of problems, with its cause and its end.
+
+import { expect, test } from 'bun:test'
+import { type SnapshotFacts, snapshotProblems } from '../../../src/instances/snapshots/problems.plan.ts'
+
+const gib = 2 ** 30
+const dayMs = 86_400_000
+const good: SnapshotFacts = {
+  bytes: 94 * gib,
+  bytesMax: 100 * gib,
+  freeBytes: 10 * gib,
+  freeBytesMin: 10 * gib,
+  failedEnds: null,
+  unreadable: [],
+  listenProblem: null,
+}
+const failedEnds = { count: 2, sinceMs: 5, lastMs: 9, reason: 'no room' }
+
+test.each<[string, Partial<SnapshotFacts>, number, string[]]>([
+  ['a good host', {}, 10, []],
+  ['a disk below its minimum', { freeBytes: 10 * gib - 1 }, 10, ['room: no snapshot is taken']],
+  ['a disk that cannot be read', { freeBytes: null }, 10, []],
+  ['95 % of all', { bytes: 95 * gib }, 10, ['room: 95.0 of 100.0 GiB']],
+  ['ends without one', { failedEnds }, 10, ['ends: 2 instances', 'ends: no room']],
+  ['such ends a day ago', { failedEnds }, 9 + dayMs, ['ends: no room']],
+  ['such ends before', { failedEnds }, 10 + dayMs, []],
+  ['an unreadable record', { unreadable: ['5b3f'] }, 10, ['unreadable: of 5b3f']],
+  ['a port in use', { listenProblem: 'EADDRINUSE' }, 10, ['port: EADDRINUSE']],
+])('goal: %s', (_, change, nowMs, expected) => {
+  const problems = snapshotProblems({ ...good, ...change }, nowMs)
+  const texts = problems.map(({ subject, detail }) => `${subject}: ${detail}`)
+  for (const text of expected) {
+    const [subject = '', words = ''] = text.split(': ')
+    expect(texts).toEqual([expect.stringContaining(words)])
+    expect(texts[0]).toStartWith(`${subject}: `)
+  }
+  expect(problems.length).toBe(expected.length === 0 ? 0 : 1)
+  for (const { name, severity } of problems) expect([name, severity]).toEqual(['snapshots', 'warning'])
+  expect(problems[0]?.sinceMs ?? null).toBe(change.failedEnds !== undefined && expected.length > 0 ? 5 : null)
+})
