@@ -104,7 +104,7 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
 
   const idle = createIdle({ paths, owner })
   const egress = createEgressNotice({ paths, owner, log })
-  const snapshots = createSnapshots({ paths, owner, argv: settings.snapshotArgv, run: settings.run })
+  const snapshots = createSnapshots({ paths, owner, argv: settings.snapshotArgv, run: settings.run, log })
   const channel = await program.channel
   await claiming.restore()
   program.ready()

@@ -3,6 +3,8 @@
 //
 // The host gets ciphertext alone. The SSH host key signs, because relying parties have verified it and keep it.
 
+import { messageOf } from '../../base/fault.ts'
+import type { Logger } from '../../base/log.ts'
 import { matches } from '../../contract/check.ts'
 import { Closed, Sha256 } from '../../contract/forms.ts'
 import { SnapshotNumber, snapshotFormat, snapshotNamespace, snapshotText } from '../../contract/snapshot.ts'
@@ -22,6 +24,7 @@ type SnapshotDeps = {
   readonly owner: Owner
   readonly argv: readonly string[]
   readonly run: typeof run
+  readonly log: Logger
 }
 
 /** The last finished one of this boot. */
@@ -35,7 +38,7 @@ const outputBytesMax = 16_384
 /** Fetches under way; one whose session has gone ends with its time. */
 const fetchesMax = 4
 
-export function createSnapshots({ paths, owner, argv, run }: SnapshotDeps) {
+export function createSnapshots({ paths, owner, argv, run, log }: SnapshotDeps) {
   let isSending = false
   let fetches = 0
 
@@ -85,7 +88,7 @@ export function createSnapshots({ paths, owner, argv, run }: SnapshotDeps) {
       fetches += 1
       // A failure ends the pipe early, so the owner's session fails, too.
       transfer(['fetch', pipe], claim, from)
-        .catch(() => {})
+        .catch(error => log.warn('a snapshot was not fetched whole', { reason: messageOf(error) }))
         .finally(() => {
           fetches -= 1
         })

@@ -13,7 +13,7 @@ export type TransferDeps = {
   readonly hostname: string
   readonly port: number
   readonly log: Logger
-  /** Default: five minutes. */
+  /** Time for the VM to connect. Default 120 s: its program waits for the owner's session, at most as long. */
   readonly connectTimeoutMs?: number
 }
 
@@ -29,8 +29,7 @@ type Waiting = Expected & { readonly take: (socket: Socket, rest: Buffer) => voi
 const tokenBytes = 64
 const tokenTimeoutMs = 10_000
 const idleTimeoutMs = 120_000
-/** A VM that fetches connects once its owner's session reads, which the guest awaits for as long. */
-const connectTimeoutMs = 300_000
+const connectTimeoutMsDefault = 120_000
 /** Share: connections of one VM that have not named a transfer. */
 const strangersPerVmMax = 4
 /** Share: `strangersPerVmMax` for a VM. */
@@ -107,9 +106,12 @@ export class Transfers {
     const ended = Promise.withResolvers<void>()
     const done = (error: unknown) => (error === null ? ended.resolve() : ended.reject(error))
     let taken: Socket | null = null
+    const { connectTimeoutMs = connectTimeoutMsDefault } = this.#deps
+    const late = setTimeout(() => done(new Fault('channel.closed', 'the VM did not connect in time')), connectTimeoutMs)
     const take = (socket: Socket, rest: Buffer) => {
       // A token is for one connection.
       this.#waiting.delete(token)
+      clearTimeout(late)
       taken = socket
       socket.setTimeout(idleTimeoutMs, () => socket.destroy(new Error('no bytes for two minutes')))
       socket.once('error', done)
@@ -119,9 +121,6 @@ export class Transfers {
     }
     const onAbort = () => done(signal.reason ?? new Error('stopped'))
     signal.addEventListener('abort', onAbort)
-    const late = setTimeout(() => {
-      if (taken === null) done(new Fault('channel.timeout', 'the VM did not connect in time'))
-    }, this.#deps.connectTimeoutMs ?? connectTimeoutMs)
     this.#waiting.set(token, { ...expected, take })
     this.#listen()
     try {

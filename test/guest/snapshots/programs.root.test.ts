@@ -210,3 +210,11 @@ test('goal: a host that breaks off makes it fail', async () => {
   expect((await received).message).toBe('full')
   expect([ended.code, ended.stdout]).toEqual([1, ''])
 })
+
+test('goal: a fetch that no session reads ends by itself, without a connection and without its pipe', async () => {
+  const { code, stdout } = await machine.run(
+    `code=0; echo ${token} | PIPE_WAIT_S=1 /usr/lib/strongroom/snapshot fetch ${pipe} ${address} ${port} || code=$?
+    echo $code; ls /run/strongroom | grep restore- || echo none`,
+  )
+  expect([code, stdout]).toEqual([0, '143\nnone\n'])
+})

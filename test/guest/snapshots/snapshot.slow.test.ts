@@ -5,6 +5,7 @@ import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { silentLogger } from '../../../src/base/log.ts'
 import { isSignedBy } from '../../../src/client/snapshots/ssh-signature.ts'
 import { snapshotNamespace } from '../../../src/contract/snapshot.ts'
 import type { ClaimRecord } from '../../../src/guest/claim-record.ts'
@@ -33,7 +34,7 @@ const paths = () => ({ commandLine: at('cmdline'), snapshotRecord: at('record'),
 function snapshots(prints: string, code = 0) {
   const script = `echo "$@" >>${at('calls')}; cat >>${at('calls')}; printf '%s' '${prints}'; exit ${code}`
   const owner = { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 }
-  return createSnapshots({ paths: paths(), owner, argv: ['sh', '-c', script, 'program'], run })
+  return createSnapshots({ paths: paths(), owner, argv: ['sh', '-c', script, 'program'], run, log: silentLogger })
 }
 const numberIn = (text: string) => JSON.parse(text) as Record<string, unknown>
 
@@ -80,10 +81,12 @@ test('goal: nothing without a claim, one at a time, and few fetches', async () =
   expect(await snapshots('').send(to, null)).toMatchObject({ ok: false, code: 'unclaimed' })
   const pending = Promise.withResolvers<{ stdout: string; stderr: string }>()
   const calls: string[][] = []
+  const lines: unknown[] = []
   const slow = createSnapshots({
     paths: paths(),
     owner: { uid: 0, gid: 0 },
     argv: ['program'],
+    log: { ...silentLogger, warn: (...line) => void lines.push(line) },
     run: argv => {
       calls.push([...argv])
       return pending.promise
@@ -101,5 +104,7 @@ test('goal: nothing without a claim, one at a time, and few fetches', async () =
   pending.reject(new Error('ended'))
   await expect(sending).rejects.toThrow('ended')
   await Bun.sleep(1)
+  // The owner's session shows an early end alone.
+  expect(lines).toEqual(Array(4).fill(['a snapshot was not fetched whole', { reason: 'ended' }]))
   expect(slow.fetch(to, 'q'.repeat(16), claim).ok).toBeTrue()
 })

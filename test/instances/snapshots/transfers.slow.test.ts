@@ -218,3 +218,17 @@ test('goal: a port in use is known until the port is free', async () => {
   await received
   expect(transfers.problem).toBeNull()
 })
+
+test('goal: a VM that does not connect in time ends its transfer alone; one that has connected may take longer', async () => {
+  const short = new Transfers({ hostname: address, port, log: silentLogger, connectTimeoutMs: 2_000 })
+  const { chunks, write } = collect()
+  const received = short.receive(expected(), write)
+  const sent = fails(short.send(expected({ token: 'e5'.repeat(32) }), async function* () {}))
+  const socket = await dial()
+  socket.write(`${token}\nfirst `)
+  expect(await sent).toContain('did not connect in time')
+  socket.end('second')
+  await received
+  expect(Buffer.concat(chunks).toString()).toBe('first second')
+  short.stop()
+})
