@@ -46,6 +46,8 @@ export const LocalInstance = Closed({
   /** Files beside client.toml: the manifests that it was verified with. Absent before the first PASS. */
   image: Type.Optional(Type.String({ pattern: '^instance-manifest-[0-9a-f]{16}\\.json$' })),
   gatewayImage: Type.Optional(Type.String({ pattern: '^inference-manifest-[0-9a-f]{16}\\.json$' })),
+  /** Host key of the last PASS, `ssh-ed25519 AAAA…`: only the VM that has it may run these images after an upgrade. */
+  hostKey: Type.Optional(Type.String({ pattern: '^ssh-ed25519 [A-Za-z0-9+/=]{68}$' })),
 })
 export type LocalInstance = Static<typeof LocalInstance>
 

@@ -22,6 +22,7 @@ import { SnapshotMemory } from '../snapshots/memory.ts'
 import { policyOf, reachOption } from '../trust/reach-options.ts'
 import {
   addInstanceOptions,
+  hostKeyOf,
   type InstanceExpectation,
   type InstanceOptions,
   instanceDocument,
@@ -147,7 +148,8 @@ async function up(run: Run, target: UserAt, args: readonly string[], options: Up
     if (instance === null) return
     const readEarlier = async () => {
       const earlier = await readEarlierExpectation(run, local, options, identitiesOf(args))
-      return earlier === null ? null : narrowed({ ...earlier, ...reach }, local)
+      if (earlier === null) return null
+      return { ...earlier, expectation: narrowed({ ...earlier.expectation, ...reach }, local) }
     }
     const judged = await judgedAtLast(() =>
       judgeExpected(run, instance, options, narrowed(expectation, local), readEarlier),
@@ -157,7 +159,7 @@ async function up(run: Run, target: UserAt, args: readonly string[], options: Up
     const knownHost = await concluded(run, { name, names, judged, options, hostname: record.hostname })
     if (knownHost === null) return
     const address = addressOf(judged)
-    const hostKey = knownHost.line.split(' ').slice(1).join(' ')
+    const hostKey = hostKeyOf(knownHost)
     memory.verified({ hostname: record.hostname, localName: name, hostKey, atMs: systemClock.nowMs() })
     const verified = await withVerifiedImages(run, { local, judged, options, expectation })
     const entry = { ...verified, address }

@@ -1,5 +1,5 @@
-// The images that an instance was verified with: a VM from before an upgrade still runs them, and stays accepted with
-// them, which a new VM does not. Effects: files beside client.toml. Fault invalid_request.
+// The images that an instance was verified with. A VM from before an upgrade still runs them, and stays accepted with
+// them as long as it has the host key of that time; a new VM has another key, and is not. Effects: files beside client.toml. Fault invalid_request.
 
 import type { Run } from '../../terminal/command.ts'
 import { imageCheck } from '../../verifier/launch.ts'
@@ -7,6 +7,8 @@ import { clientDirectory } from '../client-config.ts'
 import { isGatewayOf, storedManifest, storeManifest } from '../known-images.ts'
 import { readManifest } from '../verify/image-option.ts'
 import {
+  type EarlierExpectation,
+  hostKeyOf,
   type InstanceExpectation,
   type InstanceOptions,
   type JudgedInstance,
@@ -20,10 +22,10 @@ import type { LocalInstance, LocalNames } from './names.ts'
  */
 export async function readEarlierExpectation(
   run: Run,
-  { image, gatewayImage }: LocalInstance,
+  { image, gatewayImage, hostKey }: LocalInstance,
   options: InstanceOptions,
   identities: readonly string[],
-): Promise<InstanceExpectation | null> {
+): Promise<EarlierExpectation | null> {
   const { env } = run.io
   const paths = {
     image: options.image === undefined ? storedManifest(env, 'instance', image) : null,
@@ -33,7 +35,8 @@ export async function readEarlierExpectation(
     ...(paths.image === null ? {} : { image: paths.image }),
     ...(paths.gateway_image === null ? {} : { gateway_image: paths.gateway_image }),
   }
-  return Object.keys(images).length === 0 ? null : await readExpectation(run, options, identities, images)
+  if (Object.keys(images).length === 0) return null
+  return { expectation: await readExpectation(run, options, identities, images), hostKey: hostKey ?? null }
 }
 
 /** Words for a person who logs in to it. */
@@ -50,12 +53,17 @@ export type Verified = {
   readonly expectation: Pick<InstanceExpectation, 'defaults'>
 }
 
-/** After PASS with images of options or client.toml, stores their manifests and returns the record with their names. */
+/**
+ * After PASS with images of options or client.toml, stores their manifests and returns the record with their names and
+ * the VM's host key. Images of a VM with another host key are dropped.
+ */
 export async function withVerifiedImages(run: Run, verified: Omit<Verified, 'names' | 'name'>): Promise<LocalInstance> {
   const { local, judged, options, expectation } = verified
   const directory = clientDirectory(run.io.env)
-  const { launch, claim } = judged.found
-  if (directory === null || !judged.shown.ok || judged.isEarlier) return local
+  const { launch, claim, knownHost } = judged.found
+  if (directory === null || knownHost === null || !judged.shown.ok || judged.isEarlier) return local
+  const hostKey = hostKeyOf(knownHost)
+  const { image: _, gatewayImage: __, ...other } = local
   const path = options.image ?? expectation.defaults.image
   const manifest = path === undefined ? null : await readManifest(path)
   const isRun = manifest !== null && launch !== null && imageCheck(manifest.image, launch).outcome === 'pass'
@@ -63,7 +71,7 @@ export async function withVerifiedImages(run: Run, verified: Omit<Verified, 'nam
   const gateway = gatewayPath === undefined || claim === null ? null : await readManifest(gatewayPath)
   const isAsked = gateway !== null && claim !== null && isGatewayOf(gateway.image, claim)
   return {
-    ...local,
+    ...(local.hostKey === hostKey ? local : { ...other, hostKey }),
     ...(isRun ? { image: storeManifest(directory, 'instance', manifest.bytes) } : {}),
     ...(isAsked ? { gatewayImage: storeManifest(directory, 'inference', gateway.bytes) } : {}),
   }
@@ -73,6 +81,7 @@ export async function withVerifiedImages(run: Run, verified: Omit<Verified, 'nam
 export async function keepVerifiedImages(run: Run, verified: Verified): Promise<void> {
   const { names, name, local } = verified
   const next = await withVerifiedImages(run, verified)
-  if (next.image === local.image && next.gatewayImage === local.gatewayImage) return
+  const isSame = next.image === local.image && next.gatewayImage === local.gatewayImage
+  if (isSame && next.hostKey === local.hostKey) return
   await names.replace(name, local, next)
 }

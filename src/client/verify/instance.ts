@@ -25,6 +25,7 @@ import {
   verifyInstance,
 } from '../../verifier/instance.ts'
 import { INSTANCE_PINS } from '../../verifier/instance-pins.ts'
+import type { KnownHost } from '../../verifier/ssh-key.ts'
 import { type ClientDefaults, clientConfigHelp, loadClientDefaults } from '../client-config.ts'
 import { type KnownHostsUpdate, writeKnownHost } from '../known-hosts.ts'
 import { manifestOfGateway, manifestOfLaunch } from '../known-images.ts'
@@ -146,6 +147,9 @@ export type JudgedInstance = {
   readonly isEarlier: boolean
 }
 
+/** A second expectation, for the VM with this host key alone: `ssh-ed25519 AAAA…`; null for no VM. */
+export type EarlierExpectation = { readonly expectation: InstanceExpectation; readonly hostKey: string | null }
+
 /** All that an owner expects of an instance, read before the first request. */
 export type InstanceExpectation = Omit<InstanceQuestion, 'instance' | 'nonce' | 'asOf' | 'ageMsMax'> & {
   readonly ownKeys: OwnKeys
@@ -208,34 +212,44 @@ export async function judgeInstance(
 
 /**
  * Judges like `judgeInstance`, by an expectation that was read before. `readEarlier`: a second one, which counts if the
- * first refuses the evidence and this one accepts it.
+ * first refuses the evidence, this one accepts it, and the VM has its host key.
  */
 export async function judgeExpected(
   run: Run,
   instance: AskedInstance,
   given: InstanceOptions & Partial<Pick<VerifyOptions, 'document' | 'nonce' | 'asOf'>>,
   expectation: InstanceExpectation,
-  readEarlier: () => Promise<InstanceExpectation | null> = async () => null,
+  readEarlier: () => Promise<EarlierExpectation | null> = async () => null,
 ): Promise<JudgedInstance> {
   const document = await documentOf(run, instance, given, expectation.defaults)
   const judged = await judgeDocument(run, instance, { given, document, expectation })
   if (judged.shown.ok) return judged
   const earlier = await readEarlier()
   if (earlier === null) return judged
-  const again = await judgeDocument(run, instance, { given, document, expectation: earlier })
-  return again.shown.ok ? { ...again, isEarlier: true } : judged
+  const again = await judgeDocument(run, instance, { given, document, expectation: earlier.expectation })
+  if (!again.shown.ok) return judged
+  const { knownHost } = again.found
+  if (knownHost !== null && hostKeyOf(knownHost) === earlier.hostKey) return { ...again, isEarlier: true }
+  return await judgeDocument(run, instance, { given, document, expectation, isOtherVm: true })
+}
+
+/** The key of a known_hosts line, `ssh-ed25519 AAAA…`. */
+export function hostKeyOf({ line }: KnownHost): string {
+  return line.split(' ').slice(1).join(' ')
 }
 
 type Judging = {
   readonly given: InstanceOptions & Partial<Pick<VerifyOptions, 'asOf'>>
   readonly document: Document
   readonly expectation: InstanceExpectation
+  /** The VM runs images of an earlier PASS, but has another host key. */
+  readonly isOtherVm?: boolean
 }
 
 async function judgeDocument(
   run: Run,
   instance: AskedInstance,
-  { given, document: { bytes, nonce, isFresh }, expectation }: Judging,
+  { given, document: { bytes, nonce, isFresh }, expectation, isOtherVm = false }: Judging,
 ): Promise<JudgedInstance> {
   const { ownKeys, log, defaults: _, sources, ...expected } = expectation
   const asOf = given.asOf ?? systemClock.nowMs()
@@ -244,9 +258,10 @@ async function judgeDocument(
   const found = await verifyInstance(bytes, { ...expected, instance, nonce, asOf, ageMsMax })
   const remark = notChecked('scope', 'attested are launch and claim, not what was done in the instance since', false)
   const logged = await askLog(run, instanceFact(found), log, asOf)
-  const stored = storedImages(run, found, given, expected.policy)
+  // No command that accepts an image which only the verified VM may still run.
+  const stored = isOtherVm ? noStoredImages : storedImages(run, found, given, expected.policy)
   const judged = found.checks.map(check => withImageAdvice(withOwnKeyAdvice(check, ownKeys), stored))
-  const checks = [...withFlags(withLog(judged, logged, log)), remark]
+  const checks = [...withFlags(withLog(isOtherVm ? judged.map(ofOtherVm) : judged, logged, log)), remark]
   const shown = { ok: found.ok && verdict(checks).ok, simulated: found.simulated, checks }
   const { gateway } = expected
   const words = { found, checks, argv: run.argv, hostname: instance.hostname, sources, gateway, stored }
@@ -267,6 +282,15 @@ function storedImages(
     image: isImageOpen && launch !== null ? manifestOfLaunch(env, launch) : null,
     gatewayImage: isGatewayOpen && claim !== null ? manifestOfGateway(env, claim) : null,
   }
+}
+
+const noStoredImages: StoredImages = { image: null, gatewayImage: null }
+
+/** Adds to a failed check why an image that was expected earlier does not count. */
+function ofOtherVm(check: Check): Check {
+  if (check.outcome !== 'fail') return check
+  const reason = `${check.reason}; an earlier image, in another VM than the one that was verified: its host key is new`
+  return { ...check, reason }
 }
 
 /** Adds that a stored manifest is that of the image which runs. */

@@ -86,6 +86,34 @@ describe.skipIf(noSshd)('after an upgrade', () => {
     expect([pinned.code, pinned.stderr]).toEqual([6, expect.stringContaining('VERDICT: FAIL')])
   }, 120_000)
 
+  test('goal: a new VM of the earlier image under the old host name is refused, by up and by ssh', async () => {
+    expect((await strongroom('up', 'work', '--no-login')).code).toBe(0)
+    expect((await upgrade()).code).toBe(0)
+    const { hostname, hostKey } = recordOf('work')
+    expect(hostKey).toBe(server?.hostKey.split(' ').slice(0, 2).join(' '))
+    // The host ended the verified VM, which had another key, and started this one.
+    const verified = `ssh-ed25519 ${Buffer.from(`\0\0\0\x0bssh-ed25519\0\0\0 ${'k'.repeat(32)}`).toString('base64')}`
+    writeFileSync(config('instances/work.json'), JSON.stringify({ ...recordOf('work'), hostKey: verified }))
+    const before = readFileSync(config(`snapshots/${hostname}.json`), 'utf8')
+    for (const argv of [
+      ['up', 'work', '--no-login'],
+      ['ssh', at('work'), '--', ...ssh, 'echo in'],
+    ]) {
+      const { code, stdout, stderr } = await strongroom(...argv)
+      expect([code, stdout]).toEqual([6, ''])
+      expect(stderr).toContain('VERDICT: FAIL')
+      expect(stderr).toContain('in another VM than the one that was verified')
+      expect(stderr).not.toContain('--image')
+    }
+    // The rollback memory is that of the verified VM, and so are the images.
+    expect(readFileSync(config(`snapshots/${hostname}.json`), 'utf8')).toBe(before)
+    expect(recordOf('work').hostKey).toBe(verified)
+    // A record of an earlier release has no key: no VM counts.
+    const { hostKey: _, ...rest } = recordOf('work')
+    writeFileSync(config('instances/work.json'), JSON.stringify(rest))
+    expect((await strongroom('ssh', at('work'))).code).toBe(6)
+  }, 120_000)
+
   test('goal: without a kept image the refusal has whole commands, which work, and from then on it is kept', async () => {
     expect((await strongroom('up', 'work', '--no-login')).code).toBe(0)
     const { image, gatewayImage, ...rest } = recordOf('work')
