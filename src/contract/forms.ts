@@ -7,6 +7,11 @@ export function Closed<T extends TProperties>(fields: T, options: ObjectOptions 
   return Type.Object(fields, { additionalProperties: false, ...options })
 }
 
+/** An object of these fields and others, which a later release may have written: readers leave them alone. */
+export function Open<T extends TProperties>(fields: T, options: ObjectOptions = {}): TObject<T> {
+  return Type.Object(fields, options)
+}
+
 export function OrNull<T extends TSchema>(schema: T, options: SchemaOptions = {}) {
   return Type.Union([schema, Type.Null()], options)
 }

@@ -13,7 +13,7 @@ import { newUuid } from '../../base/ids.ts'
 import { parseJson } from '../../base/json.ts'
 import { resultOr } from '../../base/result-or.ts'
 import { checkValue } from '../../contract/check.ts'
-import { Closed, OrNull } from '../../contract/forms.ts'
+import { Open, OrNull } from '../../contract/forms.ts'
 import { egressPolicyBytesMax } from '../../contract/http/egress-policy.ts'
 import { type Static, Type } from '../../contract/type.ts'
 import { ensureDir, writeFileAtomic } from '../../linux/files.ts'
@@ -27,7 +27,8 @@ import { clientDirectory, readOwnFile } from '../client-config.ts'
 /** A word that is no option, no path and no host name. */
 export const localNamePattern = /^[a-z0-9][a-z0-9-]{0,31}$/
 
-export const LocalInstance = Closed({
+/** Fields of later releases stay when this one writes the file: two releases may share a home directory. */
+export const LocalInstance = Open({
   /** Origin of service A. */
   api: Type.String({ minLength: 1, maxLength: 300 }),
   idempotencyKey: Type.String({ pattern: '^[a-z0-9-]{1,64}$' }),

@@ -9,14 +9,15 @@ import { utf8 } from '../../base/bytes.ts'
 import { parseJson } from '../../base/json.ts'
 import { resultOr } from '../../base/result-or.ts'
 import { checkValue } from '../../contract/check.ts'
-import { Closed, OrNull, Sha256 } from '../../contract/forms.ts'
+import { Open, OrNull, Sha256 } from '../../contract/forms.ts'
 import { type Static, Type } from '../../contract/type.ts'
 import { ensureDir, writeFileAtomic } from '../../linux/files.ts'
 import { InputFault } from '../../terminal/exit.ts'
 import { KIB } from '../../terminal/input-file.ts'
 import { readOwnFile } from '../client-config.ts'
 
-export const SeenSnapshots = Closed({
+/** Fields of later releases stay when this one writes the file. */
+export const SeenSnapshots = Open({
   hostname: Type.String({ pattern: '^[a-z0-9][a-z0-9.-]{0,252}$' }),
   /** The name on this machine when it was last verified; null without one. */
   localName: OrNull(Type.String({ maxLength: 32 })),
@@ -25,7 +26,7 @@ export const SeenSnapshots = Closed({
   /** When it was last verified or seen. */
   atMs: Type.Integer({ minimum: 0 }),
   /** The newest snapshot; null before the first. */
-  newest: OrNull(Closed({ number: Type.Integer({ minimum: 1 }), sha256: Sha256 })),
+  newest: OrNull(Open({ number: Type.Integer({ minimum: 1 }), sha256: Sha256 })),
 })
 export type SeenSnapshots = Static<typeof SeenSnapshots>
 
@@ -52,7 +53,7 @@ export class SnapshotMemory {
     )
     if (parsed.ok && parsed.value.hostname === hostname) return parsed.value
     throw new InputFault(`${path}: ${parsed.ok ? 'it is of another instance' : parsed.problem}`, {
-      remedy: 'restore the file; removed, an older snapshot of this instance is not noticed',
+      remedy: 'restore the file, or remove it: then an older snapshot of this instance is not noticed',
     })
   }
 
@@ -65,10 +66,13 @@ export class SnapshotMemory {
     return named.toSorted((a, b) => b.atMs - a.atMs)[0] ?? null
   }
 
-  /** Stores a verified host key, and forgets the newest snapshot of an earlier key of the host name. */
+  /**
+   * Stores a verified host key, and forgets the newest snapshot of an earlier key of the host name. Fault
+   * invalid_request if the file is damaged: replaced, it would let an older snapshot through.
+   */
   verified(now: Omit<SeenSnapshots, 'newest'>): void {
-    const before = resultOr(() => this.find(now.hostname), null)
-    this.#write({ ...now, newest: before?.hostKey === now.hostKey ? before.newest : null })
+    const before = this.find(now.hostname)
+    this.#write({ newest: null, ...(before?.hostKey === now.hostKey ? before : {}), ...now })
   }
 
   /** Stores a snapshot if it is newer than the newest. */

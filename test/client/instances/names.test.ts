@@ -2,7 +2,7 @@
 // leaves its Idempotency-Key to the next.
 
 import { afterAll, beforeEach, expect, test } from 'bun:test'
-import { chmodSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { systemClock } from '../../../src/base/clock.ts'
@@ -83,7 +83,6 @@ test('goal: no name leads out of the directory', () => {
 // Goal: a damaged file is named, with what to do.
 test.each([
   ['no JSON', '{', '/: Expected object'],
-  ['a field too many', JSON.stringify({ ...whole, more: 1 }), '/more'],
   [
     'another form of host name',
     JSON.stringify({ ...whole, hostname: '-oProxyCommand=x' }),
@@ -99,6 +98,17 @@ test.each([
   // The other names still work.
   expect(names.list()).toEqual([['other', instance]])
   expect(names.damaged().map(({ message }) => message)).toEqual([expect.stringContaining(message)])
+})
+
+test('goal: fields of a later release are no damage, and stay when this one writes the file', async () => {
+  writeFileSync(join(folder, 'work.json'), JSON.stringify({ ...instance, more: { a: 1 } }), { mode: 0o600 })
+  const found = names.find('work')
+  if (found === null) throw new Error('the record was not found')
+  expect(await names.replace('work', found, { ...found, address: '10.0.0.1' })).toBe(true)
+  expect(JSON.parse(readFileSync(join(folder, 'work.json'), 'utf8'))).toMatchObject({
+    more: { a: 1 },
+    address: '10.0.0.1',
+  })
 })
 
 test('goal: a file that others may write decides nothing, and without a home there are no names', () => {

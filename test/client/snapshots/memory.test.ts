@@ -1,7 +1,7 @@
 // Goal: what was seen of an instance's snapshots outlives it, only grows, and belongs to one host key.
 
 import { afterEach, beforeEach, expect, test } from 'bun:test'
-import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { SnapshotMemory } from '../../../src/client/snapshots/memory.ts'
@@ -49,4 +49,21 @@ test('goal: a damaged file, one of another instance, and one that others may wri
   writeFileSync(path, JSON.stringify({ ...verified, newest: null }))
   chmodSync(path, 0o666)
   expect(() => memory.find(hostname)).toThrow('others may write it')
+})
+
+test('goal: a verification never replaces a damaged file, which would forget the newest snapshot', () => {
+  memory.verified(verified)
+  const path = join(base, 'snapshots', `${hostname}.json`)
+  writeFileSync(path, '{ broken')
+  expect(() => memory.verified({ ...verified, atMs: 7 })).toThrow(path)
+  expect(readFileSync(path, 'utf8')).toBe('{ broken')
+})
+
+test('goal: fields of a later release are no damage, and stay', () => {
+  const path = join(base, 'snapshots', `${hostname}.json`)
+  memory.verified(verified)
+  const later = { ...verified, newest: { ...newest(5), root: 'a' }, colour: 'blue' }
+  writeFileSync(path, JSON.stringify(later), { mode: 0o600 })
+  memory.verified({ ...verified, atMs: 7 })
+  expect(JSON.parse(readFileSync(path, 'utf8'))).toEqual({ ...later, atMs: 7 })
 })
