@@ -25,24 +25,25 @@ export function createMail(settings: MailSettings, limitMs = messageTimeoutMs): 
     send: async (message, signal) => {
       signal.throwIfAborted()
       const transport = await openTransport(settings)
-      const { promise: ended, reject } = Promise.withResolvers<never>()
-      const cancel = onAbort(signal, () => reject(signal.reason))
-      const timer = setTimeout(() => reject(new Error(`the message was not taken within ${limitMs} ms`)), limitMs)
+      const ending = new AbortController()
+      const cancel = onAbort(signal, () => ending.abort(signal.reason))
+      const timer = setTimeout(() => ending.abort(new Error(`the message was not taken within ${limitMs} ms`)), limitMs)
       try {
-        const sent = transport.sendMail({
+        await transport.sendMail({
           ...{ from, to: [...to], subject: subjectOf(message), text: textOf(message), date: new Date(message.at) },
           // The same for each attempt: a server that took the message already may drop the second.
           messageId: `<${message.id}@${from.split('@')[1]}>`,
           headers: { 'Auto-Submitted': 'auto-generated' },
           ...noAccess,
+          // Closes the connection. The transport's own `close` ends none.
+          signal: ending.signal,
         })
-        // A failure after the limit has no listener any more.
-        sent.catch(() => {})
-        await Promise.race([sent, ended])
+      } catch (error) {
+        ending.signal.throwIfAborted()
+        throw error
       } finally {
         clearTimeout(timer)
         cancel()
-        transport.close()
       }
     },
   }

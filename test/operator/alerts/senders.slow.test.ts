@@ -172,3 +172,35 @@ test('goal: a server that never answers holds no message beyond its limit, and n
   for (const socket of open) socket.destroy()
   silent.close()
 })
+
+test('goal: no connection outlives its attempt, also to a server that answers byte by byte', async () => {
+  const open = new Set<Socket>()
+  const closed: Promise<unknown>[] = []
+  const dripping = createServer(socket => {
+    open.add(socket)
+    socket.on('error', () => {})
+    const timer = setInterval(() => socket.write('250-A\r\n'), 20)
+    const { promise, resolve } = Promise.withResolvers<void>()
+    socket.on('close', () => {
+      clearInterval(timer)
+      open.delete(socket)
+      resolve()
+    })
+    closed.push(promise)
+    socket.write('220 x ESMTP\r\n')
+    socket.resume()
+  }).listen(0, '127.0.0.1')
+  await once(dripping, 'listening')
+  const { port } = dripping.address() as AddressInfo
+  const limited = await failure(mail(port, {}, 200).send(message, never))
+  expect(limited).toBe('Error: the message was not taken within 200 ms')
+  const stopping = new AbortController()
+  const connected = once(dripping, 'connection')
+  const sending = failure(mail(port).send(message, stopping.signal))
+  await connected
+  stopping.abort(new Error('the daemon stops'))
+  expect(await sending).toBe('Error: the daemon stops')
+  await Promise.all(closed)
+  expect([closed.length, open.size]).toEqual([2, 0])
+  dripping.close()
+}, 20_000)
