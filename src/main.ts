@@ -62,6 +62,7 @@ const io: Io = {
   env: process.env,
   onSignal: (signal, listener) => {
     process.on(signal, listener)
+    return () => process.off(signal, listener)
   },
 }
 

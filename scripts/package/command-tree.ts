@@ -47,7 +47,7 @@ export function silentProgram(commands: readonly AddCommand<Run>[] = everyComman
     stdoutIsTerminal: false,
     stderrIsTerminal: false,
     env: {},
-    onSignal: () => {},
+    onSignal: () => () => {},
   }
   return createProgram({ io, exitWith: () => {} }, { commands, asJson: false, written: [] })
 }

@@ -9,6 +9,6 @@ export type Io = {
   /** A line that a person types after this prompt; null at the end of input. Absent without a terminal. */
   readonly ask?: (prompt: string) => Promise<string | null>
   readonly env: { readonly [name: string]: string | undefined }
-  /** Calls `listener` once per signal instead of the signal ending the program. */
-  readonly onSignal: (signal: 'SIGINT' | 'SIGTERM' | 'SIGHUP', listener: () => void) => void
+  /** Calls `listener` once per signal instead of the signal ending the program. The returned function removes it. */
+  readonly onSignal: (signal: 'SIGINT' | 'SIGTERM' | 'SIGHUP', listener: () => void) => () => void
 }

@@ -81,7 +81,7 @@ export async function runHere(
     stderrIsTerminal: isTerminal,
     ...(answer === undefined ? {} : { ask: async () => answer }),
     env: { ...env, ...variables },
-    onSignal: () => {},
+    onSignal: () => () => {},
   })
   expect([argv, documentFaults(argv, written.stdout)]).toEqual([argv, []])
   return { code, ...written }

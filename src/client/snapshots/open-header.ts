@@ -1,13 +1,26 @@
 // The key of an encrypted file, from its header and a private key of the caller's. Effects: reads key files, runs
 // ssh-keygen for one with a passphrase. Fault invalid_request.
 
-import { copyFileSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  closeSync,
+  existsSync,
+  fsyncSync,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+  writeSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { onAbort } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import type { Run } from '../../terminal/command.ts'
-import { InputFault } from '../../terminal/exit.ts'
+import { AdvisedFault, InputFault } from '../../terminal/exit.ts'
 import { KIB, readTextInput } from '../../terminal/input-file.ts'
+import { stopSignal } from '../../terminal/stop-signal.ts'
 import { readSshKey } from '../../verifier/ssh-key.ts'
 import type { OwnKeys } from '../verify/keys/own-keys.ts'
 import { type ReadKey, readSshPrivateKey, type SshPrivateKey, sshIdentity, sshTag } from './age-ssh.ts'
@@ -75,7 +88,10 @@ function publicBlob(path: string): Uint8Array | null {
   }
 }
 
-/** Has ssh-keygen ask for the passphrase of a copy, which exists for that moment, in a directory of the user's own. */
+/**
+ * Has ssh-keygen ask for the passphrase of a copy in a directory of the user's own. The copy is overwritten and removed
+ * afterwards, also after Ctrl-C or a closed terminal.
+ */
 async function withoutPassphrase({ io }: Run, file: string): Promise<ReadKey> {
   if (io.ask === undefined) {
     throw new InputFault(`${file} has a passphrase, and there is no terminal to ask for it`, {
@@ -83,19 +99,45 @@ async function withoutPassphrase({ io }: Run, file: string): Promise<ReadKey> {
       remedy: 'run the command in a terminal, or name a key without a passphrase by --identity',
     })
   }
-  const directory = mkdtempSync(join(io.env.XDG_RUNTIME_DIR ?? tmpdir(), 'strongroom-key-'))
+  using stopping = stopSignal(io)
+  const directory = mkdtempSync(join(memoryDirectory(io.env.XDG_RUNTIME_DIR), 'strongroom-key-'))
   const copy = join(directory, 'key')
   try {
-    copyFileSync(file, copy)
+    // ssh-keygen has to write it, whatever the mode of the key.
+    writeFileSync(copy, readFileSync(file), { mode: 0o600 })
     await io.stderr(`${file}: its passphrase opens the snapshot\n`)
     const argv = ['ssh-keygen', '-q', '-p', '-N', '', '-f', copy]
     const child = Bun.spawn(argv, { stdin: 'inherit', stdout: 'ignore', stderr: 'inherit', env: io.env })
-    if ((await child.exited) !== 0) throw wrongPassphrase(file)
+    const cancel = onAbort(stopping.signal, () => child.kill())
+    const code = await child.exited
+    cancel()
+    if (stopping.signal.aborted) throw new AdvisedFault('conflict', 'stopped', { remedy: 'run the command again' })
+    if (code !== 0) throw wrongPassphrase(file)
     return readSshPrivateKey(readFileSync(copy, 'utf8'))
   } finally {
-    // Not for long on a disk, if it is on one.
-    if (existsSync(copy)) writeFileSync(copy, Buffer.alloc(keyBytesMax))
+    overwrite(copy)
     rmSync(directory, { recursive: true, force: true })
+  }
+}
+
+/** Returns a directory in memory, because a decrypted key must not reach a disk; otherwise that of temporary files. */
+function memoryDirectory(runtime: string | undefined): string {
+  return [runtime, '/dev/shm'].find(path => path !== undefined && path !== '' && existsSync(path)) ?? tmpdir()
+}
+
+/** Overwrites the bytes of a file in place. The removal of the file does not depend on it. */
+function overwrite(path: string): void {
+  try {
+    const bytes = statSync(path).size
+    const file = openSync(path, 'r+')
+    try {
+      writeSync(file, Buffer.alloc(bytes), 0, bytes, 0)
+      fsyncSync(file)
+    } finally {
+      closeSync(file)
+    }
+  } catch {
+    // There is no copy, or its disk fails.
   }
 }
 

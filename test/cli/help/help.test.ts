@@ -16,7 +16,7 @@ async function run(...argv: string[]) {
     stdoutIsTerminal: false,
     stderrIsTerminal: false,
     env: {},
-    onSignal: () => {},
+    onSignal: () => () => {},
   })
   return { exitCode, out: out.join(''), err: err.join('') }
 }

@@ -176,6 +176,7 @@ async function startSubmitting(
         env: { PATH: process.env.PATH, STRONGROOM_API_KEY: key, XDG_CONFIG_HOME: configHome },
         onSignal: (signal, listener) => {
           if (signal === 'SIGINT') onSignal?.(listener)
+          return () => {}
         },
       })
       return { code, ...written }
