@@ -4,8 +4,9 @@
 import { renameSync, rmSync } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { parsed } from '../attest/malformed.ts'
-import { systemClock } from '../base/clock.ts'
-import type { Snapshot, SnapshotAttempt } from '../contract/http/snapshot.ts'
+import { onAbort, systemClock } from '../base/clock.ts'
+import { newUuid } from '../base/ids.ts'
+import type { Snapshot, SnapshotAttempt, SnapshotList } from '../contract/http/snapshot.ts'
 import { type Command, helpText, type Run } from '../terminal/command.ts'
 import { AdvisedFault, InputFault } from '../terminal/exit.ts'
 import { KIB, readTextInput } from '../terminal/input-file.ts'
@@ -13,6 +14,7 @@ import { countOption } from '../terminal/options.ts'
 import { refuseExisting } from '../terminal/output-file.ts'
 import { createProgress } from '../terminal/progress.ts'
 import { oneLine, paintFor, table, timeText, wantsColour } from '../terminal/render.ts'
+import { stopSignal } from '../terminal/stop-signal.ts'
 import { readSshKey } from '../verifier/ssh-key.ts'
 import { clientConfigHelp, clientDirectory, loadClientDefaults } from './client-config.ts'
 import { localNames } from './instances/names.ts'
@@ -105,13 +107,15 @@ async function take(run: Run, target: UserAt, { waitMinutes, recipient, ...optio
   if (recipient !== undefined && !(await ordered(run, { target, args: [], options }, recipient))) return
   const { memory, snapshots } = context
   const seen = await knownInstance(word, context)
-  const begun = await snapshots.take(seen.hostname.split('.')[0] ?? '')
+  const instance = seen.hostname.split('.')[0] ?? ''
+  const before = newestIn(await snapshots.list(instance))
+  const begun = await snapshots.take(instance)
   const paint = paintFor(wantsColour({ isTerminal: run.io.stderrIsTerminal, env: run.io.env }))
   const progress = createProgress({ io: run.io, paint, isQuiet: run.json, monotonicMs: systemClock.monotonicMs })
   let number: number | null = null
   try {
     const onBytes = (bytes: number) => progress.phase('snapshot', `${seen.hostname}, ${sizeText(bytes)}`)
-    number = await kept(begun, { snapshots, waitMinutes, onBytes })
+    number = await kept(begun, { snapshots, before, waitMinutes, onBytes })
   } finally {
     await progress.stop(number === null)
   }
@@ -149,22 +153,36 @@ function appended(text: string, before: string[] = []): string[] {
   return [...before, text]
 }
 
+/** Returns the newest number; 0 without a snapshot. */
+function newestIn(list: SnapshotList | null): number {
+  return Math.max(0, ...(list?.snapshots.map(({ number }) => number) ?? []))
+}
+
 type Keeping = {
   readonly snapshots: SnapshotService
+  /** The newest number before the attempt. */
+  readonly before: number
   readonly waitMinutes: number
   readonly onBytes: (bytes: number) => Promise<void>
 }
 
 /** Waits until it is kept, and returns its number. Faults conflict, internal. */
-async function kept(begun: SnapshotAttempt, { snapshots, waitMinutes, onBytes }: Keeping): Promise<number> {
+async function kept(begun: SnapshotAttempt, { snapshots, before, waitMinutes, onBytes }: Keeping): Promise<number> {
   const endMs = systemClock.monotonicMs() + waitMinutes * 60_000
   for (;;) {
     const list = await snapshots.list(begun.instance)
     const attempt = list?.attempts.find(({ id }) => id === begun.id)
     if (attempt === undefined) {
-      throw new AdvisedFault('conflict', `${snapshots.host} has restarted, and the snapshot was not finished`, {
-        remedy: 'take it again',
-      })
+      // The service lists the last attempt alone: another one may have followed while this machine slept.
+      const newest = newestIn(list)
+      if (newest > before) return newest
+      throw new AdvisedFault(
+        'conflict',
+        `${snapshots.host} does not list this attempt any more, nor a snapshot of it`,
+        {
+          remedy: 'the service restarted, or another attempt followed: see `strongroom snapshot ls`, and take it again',
+        },
+      )
     }
     if (attempt.state === 'kept' && attempt.number !== null) return attempt.number
     if (attempt.state === 'failed') {
@@ -214,14 +232,21 @@ async function download(
   const seen = await knownInstance(word, context)
   const snapshot = await findSnapshot(seen, number, snapshots)
   const stated = judgeSnapshot(snapshot, seen, { isOlderAccepted: number !== null })
-  const partial = `${file}.partial`
+  // Of this command alone: one that was killed leaves its own file, and hinders no other.
+  const partial = `${file}.${newUuid()}.partial`
   const digest = new Bun.CryptoHasher('sha256')
   const out = await open(partial, 'wx', 0o600)
+  using stopping = stopSignal(run.io)
+  const { promise: stopped, reject } = Promise.withResolvers<never>()
+  const stop = new AdvisedFault('conflict', `stopped; ${file} was not written`, { remedy: 'run the command again' })
+  using _ = { [Symbol.dispose]: onAbort(stopping.signal, () => reject(stop)) }
   try {
-    await snapshots.download(snapshot, async chunk => {
+    const receiving = snapshots.download(snapshot, async chunk => {
+      stopping.signal.throwIfAborted()
       digest.update(chunk)
       await out.writeFile(chunk)
     })
+    await Promise.race([receiving, stopped])
     if (digest.digest('hex') !== stated.sha256) {
       throw new AdvisedFault(
         'internal',

@@ -224,6 +224,10 @@ describe.skipIf(lacking)('an owner', () => {
     const plain = run(['age', '--decrypt', '--identity', join(home, '.ssh/id_ed25519'), file])
     expect(plain.toString()).toBe('the work of the owner\n')
     expect((await strongroom('snapshot', 'get', 'work', file)).stderr).toContain('it exists')
+    // A command that was killed has left its part.
+    writeFileSync(join(home, 'second.age.partial'), 'part')
+    expect((await strongroom('snapshot', 'get', 'work', join(home, 'second.age'))).code).toBe(0)
+    expect(readdirSync(home).filter(entry => entry.startsWith('second'))).toEqual(['second.age', 'second.age.partial'])
     expect((await strongroom('snapshot', 'rm', 'work:1', '--yes')).code).toBe(0)
     const none = await strongroom('snapshot', 'ls', 'work')
     expect(none.stdout).toContain('no snapshots')
@@ -277,7 +281,22 @@ describe.skipIf(lacking)('an owner', () => {
     const broken = await up('again', '--from', 'work')
     expect([broken.code === 0, broken.stderr]).toEqual([false, expect.stringContaining('not restored whole')])
     const hostname = hostnameOf('again')
+    for (const argv of [
+      ['up', at('again'), '--no-login'],
+      ['ssh', at('again'), '--', ...place, 'true'],
+    ]) {
+      const { stderr } = await strongroom(...argv)
+      expect(stderr).toContain('into again is not complete: before you work in it, repeat `strongroom up again --from ')
+    }
     writeFileSync(join(programs, 'strongroom-restore'), RESTORE)
+    // The owner has worked in it for hours, and runs the old command out of the shell's history.
+    const record = readFileSync(config('instances/again.json'), 'utf8')
+    const old = JSON.stringify({ ...JSON.parse(record), requestedAtMs: Date.now() - 2 * 3_600_000 })
+    writeFileSync(config('instances/again.json'), old)
+    const late = await up('again', '--from', 'work')
+    expect([late.code, late.stderr]).toEqual([5, expect.stringContaining('made there since then are replaced')])
+    expect(existsSync(join(dir, 'restored'))).toBeFalse()
+    writeFileSync(config('instances/again.json'), record)
     expect((await up('again', '--from', 'work')).code).toBe(0)
     expect([hostnameOf('again'), restored()]).toEqual([hostname, 'the work of the owner\n'])
     rmSync(join(dir, 'restored'))
@@ -328,9 +347,18 @@ describe.skipIf(lacking)('an owner', () => {
     service.lie = async (response, path, method) => {
       if (!path.endsWith('/snapshots') || method !== 'GET') return response
       const document = (await response.json()) as { data: object }
-      return Response.json({ ...document, data: { ...document.data, attempts: [] } })
+      return Response.json({ ...document, data: { ...document.data, attempts: [], snapshots: [] } })
     }
-    expect((await strongroom('snapshot', 'work')).stderr).toContain('has restarted')
+    expect((await strongroom('snapshot', 'work')).stderr).toContain('does not list this attempt any more')
+    // It was kept while this machine slept, and then another attempt followed.
+    service.lie = async (response, path, method) => {
+      if (!path.endsWith('/snapshots') || method !== 'GET') return response
+      const document = (await response.json()) as { data: { attempts: { state: string }[] } }
+      const attempts = document.data.attempts.filter(({ state }) => state !== 'kept')
+      return Response.json({ ...document, data: { ...document.data, attempts } })
+    }
+    const slept = await strongroom('snapshot', 'work')
+    expect([slept.code, slept.stdout]).toEqual([0, expect.stringContaining(': snapshot ')])
     service.lie = null
     const unknown = await strongroom('snapshot', 'nowhere')
     expect([unknown.code === 0, unknown.stderr]).toEqual([

@@ -5,12 +5,14 @@
 
 import { sha256 } from '../../attest/hash.ts'
 import { toBase64, toHex } from '../../base/bytes.ts'
+import { iso, systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { systemRandom } from '../../base/ids.ts'
 import type { Snapshot } from '../../contract/http/snapshot.ts'
 import type { SnapshotHeader } from '../../contract/snapshot.ts'
 import type { Command, Run } from '../../terminal/command.ts'
 import { AdvisedFault } from '../../terminal/exit.ts'
+import { oneLine } from '../../terminal/render.ts'
 import { ageHeaderIn, oneTimeHeader } from '../snapshots/age-header.ts'
 import { judgeSnapshot } from '../snapshots/judge.ts'
 import type { SnapshotMemory } from '../snapshots/memory.ts'
@@ -70,6 +72,37 @@ export function refuseOther(name: string, { restoring }: LocalInstance, prepared
   throw new AdvisedFault('conflict', `${name} exists, and --from restores into a new instance alone`, {
     remedy: 'take another name for the new instance, or delete this one first by `strongroom rm`',
   })
+}
+
+/** A later repetition of an interrupted restore may replace files that were made since. */
+const repeatMs = 60 * 60 * 1_000
+
+/**
+ * Has a person confirm a restore into an instance that was requested over an hour ago. Fault conflict without a yes, or
+ * without a terminal.
+ */
+export async function confirmLate(
+  { io }: Run,
+  name: string,
+  local: LocalInstance | null,
+  wanted: Prepared,
+): Promise<void> {
+  if (local === null || local.hostname === null || local.restoring !== restoringText(wanted)) return
+  if (Math.abs(systemClock.nowMs() - local.requestedAtMs) <= repeatMs) return
+  const since = iso(local.requestedAtMs)
+  const words = `${name} was requested at ${since}, and files that were made there since then are replaced`
+  const answer = await io.ask?.(`${oneLine(words)}. Restore ${restoringText(wanted)} into it? [y/N] `)
+  if (/^\s*y(?:es)?\s*$/i.test(answer ?? '')) return
+  throw new AdvisedFault('conflict', `nothing was restored: ${words}`, {
+    remedy: `answer y in a terminal, or restore into a new instance by another name`,
+  })
+}
+
+/** Prints a remark if the restore into an instance was interrupted. */
+export async function hintOfPending(run: Run, name: string, { restoring }: LocalInstance): Promise<void> {
+  if (restoring === undefined) return
+  const again = `before you work in it, repeat \`strongroom up ${name} --from ${restoring}\``
+  await run.hint(`the restore of ${restoring} into ${name} is not complete: ${again}`)
 }
 
 /** Finds, verifies and opens a snapshot. Faults invalid_request, not_found, conflict, internal. */

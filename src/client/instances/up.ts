@@ -40,6 +40,8 @@ import { addressFor, defaultUser, identityOf, refuseSharing, runSsh } from './op
 import type { SeenInstance } from './records.ts'
 import {
   addRestoreOptions,
+  confirmLate,
+  hintOfPending,
   keyFilesOf,
   prepareRestore,
   type RestoreOptions,
@@ -125,6 +127,7 @@ async function up(run: Run, target: UserAt, args: readonly string[], options: Up
   const keys = keyFilesOf(options, expectation, args)
   const lookup = { names, memory, service, snapshots }
   const wanted = from === undefined ? null : await prepareRestore(run, from, { ...lookup, keys, acceptOlder })
+  if (wanted !== null) await confirmLate(run, name, names.find(name), wanted)
   const progress = progressOf(run)
   let isDone = false
   try {
@@ -171,7 +174,7 @@ async function up(run: Run, target: UserAt, args: readonly string[], options: Up
       await restore(run, wanted, { into: record.name, snapshots, login, args })
       const { restoring: _, ...done } = entry
       await names.replace(name, entry, done)
-    }
+    } else await hintOfPending(run, name, entry)
     await entered(run, {
       name,
       user,

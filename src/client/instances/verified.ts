@@ -21,6 +21,7 @@ import { identitiesOf } from '../verify/keys/own-keys.ts'
 import { readService, serviceUrl } from '../verify/service-options.ts'
 import { localNames } from './names.ts'
 import { addressFor, identityOf, refuseSharing } from './openssh.ts'
+import { hintOfPending } from './restore.ts'
 import { createService } from './service.ts'
 import { resolveTarget, type Target, type UserAt } from './target.ts'
 import { earlierWords, keepVerifiedImages, readEarlierExpectation } from './verified-images.ts'
@@ -75,6 +76,7 @@ export async function verifiedInstance(
   await run.hint(options.verbose === true ? instanceSummary(judged, paint, true).trimEnd() : words)
   if (local !== null && localName !== null) {
     if (judged.isEarlier) await run.hint(earlierWords(localName))
+    await hintOfPending(run, localName, local)
     await keepVerifiedImages(run, { names: localNames(io.env), name: localName, local, judged, options, expectation })
   }
   const network = found.claim?.network
