@@ -9,7 +9,7 @@ import {
   deviceOperatorKey,
   type TsmSettings,
 } from '../../scripts/rigs/guest/tsm-kernel.ts'
-import { sampleDocument, sampleFields } from '../../scripts/rigs/instances/sample-claim.ts'
+import { sampleDocument, sampleFields, sampleNetwork } from '../../scripts/rigs/instances/sample-claim.ts'
 import type { PublicKeys } from '../../src/attest/receipt/public-keys.ts'
 import { encodeReceipt } from '../../src/attest/receipt/receipt.ts'
 import { makeReceiptKeys } from '../../src/attest/receipt/receipt-keys.ts'
@@ -18,9 +18,13 @@ import { portableVerifiers, verifyHybrid } from '../../src/attest/receipt/verifi
 import { decodeReport } from '../../src/attest/report/report.ts'
 import { fromBase64Url, toBase64Url } from '../../src/base/bytes.ts'
 import { systemRandom } from '../../src/base/ids.ts'
+import { checkValue } from '../../src/contract/check.ts'
+import type { TSchema } from '../../src/contract/type.ts'
+import { AgentRequest, agentLineBytesMax } from '../../src/contract/vm/agent.ts'
 import { GuestEvidence } from '../../src/contract/vm/agent-responses.ts'
+import { orderedBytesMax } from '../../src/contract/vm/orders/secret-facts.ts'
 import type { ClaimRecord } from '../../src/guest/claim-record.ts'
-import { createEvidence } from '../../src/guest/evidence.ts'
+import { createEvidence, type OrderedFields } from '../../src/guest/evidence.ts'
 import { openConfigfs } from '../../src/guest/report/configfs.ts'
 import { createReportDevice, type ReportDevice } from '../../src/guest/report/device.ts'
 import { nativeKeys } from '../../src/linux/native-keys.ts'
@@ -47,6 +51,7 @@ const nonce = toBase64Url(nonceBytes)
 const nowMs = Date.UTC(2026, 10, 22)
 const keys = makeReceiptKeys(systemRandom, nativeKeys)
 let ordered: readonly string[] | null = null
+let reach: Pick<OrderedFields, 'egressPolicy' | 'secrets'> = { egressPolicy: null, secrets: null }
 
 async function deviceOf(settings: TsmSettings): Promise<ReportDevice> {
   const found = await openConfigfs('/reports', createTsmKernel(settings))
@@ -61,7 +66,7 @@ function evidenceOf({ paths, owner }: Sandbox, device: ReportDevice | null) {
     keys,
     device: Promise.resolve(device),
     imageName: 'instance',
-    ordered: () => ({ loginKeys: ordered, egressPolicy: null, secrets: null }),
+    ordered: () => ({ loginKeys: ordered, ...reach }),
     nowMs: () => nowMs,
     tpm: async () => null,
   })
@@ -77,7 +82,12 @@ async function made(
   return answer.evidence
 }
 
-function bytesOf(text: string | null): Uint8Array {
+function problemOf(schema: TSchema, value: unknown): string | null {
+  const read = checkValue(schema, value)
+  return read.ok ? null : read.problem
+}
+
+function bytesOf(text: string | null | undefined): Uint8Array {
   return fromBase64Url(text ?? '') ?? new Uint8Array(0)
 }
 
@@ -143,6 +153,48 @@ describe('evidence', () => {
     ordered = [`SHA256:${'a'.repeat(43)}`, `SHA256:${'b'.repeat(43)}`]
     expect(await keysIn()).toEqual(ordered)
     ordered = null
+  })
+
+  // Goal: whatever orders may set, the host accepts the evidence, and the receipt fits the channel: an instance whose
+  // evidence were refused would take no further order.
+  test('of the largest claim with the most that orders set', async () => {
+    await using sandbox = await makeSandbox()
+    const own = evidenceOf(sandbox, await deviceOf({}))
+    const policyBytes = 20_480
+    const secrets = Array.from({ length: 32 }, (_, at) => String(at).padStart(180, 's'))
+    const left = orderedBytesMax - policyBytes - 33 * 3 - 32 * 180
+    expect(left).toBeGreaterThan(0)
+    reach = { egressPolicy: 'p'.repeat(policyBytes), secrets: [...secrets.slice(1), 's'.repeat(180 + left)] }
+    ordered = Array.from({ length: 16 }, (_, at) => `SHA256:${String(at).padStart(43, 'k')}`)
+    const text = 'x'.repeat(256)
+    const inference = { ...document.claim.inference, baseUrl: 'u'.repeat(512), model: text }
+    const largest: ClaimRecord = {
+      ...claim,
+      ...{ organization: text, name: text, hostname: text },
+      document: {
+        ...document,
+        claim: { ...document.claim, inference },
+        network: { ...sampleNetwork, resolvers: Array.from({ length: 3 }, (_, at) => String(at).repeat(39)) },
+      },
+    }
+    try {
+      const answer = await own.make({ nonce, simulated: null }, largest)
+      if (!answer.ok) throw new Error(answer.message)
+      const evidence = { ...answer.evidence, tpm: toBase64Url(new Uint8Array(16_384)) }
+      expect(problemOf(GuestEvidence, evidence)).toBeNull()
+      const response = { id: 'r1', ok: true, evidence }
+      expect(JSON.stringify(response).length).toBeLessThan(agentLineBytesMax)
+      const der = new Uint8Array(2_048)
+      const report = bytesOf(evidence.report)
+      const parts = { report, vek: der, chain: [der, der] as const, crl: der, tpm: bytesOf(evidence.tpm) }
+      const receipt = JSON.stringify(receiptOf(evidence, { evidence: parts }))
+      const request = { id: 'r1', op: 'receipt', receipt }
+      expect(problemOf(AgentRequest, request)).toBeNull()
+      expect(JSON.stringify(request).length).toBeLessThan(agentLineBytesMax)
+    } finally {
+      ordered = null
+      reach = { egressPolicy: null, secrets: null }
+    }
   })
 
   // Goal: without a device there is no report, and measurement and operator key are the simulated ones.

@@ -33,9 +33,15 @@ export const Claimed = Closed({
 })
 export type Claimed = Static<typeof Claimed>
 
+/**
+ * Size of the largest statement of kind `claim`: the receipt and the lines of the channel have room for it.
+ * `orderedBytesMax` bounds what orders add.
+ */
+export const claimStatementBytesMax = 32_768
+
 /** Fresh evidence of a claimed guest: its signed `claim` statement over the nonce. The host adds certificates. */
 export const GuestEvidence = Closed({
-  statement: Base64Url(1, 4096, { description: 'Deterministic CBOR, attest/receipt/statement.ts' }),
+  statement: Base64Url(1, claimStatementBytesMax, { description: 'Deterministic CBOR, attest/receipt/statement.ts' }),
   keys: Closed({
     ed25519: Base64Url(32, 32, { description: 'RFC 8032' }),
     mldsa65: Base64Url(1952, 1952, { description: 'FIPS 204' }),

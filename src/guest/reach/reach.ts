@@ -4,6 +4,8 @@
 // One file is the state: the broker's own, which only root writes. Without it nothing is restricted.
 
 import { createHash } from 'node:crypto'
+import { utf8 } from '../../base/bytes.ts'
+import { canonicalJson } from '../../base/canonical-json.ts'
 import type { Clock } from '../../base/clock.ts'
 import { matches } from '../../contract/check.ts'
 import {
@@ -17,6 +19,7 @@ import {
 } from '../../contract/http/egress-policy.ts'
 import { BrokerState } from '../../contract/vm/orders/broker-state.ts'
 import type { Secret } from '../../contract/vm/orders/secret.ts'
+import { factsOf, orderedBytesMax } from '../../contract/vm/orders/secret-facts.ts'
 import type { run } from '../../linux/command.ts'
 import { ensureDir, type Owner, readTextOrNull, writeFileAtomic } from '../../linux/files.ts'
 import { type ClaimNames, hosts } from '../claim.plan.ts'
@@ -89,6 +92,8 @@ export function createReach({ paths, system, brokerGid, reachProgram, broker, cl
       const problem = egressPolicyProblem(policy)
       if (problem !== null) return refuse('bad_request', problem)
       const secrets = [...(change.secrets ?? before?.secrets ?? [])]
+      const tooLong = statementProblem(policy, secrets)
+      if (tooLong !== null) return refuse('bad_request', tooLong)
       const reach = reachOf(policy, secrets)
       const network = recordedNetwork(paths)
       const { address, baseUrl } = claim.inference
@@ -127,6 +132,17 @@ export function createReach({ paths, system, brokerGid, reachProgram, broker, cl
     },
   }
 }
+
+/** The evidence of an instance whose statement is too long would be refused, and so would every further order. */
+function statementProblem(policy: EgressPolicy, secrets: readonly Secret[]): string | null {
+  const texts = [egressPolicyText(policy), ...secrets.map(secret => canonicalJson(factsOf(secret)))]
+  const sizeBytes = texts.reduce((sum, text) => sum + utf8(text).length + textHeadBytes, 0)
+  if (sizeBytes <= orderedBytesMax) return null
+  return `statement: destinations and secrets have ${sizeBytes} bytes in it, at most ${orderedBytesMax}; name fewer destinations, or remove secrets`
+}
+
+/** CBOR (RFC 8949 3). */
+const textHeadBytes = 3
 
 /** hosts(5): with an open policy names resolve as ever, but for those of secrets. */
 function hostLines(addresses: ReadonlyMap<string, string>): string {

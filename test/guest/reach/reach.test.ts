@@ -164,6 +164,27 @@ test.each([
   expect([done, existsSync(paths.brokerState)]).toEqual([[], false])
 })
 
+test('goal: what would make the statement too long is refused before it changes anything', async () => {
+  const reach = reachOf()
+  const long = (at: number) => `${'a'.repeat(60)}.${'b'.repeat(60)}.${'c'.repeat(60)}.n${at}.example`
+  const secrets = Array.from({ length: 32 }, (_, at) => ({
+    ...{ ...secret, name: `S${at}`, host: long(at), path: `/${'p'.repeat(200)}` },
+  }))
+  const hosts = (count: number) => Array.from({ length: count }, (_, at) => ({ host: long(100 + at), port: 443 }))
+  expect(await reach.change({ secrets }, claim, 1_000)).toEqual({ ok: true })
+  const before = [state(), done]
+  const tooLong = await reach.change({ policy: { default: 'refuse', allow: hosts(64) } }, claim, 1_000)
+  expect(tooLong).toMatchObject({ ok: false, code: 'bad_request' })
+  expect('message' in tooLong ? tooLong.message : '').toMatch(
+    /^statement: destinations and secrets have \d+ bytes in it, at most 26624; name fewer destinations, or remove secrets$/,
+  )
+  expect([state(), done]).toEqual(before)
+  // Fewer fit, and the largest policy alone does.
+  expect(await reach.change({ policy: { default: 'refuse', allow: hosts(40) } }, claim, 1_000)).toEqual({ ok: true })
+  expect(await reach.change({ secrets: [] }, claim, 1_000)).toEqual({ ok: true })
+  expect(await reach.change({ policy: { default: 'refuse', allow: hosts(64) } }, claim, 1_000)).toEqual({ ok: true })
+})
+
 test('goal: a filter that is not set leaves the state before', async () => {
   const reach = reachOf()
   await reach.change({ policy }, claim, 1_000)
