@@ -49,6 +49,14 @@ with socket.create_connection((${JSON.stringify(host)}, 443), 8) as one:
     one.sendall(hello); one.settimeout(15); sys.stdout.write(one.recv(4096).decode('latin1'))`,
       )
 
+    const startServer = () => {
+      const server = Bun.spawn(vm.world.argv(['/usr/bin/python3', '-uc', closedWindow]), {
+        ...{ stdin: 'pipe', stdout: 'pipe', stderr: 'inherit' },
+      })
+      stack.defer(() => server.kill())
+      return server
+    }
+
     beforeAll(async () => {
       vm = await startVm(stack, { baseUrl: 'https://gateway.example.net', address: null })
     }, 60_000)
@@ -72,6 +80,20 @@ except OSError as error: print('refused', error)`,
       expect(await lineOf(before.stdout)).toBe('open\n')
     })
 
+    test('goal: what a program writes to a connection from before the policy, and closes, never arrives', async () => {
+      const server = startServer()
+      expect(await lineOf(server.stdout)).toBe('up\n')
+      const writer = vm.start(agentUid, ['/usr/bin/python3', '-uc', writeAndClose])
+      stack.defer(() => writer.kill())
+      // The server's window is closed, so that no packet is due for a while.
+      expect(await lineOf(writer.stdout)).toBe('full\n')
+      await vm.set(policy)
+      expect(Number(await lineOf(writer.stdout))).toBeGreaterThan(50_000)
+      server.stdin.write('go\n')
+      await server.stdin.flush()
+      expect(Number(await lineOf(server.stdout))).toBeLessThanOrEqual(filledBytes)
+    }, 60_000)
+
     test('goal: the injected agent gets nowhere with any of its tricks', async () => {
       await vm.set(policy)
       const [leakedBefore, seenBefore] = [await vm.leaked(), (await vm.seen()).length]
@@ -80,7 +102,7 @@ except OSError as error: print('refused', error)`,
       const asked = {
         ...{ address: closed, v6: WORLD.v6, resolver: WORLD.resolver, device: 'eth0' },
         ...{ allowed: 'github.com', closed: 'evil.example.org', pids: [brokerPid] },
-        files: [`${vm.directory}/run/strongroom/broker.json`],
+        files: ['broker.json', 'broker/in-force'].map(name => `${vm.directory}/run/strongroom/${name}`),
       }
       const results = JSON.parse(await vm.as(agentUid, ['/usr/bin/python3', '-c', script], JSON.stringify(asked)))
       const reached = Object.entries(results).filter(([, result]) => !String(result).startsWith('refused: '))
@@ -105,6 +127,33 @@ except OSError as error: print('refused', error)`,
       await before.stdin.flush()
       expect(await lineOf(before.stdout)).toStartWith('refused')
       expect((await vm.seen()).filter(line => line.includes('after the policy'))).toEqual([])
+    })
+
+    test('goal: a closed connection of the broker still delivers what is in its buffer', async () => {
+      const listener = startServer()
+      expect(await lineOf(listener.stdout)).toBe('up\n')
+      const text = `import socket
+one = socket.create_connection((${JSON.stringify(closed)}, ${closedPort}), 8); one.setblocking(False)
+sent = 0
+try:
+    while sent < 200000: sent += one.send(b'S' * 50000)
+except BlockingIOError: pass
+one.close(); print(sent)`
+      const sent = Number(await python(brokerUid, text))
+      expect(sent).toBeGreaterThan(20_000)
+      listener.stdin.write('go\n')
+      await listener.stdin.flush()
+      expect(await lineOf(listener.stdout)).toBe(`${sent}\n`)
+    }, 60_000)
+
+    test('goal: root sends with the group of snapshots, and no other user does', async () => {
+      const inGroup = (uid: number) =>
+        vm.as(0, [
+          ...['setpriv', `--reuid=${uid}`, '--regid=902', '--clear-groups', '/usr/bin/python3', '-c'],
+          connecting(WORLD.addresses[0], 443, 'x'),
+        ])
+      expect(await inGroup(0)).toContain('443 has 1 bytes')
+      expect(await inGroup(agentUid).catch(() => 'refused')).toBe('refused')
     })
 
     test('goal: root and every other user is refused as well, except for the broker and the endpoint', async () => {
@@ -234,6 +283,54 @@ except OSError: print('ended')`,
   },
   { timeoutMs: 240_000 },
 )
+
+const closedPort = 8_765
+/** Python: a server that accepts a connection with a small window, reads once told to, and prints the count. */
+const closedWindow = `import socket,sys,struct
+server = socket.socket(); server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+server.bind(('0.0.0.0', ${closedPort})); server.listen(); print('up')
+one, _ = server.accept(); server.close()
+sys.stdin.readline()
+one.settimeout(5); got = 0
+try:
+    while True:
+        piece = one.recv(65536)
+        if not piece: break
+        got += len(piece)
+except OSError: pass
+print(got)`
+
+const filledBytes = 30_000
+/**
+ * Python: fills the window of that server, waits until the next probe of the window is 4 s away (proc(5), `tm->when`),
+ * and prints `full`. Once new connections are refused, writes more, closes, and prints the count.
+ */
+const writeAndClose = `import socket,sys,time
+def connect(port):
+    return socket.create_connection((${JSON.stringify(closed)}, port), 8)
+one = connect(${closedPort})
+one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 200000)
+one.sendall(b'A' * ${filledBytes}); one.setblocking(False)
+port = ':%04X' % one.getsockname()[1]
+def next_probe():
+    for line in open('/proc/net/tcp'):
+        words = line.split()
+        if words[1].endswith(port):
+            kind, when = words[5].split(':')
+            return int(when, 16) / 100 if kind == '04' else 0
+    return 0
+while next_probe() < 4: time.sleep(0.01)
+print('full')
+while True:
+    try: connect(443).close()
+    except OSError: break
+sent = 0
+try:
+    while sent < 200000: sent += one.send(b'S' * 50000)
+except BlockingIOError: pass
+one.close(); print(sent)
+sys.stdin.readline()`
 
 /** Python: the bytes of a ClientHello with one server name. */
 const readHello = `import socket, struct, sys
