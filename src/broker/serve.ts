@@ -20,7 +20,9 @@ import { openUpstream, resolveName } from './upstream.ts'
 export type BrokerSettings = {
   readonly stateFile: string
   readonly logSocket: string
-  /** Gets the SHA-256 of the state in force, for root's process. */
+  /**
+   * Gets the SHA-256 of the state in force, for root's process. No other program reads it: one could guess secrets with it.
+   */
   readonly inForceFile: string
   readonly resolverPort: number
   readonly serveTerminated: ServeTerminated
@@ -96,7 +98,7 @@ export async function serveBroker(settings: BrokerSettings): Promise<Broker> {
     await listeners.set(state.slots)
     log.info('policy in force', { default: state.policy.default, rules: reachIn(state).rules.length })
     // After the listeners: then root's process answers the order.
-    return () => writeFileAtomic(settings.inForceFile, sha256, { mode: 0o644 })
+    return () => writeFileAtomic(settings.inForceFile, sha256, { mode: 0o600 })
   }
   const first = await apply()
   const resolver = await serveResolver(
