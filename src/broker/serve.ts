@@ -21,7 +21,7 @@ export type BrokerSettings = {
   readonly stateFile: string
   readonly logSocket: string
   /**
-   * Gets the SHA-256 of the state in force, for root's process. No other program reads it: one could guess secrets with it.
+   * Gets the SHA-256 of the state in force, for the process of root. A program that reads it could guess secrets.
    */
   readonly inForceFile: string
   readonly resolverPort: number

@@ -90,6 +90,7 @@ export function createClaiming(deps: ClaimDeps): Claiming {
       }
       await gateway.stop()
       await sshd.stop()
+      await reach.reset()
       for (const path of claimLeftovers(paths)) fs.rmSync(path, { force: true })
     },
   }

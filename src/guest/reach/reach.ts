@@ -4,6 +4,7 @@
 // One file is the state: the broker's own, which only root writes. Without it nothing is restricted.
 
 import { createHash } from 'node:crypto'
+import * as fs from 'node:fs'
 import { utf8 } from '../../base/bytes.ts'
 import { canonicalJson } from '../../base/canonical-json.ts'
 import type { Clock } from '../../base/clock.ts'
@@ -39,8 +40,10 @@ export type Reach = {
    * state does not allow is refused.
    */
   readonly change: (change: ReachChange, claim: ClaimNames, waitMs: number) => Promise<{ readonly ok: true } | Refusal>
-  /** Call it once, first: starts the broker of an earlier agent's state. */
+  /** Call it once, first: brings filter and broker to the state of an earlier agent, which may have died in a change. */
   readonly restore: () => Promise<void>
+  /** Removes what a claim left that was never completed. */
+  readonly reset: () => Promise<void>
 }
 
 export type ReachChange = { readonly policy?: unknown; readonly secrets?: readonly Secret[] }
@@ -65,6 +68,9 @@ export function createReach({ paths, system, brokerGid, reachProgram, broker, cl
     const read = jsonOf(readTextOrNull(paths.brokerState) ?? 'null')
     return matches(BrokerState, read) ? read : null
   }
+
+  const setFilter = ({ policy, slots }: Pick<BrokerState, 'policy' | 'slots'>) =>
+    run([reachProgram, policy.default, ...slots.map(String)], filterBounds)
 
   /** For the machine, and for private roots, which have a copy of /etc. */
   const writeNames = (name: 'hosts' | 'resolv.conf', content: string) => {
@@ -107,18 +113,25 @@ export function createReach({ paths, system, brokerGid, reachProgram, broker, cl
         gateway: baseUrl === '' || address !== null ? null : new URL(baseUrl).hostname,
         secrets,
       }
-      // The filter comes first: until the broker follows, destinations are refused that may be reached, and no others.
-      await run([reachProgram, policy.default, ...next.slots.map(String)], filterBounds)
       const text = JSON.stringify(next)
-      writeFileAtomic(paths.brokerState, text, { mode: 0o640, owner: { ...system, gid: brokerGid } })
       const isOpen = policy.default === 'allow'
+      const isBroker = !isOpen || secrets.length > 0
+      try {
+        // The statement has the policy of the state. At no time it promises more than the filter and the broker refuse.
+        if (!isOpen) await setFilter(next)
+        writeFileAtomic(paths.brokerState, text, { mode: 0o640, owner: { ...system, gid: brokerGid } })
+        if (isBroker && !broker.signal('SIGHUP')) await broker.start()
+        if (isOpen) await setFilter(next)
+      } catch (error) {
+        await setFilter(state() ?? next).catch(() => {})
+        throw error
+      }
       writeNames('hosts', `${hosts(claim)}${isOpen ? hostLines(reach.addresses) : ''}`)
       writeNames('resolv.conf', isOpen && network !== null ? resolvConf(network) : `nameserver ${resolverAddress}\n`)
-      if (isOpen && secrets.length === 0) {
+      if (!isBroker) {
         await broker.stop()
         return ok
       }
-      if (!broker.signal('SIGHUP')) await broker.start()
       const isServed = () => readTextOrNull(paths.brokerInForce) === createHash('sha256').update(text).digest('hex')
       const untilMs = clock.monotonicMs() + waitMs
       while (!isServed() && clock.monotonicMs() < untilMs) await clock.sleep(pollMs)
@@ -128,7 +141,19 @@ export function createReach({ paths, system, brokerGid, reachProgram, broker, cl
     },
     restore: async () => {
       const before = state()
-      if (before !== null && (before.policy.default === 'refuse' || before.secrets.length > 0)) await broker.start()
+      if (before === null) return
+      await setFilter(before)
+      if (before.policy.default === 'allow' && before.secrets.length === 0) return
+      broker.signal('SIGHUP')
+      await broker.start()
+    },
+    reset: async () => {
+      await broker.stop()
+      if (readTextOrNull(paths.brokerState) === null) return
+      await run([reachProgram, 'allow'], filterBounds)
+      const network = recordedNetwork(paths)
+      if (network !== null) writeNames('resolv.conf', resolvConf(network))
+      fs.rmSync(paths.brokerState)
     },
   }
 }

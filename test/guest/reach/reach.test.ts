@@ -57,9 +57,9 @@ const served = () => {
   if (!serves) return
   writeFileSync(paths.brokerInForce, createHash('sha256').update(readFileSync(paths.brokerState)).digest('hex'))
 }
-function reachOf(clock = createManualClock()) {
+function reachOf(clock = createManualClock(), brokerGid = gid) {
   return createReach({
-    ...{ paths, system: { uid, gid }, brokerGid: gid, reachProgram: '/reach' },
+    ...{ paths, system: { uid, gid }, brokerGid, reachProgram: '/reach' },
     clock: { monotonicMs: clock.monotonicMs, sleep: async ms => clock.advance(ms) },
     run: async argv => {
       done.push(argv.join(' '))
@@ -118,7 +118,7 @@ test('goal: the first policy sets the filter, the state, the names, and starts t
   // A restarted agent finds it.
   done = []
   await reachOf().restore()
-  expect(done).toEqual(['start'])
+  expect(done).toEqual(['/reach refuse 443 22', 'SIGHUP', 'start'])
 })
 
 test('goal: a later policy keeps the slots of ports and the secrets, and signals the broker', async () => {
@@ -185,13 +185,56 @@ test('goal: what would make the statement too long is refused before it changes 
   expect(await reach.change({ policy: { default: 'refuse', allow: hosts(64) } }, claim, 1_000)).toEqual({ ok: true })
 })
 
-test('goal: a filter that is not set leaves the state before', async () => {
-  const reach = reachOf()
-  await reach.change({ policy }, claim, 1_000)
-  fails = true
-  const wider = { default: 'allow', allow: [] }
-  expect(reach.change({ policy: wider }, claim, 1_000)).rejects.toThrow('syntax error')
-  expect([reach.state()?.policy, text('resolv.conf')]).toEqual([policy as never, 'nameserver 198.18.0.1\n'])
+// Goal: whichever step of a change fails, the VM states no more than its filter refuses and its broker serves.
+const narrow = { default: 'refuse', allow: [{ host: 'github.com', port: 443 }] } as const
+const open = { default: 'allow', allow: [] } as const
+test.each([
+  ['the filter', 'tighter', narrow],
+  ['the filter', 'open', open],
+  ['the state', 'tighter', narrow],
+  ['the state', 'open', open],
+  ['the names', 'tighter', narrow],
+  ['the names', 'open', open],
+] as const)('goal: %s fails in a change to a policy that is %s', async (step, _, wanted) => {
+  await reachOf().change({ policy }, claim, 1_000)
+  done = []
+  fails = step === 'the filter'
+  // No group has this number, and nothing can be renamed over a directory that has files.
+  const reach = reachOf(createManualClock(), step === 'the state' ? -7 : gid)
+  if (step === 'the names') {
+    rmSync(`${paths.etc}/hosts`)
+    mkdirSync(`${paths.etc}/hosts/x`, { recursive: true })
+  }
+  await expect(reach.change({ policy: wanted }, claim, 1_000)).rejects.toThrow()
+  const filter = fails ? '/reach refuse' : done.findLast(line => line.startsWith('/reach'))
+  if (reach.policyText() !== null) expect(filter).toStartWith('/reach refuse')
+  if (step === 'the state') expect([reach.state()?.policy, filter]).toEqual([policy as never, '/reach refuse 443 22'])
+  // The broker serves what was written.
+  if (step === 'the names' && wanted.default === 'refuse') expect(done).toContain('SIGHUP')
+  fails = false
+  rmSync(`${paths.etc}/hosts`, { recursive: true, force: true })
+  expect(await reachOf().change({ policy: wanted }, claim, 1_000)).toEqual({ ok: true })
+})
+
+test('goal: an agent that follows one that died in a change enforces what the state has', async () => {
+  await reachOf().change({ policy }, claim, 1_000)
+  writeFileSync(paths.brokerState, JSON.stringify({ ...state(), policy: open }))
+  done = []
+  await reachOf().restore()
+  expect(done).toEqual(['/reach allow 443 22'])
+})
+
+test('goal: what a claim left that was never completed is removed, and nothing else is touched', async () => {
+  await reachOf().reset()
+  expect(done).toEqual(['stop'])
+  await reachOf().change({ policy }, claim, 1_000)
+  done = []
+  await reachOf().reset()
+  expect([done, existsSync(paths.brokerState), text('resolv.conf')]).toEqual([
+    ['stop', '/reach allow'],
+    false,
+    'nameserver 192.0.2.53\n',
+  ])
 })
 
 test('goal: a broker that does not serve the policy in time is said', async () => {
