@@ -70,6 +70,7 @@ const reach: Reach = {
     return { ok: true }
   },
   restore: async () => {},
+  reset: async () => {},
 }
 const textOf = (policy: unknown) => egressPolicyText(policy as Parameters<typeof egressPolicyText>[0])
 
