@@ -122,6 +122,10 @@ function refusalIn(line: string): string | null {
   return matches(OrderReply, reply) && 'refused' in reply ? reply.refused : null
 }
 
+/** An order has no end of its own: only its counter, and the boot, make it void. */
+const heldBack =
+  'repeat the command, or send `strongroom keep`: a program in the instance can hold an order back and deliver it later, until another one is accepted'
+
 function unanswered(code: number, { knownHost: { hostname } }: VerifiedInstance): AdvisedFault {
   if (code === 127) {
     return new AdvisedFault('host.command_failed', `${hostname}: the image of the instance takes no orders`, {
@@ -129,9 +133,6 @@ function unanswered(code: number, { knownHost: { hostname } }: VerifiedInstance)
     })
   }
   return new AdvisedFault('host.command_failed', `${hostname}: no answer to the order (exit code ${code} of ssh)`, {
-    remedy:
-      code === 255
-        ? 'see what ssh wrote above; `strongroom ssh` must log in first'
-        : 'see what ssh wrote above, look whether it was carried out, and repeat the command',
+    remedy: `see what ssh wrote above${code === 255 ? '; `strongroom ssh` must log in first' : ''}; then ${heldBack}`,
   })
 }
