@@ -1,6 +1,7 @@
 // The destinations that programs reached for: the newest ones, for the owner. Effects: one unix socket.
 
 import { chmodSync, rmSync } from 'node:fs'
+import { egressHostCharsMax, egressReasonCharsMax } from '../contract/vm/orders/egress-log.ts'
 import type { EgressLog, LogEntry } from './types.ts'
 
 /**
@@ -17,7 +18,9 @@ export type EgressRing = EgressLog & { readonly rows: () => readonly LogRow[] }
 export function createEgressRing(nowMs: () => number): EgressRing {
   const kept = { allowed: new Map<string, LogRow>(), refused: new Map<string, LogRow>() }
   return {
-    add: entry => {
+    add: given => {
+      const host = given.host.slice(0, egressHostCharsMax)
+      const entry = { ...given, host, reason: given.reason?.slice(0, egressReasonCharsMax) ?? null }
       const rows = kept[entry.verdict]
       const key = JSON.stringify([entry.host, entry.port, entry.reason])
       const count = (rows.get(key)?.count ?? 0) + 1

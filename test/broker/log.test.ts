@@ -22,3 +22,14 @@ test('goal: a flood is bounded and removes rows of its own verdict alone', () =>
   const rows = ring.rows()
   expect([rows.length, rows[0]?.host, rows.at(-1)?.host]).toEqual([501, 'github.com', '1999.example'])
 })
+
+test('goal: a long reason or host, which a peer may choose, is cut to what the client of the owner reads', () => {
+  const ring = createEgressRing(() => 0)
+  ring.add({ verdict: 'refused', host: `${'h'.repeat(300)}.example`, port: 443, reason: 'r'.repeat(2_592) })
+  ring.add({ verdict: 'allowed', host: 'github.com', port: 443, reason: null })
+  const sizes = ring.rows().map(({ host, reason }) => [host.length, reason?.length ?? null])
+  expect(sizes.toSorted()).toEqual([
+    [10, null],
+    [253, 400],
+  ])
+})

@@ -6,6 +6,7 @@ import { checkValue } from '../../contract/check.ts'
 import { Closed, OrNull } from '../../contract/forms.ts'
 import { type EgressPolicy, type EgressRule, egressPolicyText } from '../../contract/http/egress-policy.ts'
 import { type Static, Type } from '../../contract/type.ts'
+import { egressHostCharsMax, egressReasonCharsMax } from '../../contract/vm/orders/egress-log.ts'
 import { type Command, helpText, type Run } from '../../terminal/command.ts'
 import { AdvisedFault, InputFault } from '../../terminal/exit.ts'
 import { table, timeText } from '../../terminal/render.ts'
@@ -118,9 +119,9 @@ const LogResult = Closed({
     Closed({
       atMs: Type.Number(),
       verdict: Type.String({ maxLength: 16 }),
-      host: Type.String({ maxLength: 300 }),
+      host: Type.String({ maxLength: egressHostCharsMax }),
       port: Type.Integer(),
-      reason: OrNull(Type.String({ maxLength: 400 })),
+      reason: OrNull(Type.String({ maxLength: egressReasonCharsMax })),
       count: Type.Integer(),
     }),
     { maxItems: 2_000 },
