@@ -30,9 +30,10 @@ export function createSecretHandlers(deps: SecretsDeps): Pick<OrderHandlers, 'se
     const record = claim()
     if (record === null) return { ok: false, message: 'this VM has no claim yet: wait until the instance is ready' }
     const changed = await reach.change({ secrets }, record.document.claim, brokerWaitMs)
-    if (!changed.ok) return { ok: false, message: changed.message }
-    const names = secrets.map(({ name }) => name)
+    // From the state, which a late broker leaves changed.
+    const names = inForce().map(({ name }) => name)
     writeFileAtomic(paths.sessionSecrets, sessionText(names, paths), { mode: 0o644, owner })
+    if (!changed.ok) return { ok: false, message: changed.message }
     return { ok: true, result: { secrets: secrets.map(factsOf) } }
   }
 

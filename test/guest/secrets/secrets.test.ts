@@ -18,6 +18,7 @@ const base: Secret = {
 const context = { counter: 1 }
 
 function rig({ reachFails = false } = {}) {
+  let isLate = false
   const dir = mkdtempSync(join(tmpdir(), 'srt-secret-orders-'))
   process.on('exit', () => rmSync(dir, { recursive: true, force: true }))
   const paths = {
@@ -31,7 +32,7 @@ function rig({ reachFails = false } = {}) {
     change: async (change: { readonly secrets?: readonly Secret[] }) => {
       if (reachFails) return { ok: false, code: 'failed', message: 'the filter does not load' }
       secrets = change.secrets ?? []
-      return { ok: true }
+      return isLate ? { ok: false, code: 'failed', message: 'the broker does not serve it yet' } : { ok: true }
     },
   } as unknown as SecretsDeps['reach']
   const claim = () => ({ document: { claim: {} } }) as unknown as ReturnType<SecretsDeps['claim']>
@@ -39,7 +40,10 @@ function rig({ reachFails = false } = {}) {
   const { secret_put: put, secret_remove: remove } = createSecretHandlers({ paths, owner, reach, claim })
   if (put === undefined || remove === undefined) throw new Error('no handlers')
   const session = () => (existsSync(paths.sessionSecrets) ? readFileSync(paths.sessionSecrets, 'utf8') : null)
-  return { put, remove, session, secrets: () => secrets }
+  const beLate = () => {
+    isLate = true
+  }
+  return { put, remove, session, secrets: () => secrets, beLate }
 }
 
 test('goal: put, replace and remove; the result names secrets without values', async () => {
@@ -93,7 +97,17 @@ test('goal: a bad order is refused by field and remedy, without the value, and c
 test('goal: a filter or a broker that fails is in the answer, and no session gets a placeholder', async () => {
   const failing = rig({ reachFails: true })
   expect(await failing.put(base, context)).toEqual({ ok: false, message: 'the filter does not load' })
-  expect(failing.session()).toBeNull()
+  expect(failing.session()).toBe('')
+})
+
+test('goal: new sessions have the secrets of the state, also if the broker is late', async () => {
+  const { put, remove, session, secrets, beLate } = rig()
+  await put(base, context)
+  beLate()
+  expect(await remove({ name: base.name }, context)).toEqual({
+    ...{ ok: false, message: 'the broker does not serve it yet' },
+  })
+  expect([secrets(), session()]).toEqual([[], ''])
 })
 
 test('goal: the statement has a canonical text for each secret, and nothing without any', () => {
