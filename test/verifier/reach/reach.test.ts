@@ -5,6 +5,7 @@ import { fieldsOf } from '../../../scripts/rigs/gateway/receipt-samples.ts'
 import type { StatementOf } from '../../../src/attest/receipt/statement.ts'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { type EgressPolicy, egressPolicyBytesMax, egressPolicyText } from '../../../src/contract/http/egress-policy.ts'
+import { failureOf } from '../../../src/terminal/verdict-exit.ts'
 import { reachChecks, reachWords, readEgressPolicy } from '../../../src/verifier/reach/reach.ts'
 
 const policy: EgressPolicy = {
@@ -57,7 +58,12 @@ test('goal: every other text fails, also if nothing is expected', () => {
   const texts = [` ${canonical}`, canonical.replace('443', '443.0'), '{}', '[]', 'x', '{"default":"refuse"}']
   const others = [canonical.replace('github.com', '192.0.2.1'), canonical.replace('github.com', 'localhost')]
   const unsorted = JSON.stringify(policy)
-  for (const text of [...texts, ...others, unsorted]) expect(outcome(text, 'any')[0]).toStartWith('fail: ')
+  for (const text of [...texts, ...others, unsorted]) {
+    expect(outcome(text, 'any')[0]).toStartWith('fail: ')
+    // Of the evidence, as with malformed secrets: no policy of the relying party's refuses it.
+    const statement = { ...fieldsOf.claim, egressPolicy: text, secrets: null } as unknown as StatementOf<'claim'>
+    expect(failureOf({ ok: false, checks: reachChecks(statement, policy) })).toBe('evidence')
+  }
 })
 
 test('goal: the largest policy is read, a larger one is not', () => {
