@@ -2,6 +2,8 @@
 
 import { type Parsed, parsed } from '../attest/malformed.ts'
 import { type Check, check, fail, notChecked, pass } from '../attest/verdict.ts'
+import { matches } from '../contract/check.ts'
+import { KeyFingerprint } from '../contract/vm/orders/order.ts'
 import { readSshKey, type SshKey } from './ssh-key.ts'
 
 export type LoginKeysQuestion = {
@@ -20,6 +22,8 @@ export function loginKeyChecks({ claimed, stated, own, only }: LoginKeysQuestion
   if (!claimed.ok) {
     return ['own-key', 'login-keys'].map(name => notChecked(name, 'the key in the claim cannot be read', true))
   }
+  const odd = stated?.find(text => !matches(KeyFingerprint, text))
+  if (odd !== undefined) return [fail('login-keys-form', `${JSON.stringify(odd)} is no fingerprint of an SSH key`)]
   const accepted = stated ?? [claimed.value.fingerprint]
   const words = stated === null ? 'only the key of the claim' : `set by signed orders: ${stated.join(', ')}`
   const expected = only?.map(line => readSshKey(line).fingerprint)

@@ -39,6 +39,13 @@ test('goal: keys of orders', () => {
   expect(outcomes({ stated: [print(2)] })).toEqual(['own-key fail', 'login-keys pass'])
 })
 
+test('goal: what is no fingerprint fails, and lets nobody in', () => {
+  for (const odd of ['', print(2).slice(0, 20), ` ${print(2)}`, 'x']) {
+    expect(outcomes({ stated: [print(1), odd] })).toEqual(['login-keys-form fail'])
+    expect(outcomes({ stated: [print(1), odd], own: 'any' })).toEqual(['login-keys-form fail'])
+  }
+})
+
 test('goal: an unreadable key of the claim', () => {
   expect(outcomes({ claim: 'x' })).toEqual(['own-key not-checked', 'login-keys not-checked'])
 })

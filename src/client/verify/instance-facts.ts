@@ -74,7 +74,7 @@ function loginFacts({ hostKey, receipt }: InstanceVerdict, checks: readonly Chec
 
 /** `own`: the fingerprint of the caller's key first. */
 function keyFacts(own: string, loginKeys: readonly string[] | null): Fact[] {
-  const more = (loginKeys ?? []).filter(key => !own.startsWith(key))
+  const more = (loginKeys ?? []).filter(key => key !== own.split(',')[0])
   if (more.length === 0) return [['you may', `it lets in your SSH key alone: ${own}`]]
   const others = listed(more, 'other SSH keys').map(key => `it lets in ${key} too, by a signed order`)
   return [`it lets in your SSH key: ${own}`, ...others].map(text => ['you may', text] as const)
