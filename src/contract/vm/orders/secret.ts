@@ -62,7 +62,7 @@ const framingFields = new Set([
 
 /** Variables that shells and loaders obey, and those that the broker's certificates need. */
 const reservedName =
-  /^(PATH|HOME|SHELL|USER|LOGNAME|TERM|IFS|ENV|PS[0-4]|BASH.*|PROMPT_COMMAND|LANG|LC_.*|LD_.*|TZ|SHLVL|(OLD)?PWD|_|SSL_CERT_.*|NODE_(OPTIONS|PATH|EXTRA_CA_CERTS)|GIT_(SSL|SSH|EXEC|CONFIG|DIR).*|PIP_CERT|(REQUESTS|CURL)_CA_BUNDLE|CARGO_HTTP_CAINFO|NPM_CONFIG_CAFILE|PYTHON(PATH|HOME|STARTUP)|(OPENAI|ANTHROPIC)_BASE_URL)$/
+  /^(PATH|HOME|SHELL|USER|LOGNAME|TERM|IFS|ENV|PS[0-4]|BASH.*|PROMPT_COMMAND|LANG|LC_.*|LD_.*|TZ|SHLVL|(OLD)?PWD|_|SSL_CERT_.*|NODE_(OPTIONS|PATH|EXTRA_CA_CERTS)|GIT_(SSL|SSH|EXEC|CONFIG|DIR).*|PIP_CERT|(REQUESTS|CURL)_CA_BUNDLE|CARGO_HTTP_CAINFO|NPM_CONFIG_CAFILE|PYTHON(PATH|HOME|STARTUP)|(OPENAI|ANTHROPIC)_BASE_URL|(HTTPS?|ALL|FTP|NO)_PROXY|PERL5(OPT|LIB|DB)|RUBY(OPT|LIB)|RUSTC.*_WRAPPER|GIT_(ASKPASS|PAGER|.*EDITOR)|SSH_ASKPASS|JAVA_TOOL_OPTIONS|(BUN|DENO)_(?!AUTH).*)$/
 
 /** Checks beyond the schema, beside the other secrets: the first wrong field and what to do, never a value; or null. */
 export function secretProblem(secret: Secret, others: readonly SecretFacts[]): string | null {

@@ -68,10 +68,31 @@ test('goal: a field that frames messages, a variable that shells obey and a doub
   ]) {
     expect(problemOf({ header })).toBe(`header: ${header} frames requests; name the field of the API's keys`)
   }
-  for (const name of ['PATH', 'LD_PRELOAD', 'BASH_ENV', 'SSL_CERT_FILE', 'NODE_EXTRA_CA_CERTS', 'GIT_SSH_COMMAND']) {
+  for (const name of [
+    'PATH',
+    'LD_PRELOAD',
+    'BASH_ENV',
+    'SSL_CERT_FILE',
+    'NODE_EXTRA_CA_CERTS',
+    'GIT_SSH_COMMAND',
+    'HTTPS_PROXY',
+    'ALL_PROXY',
+    'PERL5OPT',
+    'RUSTC_WRAPPER',
+    'GIT_ASKPASS',
+    'BUN_OPTIONS',
+    'DENO_DIR',
+  ]) {
     expect(problemOf({ name })).toBe(`name: sessions need ${name} for something else; take another name`)
   }
-  for (const name of ['NODE_AUTH_TOKEN', 'GIT_TOKEN', 'PIP_INDEX_TOKEN', 'OPENAI_API_KEY'])
+  for (const name of [
+    'NODE_AUTH_TOKEN',
+    'GIT_TOKEN',
+    'PIP_INDEX_TOKEN',
+    'OPENAI_API_KEY',
+    'DENO_AUTH_TOKENS',
+    'PROXY_TOKEN',
+  ])
     expect(problemOf({ name })).toBeNull()
   for (const method of ['TRACE', 'CONNECT']) expect(problemOf({ method })).toStartWith('method: ')
   for (const path of ['/a/../b', '/a/./b', '/..', '//a', '/a%2fb', '/a/%2E%2e/b', '/a\\b', '/a;b/c', '/a%252fb']) {
