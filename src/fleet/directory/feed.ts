@@ -88,9 +88,13 @@ export const newestChange: Literal = {
   values: [],
 }
 
+/** All changes up to the copy's version may have been trimmed, its newest with them. */
+const IS_SAME = `(${changeUpTo('$1::bigint')} = $3::text OR (${changeUpTo('$1::bigint')} = ''
+  AND coalesce(nullif(split_part($3::text, ' ', 1), '')::bigint <= t.version, false)))`
+
 function statement(columns: string): string {
   return `SELECT f.version AS now, f.id::text AS fleet, timeline() AS timeline, t.version AS trimmed,
-      ${changeUpTo('$1::bigint')} = $3::text AS is_same,
+      ${IS_SAME} AS is_same,
       c.version AS at, c.table_name, c.row_key, c.row, c.change${columns}
     FROM fleet f CROSS JOIN trimmed t LEFT JOIN LATERAL (
       SELECT version, ordinal, table_name, row_key, row, ${CHANGE} AS change FROM changes
