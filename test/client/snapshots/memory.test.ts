@@ -44,6 +44,8 @@ test('goal: a damaged file, one of another instance, and one that others may wri
   const path = join(base, 'snapshots', `${hostname}.json`)
   writeFileSync(path, '{')
   expect(() => memory.find(hostname)).toThrow(path)
+  expect(() => memory.verified(verified)).toThrow(path)
+  expect(readFileSync(path, 'utf8')).toBe('{')
   writeFileSync(path, JSON.stringify({ ...verified, hostname: 'aaaaaaaa.acme.agents.example', newest: null }))
   expect(() => memory.find(hostname)).toThrow('another instance')
   writeFileSync(path, JSON.stringify({ ...verified, newest: null }))
