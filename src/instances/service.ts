@@ -225,7 +225,7 @@ function endWithoutHost(tx: DirectoryTx, id: string): void {
 }
 
 /** Checks the caller again: a body may arrive slowly, and the rights at the headers must still hold at the commit. */
-function assertStillAllowed(tx: DirectoryDb, caller: Principal): void {
+export function assertStillAllowed(tx: DirectoryDb, caller: Principal): void {
   if (organizationById(tx, caller.organization.id)?.status !== 'active') {
     throw new Fault('forbidden', 'The organization is suspended.')
   }

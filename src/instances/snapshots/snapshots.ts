@@ -5,7 +5,7 @@
 // from; this host checks only what keeps its own records in order.
 
 import { createReadStream } from 'node:fs'
-import { toHex, utf8 } from '../../base/bytes.ts'
+import { toHex } from '../../base/bytes.ts'
 import { type Clock, iso } from '../../base/clock.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
 import { harmlessLine } from '../../base/harmless.ts'
@@ -13,7 +13,6 @@ import { type RandomBytes, randomName } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import { resultOr } from '../../base/result-or.ts'
 import type { FoundProblem } from '../../contract/admin/problems.ts'
-import { checkedJson } from '../../contract/check.ts'
 import type {
   RestoreBegun,
   RestoreRequest,
@@ -21,16 +20,16 @@ import type {
   SnapshotAttempt,
   SnapshotList,
 } from '../../contract/http/snapshot.ts'
-import { type SignedSnapshot, SnapshotHeader } from '../../contract/snapshot.ts'
 import { LimitedFault } from '../../http/limited.ts'
-import type { DirectoryStore } from '../../store/db.ts'
+import type { DirectoryDb, DirectoryStore } from '../../store/db.ts'
 import { instanceById } from '../../store/directory/instance.query.ts'
 import type { Instance } from '../../store/directory/instance.table.ts'
 import { organizationById } from '../../store/directory/organization.query.ts'
 import type { VmEngine } from '../../vm/engine.ts'
-import { ownInstance, type Principal } from '../service.ts'
+import { assertStillAllowed, ownInstance, type Principal } from '../service.ts'
 import type { Arriving, KeptSnapshot, SnapshotFiles } from './files.ts'
 import { type FailedEnds, snapshotProblems } from './problems.plan.ts'
+import { numberIn, toAttempt, toSnapshot } from './snapshot.codec.ts'
 import type { Transfers } from './transfers.ts'
 
 export type SnapshotSettings = {
@@ -102,7 +101,7 @@ export class Snapshots {
    * one is under way, switched off, no room), rate_limited (others are under way).
    */
   async take(caller: Principal, name: string): Promise<SnapshotAttempt | OnOtherHost> {
-    const instance = await this.#own(caller, name)
+    const instance = await this.#ownToChange(caller, name)
     if (this.#isElsewhere(instance)) return { otherHostId: instance.hostId }
     return (await this.begin(instance)).attempt
   }
@@ -190,6 +189,7 @@ export class Snapshots {
   async remove(caller: Principal, from: RestoreRequest): Promise<Snapshot | OnOtherHost> {
     const found = await this.find(caller, from)
     if ('otherHostId' in found) return found
+    await this.#ownToChange(caller, from.instance)
     const record = this.#kept(found.instanceId, found.number)
     this.#deps.files.remove(record)
     return toSnapshot(record)
@@ -205,7 +205,7 @@ export class Snapshots {
     { from, openElsewhere }: { readonly from: RestoreRequest; readonly openElsewhere: OpenElsewhere },
   ): Promise<RestoreBegun | OnOtherHost> {
     const { engine, transfers, random, log, settings } = this.#deps
-    const instance = await this.#own(caller, name)
+    const instance = await this.#ownToChange(caller, name)
     if (this.#isElsewhere(instance)) return { otherHostId: instance.hostId }
     if (settings.keptPerInstance === 0) throw switchedOff()
     const found = await this.find(caller, from)
@@ -387,6 +387,12 @@ export class Snapshots {
     return await this.#deps.directory.read(null, db => ownInstance(db, caller, name))
   }
 
+  /** Checks the caller again, on what any host of the fleet has acknowledged: another one may have revoked the key. */
+  async #ownToChange(caller: Principal, name: string): Promise<Instance> {
+    const assertAllowed = (db: DirectoryDb) => assertStillAllowed(db, caller)
+    return await this.#deps.directory.read({ assertAllowed }, db => ownInstance(db, caller, name))
+  }
+
   #isElsewhere({ hostId }: Instance): boolean {
     return hostId !== this.#deps.hostId
   }
@@ -434,21 +440,4 @@ function unsupported(error: unknown): Error {
   const isOld = error instanceof Fault && error.code === 'channel.refused' && error.message.startsWith('bad_request')
   if (isOld) return new Fault('conflict', 'The image of this instance has no snapshots; create another instance.')
   return toError(error)
-}
-
-/** Returns the number of a signed snapshot. Throws Fault channel.refused for another instance, or other bytes. */
-function numberIn({ header }: SignedSnapshot, arrived: Pick<SnapshotHeader, 'hostname' | 'sha256'>): number {
-  const stated = checkedJson(SnapshotHeader, utf8(header), { what: 'header of a snapshot', code: 'channel.refused' })
-  if (stated.hostname !== arrived.hostname) throw new Fault('channel.refused', 'the guest states another host name')
-  if (stated.sha256 !== arrived.sha256)
-    throw new Fault('channel.refused', 'other bytes have arrived than the guest signed')
-  return stated.number
-}
-
-function toSnapshot({ name, number, bytes, createdAtMs, signed }: KeptSnapshot): Snapshot {
-  return { instance: name, number, bytes, created_at: iso(createdAtMs), ...signed }
-}
-
-function toAttempt({ organizationId: _, ...attempt }: SnapshotAttempt & { organizationId: string }): SnapshotAttempt {
-  return attempt
 }

@@ -22,6 +22,7 @@ import { Transfers } from '../../../src/instances/snapshots/transfers.ts'
 import { beginDeletion } from '../../../src/store/directory/deletion.query.ts'
 import { moveInstance } from '../../../src/store/directory/instance.query.ts'
 import type { Instance } from '../../../src/store/directory/instance.table.ts'
+import { organizationById } from '../../../src/store/directory/organization.query.ts'
 import type { GuestRequests, VmView } from '../../../src/vm/engine.ts'
 
 /** Answers of a VM. */
@@ -425,4 +426,30 @@ test('goal: ends without a snapshot are a problem until one is kept, unless the 
       .render()
       .match(/^strongroom.*/gm),
   ).toEqual(['strongroom_snapshots 1', 'strongroom_snapshot_bytes 50', 'strongroom_snapshot_failures_total 3'])
+})
+
+test('goal: a key that another host has revoked takes, restores and removes nothing', async () => {
+  await start()
+  const instance = await readyInstance()
+  guest = honest(instance, Buffer.alloc(50, 1))
+  await take(instance.name)
+  const { db } = appliance.store
+  const organization = organizationById(db, instance.organizationId)
+  if (organization === null) throw new Error('no organization')
+  // As a read of a fleet's directory that brought changes of other hosts.
+  const read: SnapshotsDeps['directory']['read'] = async (caller, work) => {
+    caller?.assertAllowed(db)
+    return await work(db)
+  }
+  const elsewhere = new Snapshots({ ...parts, directory: { ...appliance.store, read } })
+  const gone = { organization, keyPrefix: 'gone' }
+  const from = { instance: instance.name, number: 1 }
+  const openElsewhere = () => Promise.reject(new Error('no other host'))
+  for (const work of [
+    () => elsewhere.take(gone, instance.name),
+    () => elsewhere.remove(gone, from),
+    () => elsewhere.restore(gone, instance.name, { from, openElsewhere }),
+  ])
+    await expect(work()).rejects.toThrow('has been revoked')
+  expect(filesOf(instance)).toEqual(['1.age', '1.json'])
 })
