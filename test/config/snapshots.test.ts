@@ -28,7 +28,7 @@ test.each<[string, string[]]>([
 
 const buildsOn8446 = '[builds]\nfetch_hosts = ["git.example"]\nfetch_port = 8446'
 
-// Goal: a file that names no port of snapshots is right whatever its other ports are, and its snapshots have a free one.
+// Goal: a file that names no port of snapshots is right beside any other port, and its snapshots have a free one.
 test.each([
   ['', 8446],
   ['[listen]\nconsole = "0.0.0.0:8446"', 8447],

@@ -79,7 +79,7 @@ test('goal: a snapshot comes first; who comes back meanwhile keeps the instance,
 
 const requestRow = '   1: 0100007F:480A 0100007F:C001 06 0 0 0 0\n'
 
-// Host and guest together: the guest counts idle time, and a long pause between polls counts as use.
+// Goal: host and guest together end an instance whose snapshot takes long, unless it is used meanwhile.
 test.each([
   { what: 'nobody comes', usedAfterS: null, steps: ['snapshot', 'end'] },
   { what: 'a request comes and goes during the snapshot', usedAfterS: 90, steps: ['snapshot'] },

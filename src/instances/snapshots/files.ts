@@ -42,7 +42,7 @@ export type Arriving = {
   readonly drop: () => Promise<void>
 }
 
-/** What cannot be read in a directory. The bytes of a directory that cannot be listed are unknown, and count as 0. */
+/** Unreadable records of an instance. The bytes of a directory that cannot be listed are unknown, and count as 0. */
 type Unreadable = { readonly newest: number; readonly bytes: number }
 
 const arrivingName = 'arriving.age'
@@ -89,7 +89,7 @@ export class SnapshotFiles {
     return [...this.#unreadable.keys()]
   }
 
-  /** Bytes on the disk, those that arrive included: of an organization (null: of all), without those of its instance. */
+  /** Bytes on the disk, those that arrive included: of an organization (null: of all), without those of `except`. */
   bytes(organizationId: string | null, except: string | null = null): number {
     const { all, organizations, instances } = this.#bytes
     const whole = organizationId === null ? all : (organizations.get(organizationId) ?? 0)
@@ -156,7 +156,7 @@ export class SnapshotFiles {
           throw error
         }
         this.#kept.set(instanceId, [...this.of(instanceId), record])
-        // From here on it is kept, whatever the closing says.
+        // A failing close does not undo it.
         await end().catch(error => this.#log.warn('a snapshot was not closed', { reason: messageOf(error) }))
         return record
       },

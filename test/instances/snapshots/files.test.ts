@@ -90,6 +90,7 @@ const changeRecord = (number: number, change: (record: object) => string) => {
   writeFileSync(path, change(JSON.parse(readFileSync(path, 'utf8'))))
 }
 
+// Goal: what cannot be read hides nothing else and is removed by nothing else.
 test.each([
   ['a ciphertext of another size', () => truncateSync(join(directory, owner.instanceId, '2.age'), 9), 9],
   ['a ciphertext that is missing', () => rmSync(join(directory, owner.instanceId, '2.age')), 0],

@@ -16,6 +16,7 @@ const good: SnapshotFacts = {
 }
 const failedEnds = { count: 2, sinceMs: 5, lastMs: 9, reason: 'no room' }
 
+// Goal: each fact is the problem that it should be, alone, as long as it should be.
 test.each<[string, Partial<SnapshotFacts>, number, string[]]>([
   ['a good host', {}, 10, []],
   ['a disk below its minimum', { freeBytes: 10 * gib - 1 }, 10, ['room: no snapshot is taken']],

@@ -378,22 +378,16 @@ test('goal: an end by idleness waits for the snapshot that the owner takes, and 
       asked += 1
       const number = asked
       await answers[number - 1]?.promise
-      const bytes = Buffer.from([number])
-      await dial(to, bytes)
-      return signed(instance.hostname, number, bytes)
+      await dial(to, Buffer.from([number]))
+      return signed(instance.hostname, number, Buffer.from([number]))
     },
   }
-  let isOver = false
-  const end = () => {
-    isOver = false
-    return snapshots.takeBeforeEnd(instance).finally(() => {
-      isOver = true
-    })
-  }
+  let ends = 0
+  const end = () => snapshots.takeBeforeEnd(instance).finally(() => (ends += 1))
   expect((await appliance.send('POST', path)).status).toBe(202)
   const first = end()
   await appliance.send('GET', path)
-  expect([isOver, asked]).toEqual([false, 1])
+  expect([ends, asked]).toEqual([0, 1])
   answers[0]?.resolve()
   expect([await first, asked, await numbers(path)]).toEqual([true, 1, [1]])
   expect((await appliance.send('POST', path)).status).toBe(202)
@@ -414,9 +408,11 @@ test('goal: ends without a snapshot are a problem until one is kept, unless the 
   guest = honest(instance, Buffer.alloc(200))
   expect(await end(0)).toEqual([])
   freeBytes = 9
-  const room = ['room', false]
-  expect(await end(1)).toEqual([room, ['ends', true]])
-  expect(await end(2)).toEqual([room, ['ends', true]])
+  for (const count of [1, 2])
+    expect(await end(count)).toEqual([
+      ['room', false],
+      ['ends', true],
+    ])
   freeBytes = 2 ** 40
   expect(await end(2)).toEqual([['ends', true]])
   guest = honest(instance, Buffer.alloc(50))
@@ -442,8 +438,10 @@ test('goal: a key that another host has revoked takes, restores and removes noth
     return await work(db)
   }
   const elsewhere = new Snapshots({ ...parts, directory: { ...appliance.store, read } })
-  const gone = { organization, keyPrefix: 'gone' }
-  const from = { instance: instance.name, number: 1 }
+  const [gone, from] = [
+    { organization, keyPrefix: 'gone' },
+    { instance: instance.name, number: 1 },
+  ]
   const openElsewhere = () => Promise.reject(new Error('no other host'))
   for (const work of [
     () => elsewhere.take(gone, instance.name),
