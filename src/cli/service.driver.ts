@@ -28,16 +28,24 @@ type Options = {
   /** Path of the configuration. */
   readonly file: string
   readonly isChanged: boolean
+  /** What to do after the cause is corrected, for remedies. */
+  readonly next: string
   readonly clock?: Pick<Clock, 'monotonicMs' | 'sleep'>
 }
 
 /** The status of a daemon that has read the file as it is now. Faults conflict, host.command_failed. */
-export async function serviceWith({ client, file, isChanged, clock = systemClock }: Options): Promise<AdminStatus> {
+export async function serviceWith({
+  client,
+  file,
+  isChanged,
+  next,
+  clock = systemClock,
+}: Options): Promise<AdminStatus> {
   const before = await statusOf(client)
   if (before !== null && !isChanged && !isOlder(before, file)) return before
   if (!isUnderSystemd()) {
     throw new AdvisedFault('conflict', 'systemd does not run here, so that the daemon cannot be restarted', {
-      remedy: 'start `strongroom serve` again yourself, then run `strongroom init` once more',
+      remedy: `start \`strongroom serve\` again yourself, then ${next}`,
     })
   }
   await systemctl('enable', unit)
@@ -51,7 +59,7 @@ export async function serviceWith({ client, file, isChanged, clock = systemClock
     await clock.sleep(pollMs)
   }
   throw new AdvisedFault('host.command_failed', `the service does not answer within ${answerTimeoutMs / 1000} s`, {
-    remedy: `see journalctl --unit=${unit}; correct what it names, then run \`strongroom init\` again`,
+    remedy: `see journalctl --unit=${unit}; correct what it names, then ${next}`,
   })
 }
 

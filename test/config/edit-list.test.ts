@@ -23,11 +23,11 @@ describe('goal: a new entry stands behind the last, in the form of the text, and
       '[[a.list]]\n[a.list.c]\nz = 1\n\n[[a.list]]\nx = 1\n',
     ],
     ['an empty list on a line', '[a]\nlist = [] # none\n', '[a]\nlist = [{ x = 1 }] # none\n'],
-    [
-      'a list over lines',
-      '[a]\nlist = [\n  { x = 0 }, # mine\n]\n',
-      '[a]\nlist = [\n  { x = 0 }, { x = 1 }, # mine\n]\n',
-    ],
+    ['a list over lines', '[a]\nlist = [\n  { x = 0 },\n]\n', '[a]\nlist = [\n  { x = 0 }, { x = 1 },\n]\n'],
+    // The comment would be that of the new entry.
+    ['a list with comments', '[a]\nlist = [\n  { x = 0 }, # mine\n]\n', '[a]\nlist = [\n  { x = 0 }, # mine\n]\n'],
+    ['an empty list with a comment', '[a]\nlist = [ # none\n]\n', '[a]\nlist = [ # none\n]\n'],
+    ['lines that end by CR and LF', '[[a.list]]\r\nx = 0\r\n', '[[a.list]]\r\nx = 0\r\n\r\n[[a.list]]\r\nx = 1\r\n'],
     ['a list in an inline table', 'a = { list = [{ x = 0 }] }\n', 'a = { list = [{ x = 0 }, { x = 1 }] }\n'],
     ['another list of tables', '[[a.other]]\nx = 0\n', '[[a.other]]\nx = 0\n\n[[a.list]]\nx = 1\n'],
   ]
@@ -39,12 +39,15 @@ describe('goal: a new entry stands behind the last, in the form of the text, and
 
 describe('goal: the entry of an index goes, with its tables, and its neighbours stay', () => {
   const tables = '[[a.list]]\nx = 0\n\n# second\n[[a.list]]\nx = 1\n[a.list.c]\nz = 1\n\n[[a.list]]\nx = 2\n\n[b]\n'
+  const commented = '[a]\nlist = [\n  { x = 0 }, # first\n  { x = 1 }, # second\n]\n'
   const rows: [what: string, text: string, index: number, edited: string][] = [
     ['the first', tables, 0, tables.slice('[[a.list]]\nx = 0\n\n'.length)],
     ['one with a table', tables, 1, '[[a.list]]\nx = 0\n\n# second\n[[a.list]]\nx = 2\n\n[b]\n'],
     ['none', tables, 3, tables],
     ['the only one of a line', '[a]\nlist = [{ x = 0 }]\n', 0, '[a]\nlist = []\n'],
     ['the first of a line', '[a]\nlist = [{ x = 0 }, { x = 1 }]\n', 0, '[a]\nlist = [{ x = 1 }]\n'],
+    ['one of a list with comments', commented, 1, commented],
+    ['lines that end by CR and LF', '[[a.list]]\r\nx = 0\r\n\r\n[b]\r\n', 0, '[b]\r\n'],
     ['the last of a line', '[a]\nlist = [{ x = 0 }, { x = 1 }]\n', 1, '[a]\nlist = [{ x = 0 }]\n'],
   ]
   // Goal: each row's text becomes what stands beside it.

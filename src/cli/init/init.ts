@@ -85,7 +85,8 @@ async function initialize(run: Run, options: Options): Promise<void> {
   if (isChanged) writeConfigText(path, { before: text, after: candidate.text })
   await run.hint(isChanged ? `${path} has now\n${plan}` : `${path} stays as it is`)
   const steps = stepsOf(run)
-  let status = await serviceWith({ client: run.client(), file: path, isChanged })
+  const again = 'run `strongroom init` again'
+  let status = await serviceWith({ client: run.client(), file: path, isChanged, next: again })
   await run.hint(`service: version ${status.version} answers on ${status.platform}`)
   await steps.step('gateway', async () => {
     const vm = await servingGateway(run)
@@ -94,7 +95,7 @@ async function initialize(run: Run, options: Options): Promise<void> {
   const { organization } = asked
   if (options.trial && organization !== null) {
     await tryInstance({ run, config: candidate.config, status, organization, step: steps.step })
-    status = await serviceWith({ client: run.client(), file: path, isChanged: false })
+    status = await serviceWith({ client: run.client(), file: path, isChanged: false, next: again })
   }
   kept.clear()
   const next = nextSteps({ config: candidate.config, status, organization })

@@ -4,6 +4,7 @@
 import { ConfigFault } from '../../config/load.ts'
 import type { Config } from '../../config/schema.ts'
 import { AdminInstanceList } from '../../contract/admin/admin.ts'
+import { writeFileAtomic } from '../../linux/files.ts'
 import { isUnderSystemd } from '../../linux/process/scope.ts'
 import { AdvisedFault } from '../../terminal/exit.ts'
 import { oneLine } from '../../terminal/render.ts'
@@ -60,9 +61,28 @@ export async function changeUpstreams(
     await run.hint('the running service has the former configuration: restart it (systemctl restart strongroom)')
     return { changes: verdict.changes, gateway: null }
   }
-  await serviceWith({ client: run.client(), file, isChanged: true })
+  const next = 'see `strongroom status`: the file has the change already'
+  await orKeepFormer(run, source, () => serviceWith({ client: run.client(), file, isChanged: true, next }))
   const vm = await servingGateway(run)
   return { changes: verdict.changes, gateway: vm && { workloadSha256: vm.workload_sha256 } }
+}
+
+/** Starts the service with the new file. If that fails, keeps the former text beside it and says where. */
+export async function orKeepFormer(
+  run: Pick<Run, 'hint'>,
+  { text, file }: Pick<ConfigSource, 'text' | 'file'>,
+  start: () => Promise<unknown>,
+): Promise<void> {
+  try {
+    await start()
+  } catch (error) {
+    const former = `${file}.before`
+    writeFileAtomic(former, text, { mode: 0o600 })
+    await run.hint(
+      `the text before the change is in ${former}: to go back, copy it over ${file}, and restart the service`,
+    )
+    throw error
+  }
 }
 
 /** Null if the daemon does not answer. */

@@ -2,13 +2,13 @@
 // only after a yes.
 
 import { expect, test } from 'bun:test'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { failure } from '../../../scripts/rigs/until.ts'
 import { writeConfigText } from '../../../src/cli/config-write.driver.ts'
 import type { Run } from '../../../src/cli/operator-run.ts'
-import { type ChangeOptions, changeUpstreams } from '../../../src/cli/upstream/change.ts'
+import { type ChangeOptions, changeUpstreams, orKeepFormer } from '../../../src/cli/upstream/change.ts'
 import { type NewUpstream, withUpstream } from '../../../src/cli/upstream/entry.ts'
 import { parseConfig } from '../../../src/config/parse.ts'
 
@@ -104,5 +104,25 @@ test('goal: a file that another program changed meanwhile is not overwritten', a
   const changed = failure((async () => writeConfigText(file, { before: 'b', after: 'c' }))())
   expect(await changed).toMatchObject({ code: 'conflict' })
   expect(readFileSync(file, 'utf8')).toBe('a')
+  rmSync(directory, { recursive: true })
+})
+
+test('goal: the former text is kept and named if the service does not start with the new one, and only then', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'strongroom-change-'))
+  const file = join(directory, 'strongroom.toml')
+  const hints: string[] = []
+  const run = { hint: async (text: string) => void hints.push(text) }
+  await orKeepFormer(run, { text: 'former', file }, async () => 'started')
+  expect([hints, existsSync(`${file}.before`)]).toEqual([[], false])
+  const failing = async () => {
+    throw new Error('the service does not answer')
+  }
+  expect(await failure(orKeepFormer(run, { text: 'former', file }, failing))).toMatchObject({
+    message: expect.stringContaining('does not answer'),
+  })
+  expect([readFileSync(`${file}.before`, 'utf8'), hints]).toEqual([
+    'former',
+    [expect.stringContaining(`${file}.before`)],
+  ])
   rmSync(directory, { recursive: true })
 })
