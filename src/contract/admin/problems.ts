@@ -8,6 +8,7 @@ import { type Static, Type } from '../type.ts'
 export const PROBLEM_NAMES = [
   'upgrade',
   'database',
+  'status_unknown',
   'disk',
   'firewall',
   'firewall_table',
@@ -42,6 +43,7 @@ export type ProblemName = (typeof PROBLEM_NAMES)[number]
 export const PROBLEMS = {
   upgrade: 'every change: none is accepted while the upgrade is on trial',
   database: 'everything that the damaged part of the database holds',
+  status_unknown: 'the list of problems and the alerts: other problems are not noticed',
   disk: 'creates and changes, and VMs that write to their disks',
   firewall: 'every instance: owners cannot reach it, or it cannot send',
   firewall_table: 'instances, for the moment until the daemon restored the rules',

@@ -26,7 +26,8 @@ export function changesFor(
     if (severity === 'critical' && problem.severity !== 'critical') return false
     const before = notified.get(problemKey(problem))
     if (before !== undefined) return before.severity !== 'critical' && problem.severity === 'critical'
-    return nowMs - Date.parse(problem.since) >= afterMs
+    // A clock that was set back makes the beginning lie in the future.
+    return Math.abs(nowMs - Date.parse(problem.since)) >= afterMs
   })
   return { began, resolved: [...notified].filter(([key]) => !keys.has(key)).map(([, problem]) => problem) }
 }

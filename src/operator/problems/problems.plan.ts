@@ -203,7 +203,8 @@ function fleetProblems({ fleet }: BareStatus): FoundProblem[] {
       ? []
       : [
           warning('fleet', {
-            subject: 'database',
+            // With a space, which no name of a host has.
+            subject: 'the database',
             sinceMs: Date.parse(fleet.since),
             detail: `${fleet.database} is not reached: ${fleet.problem ?? 'no reason is known'}`,
             remedy: 'see that this host reaches the database (`strongroom doctor`); without it the lease ends',

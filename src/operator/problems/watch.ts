@@ -2,9 +2,12 @@
 // begins and when it ends. Effects: the log, the journal; sleeps.
 
 import { type Clock, iso } from '../../base/clock.ts'
+import { messageOf } from '../../base/fault.ts'
+import { harmlessLine } from '../../base/harmless.ts'
 import type { Logger } from '../../base/log.ts'
 import { sweep } from '../../base/work/sweep.ts'
 import {
+  criticalProblem,
   type FoundProblem,
   type HostProblem,
   PROBLEM_SEVERITIES,
@@ -29,6 +32,8 @@ export type ProblemChange = { readonly kind: 'began' | 'worse' | 'ended'; readon
 const lookEveryMs = 15_000
 /** A problem is reported when this many looks in a row have found it: not while the daemon starts. */
 const reportedLooks = 2
+/** So many looks in a row that fail are a problem themselves. */
+const failuresToProblem = 3
 /** A problem ends when it was absent for this long, so that one that comes and goes is one problem. */
 const absentMs = 60_000
 
@@ -80,11 +85,16 @@ export class ProblemWatch {
   /** Looks every 15 s until the signal is aborted. `list` uses `dated`. Never rejects. */
   async run(list: () => readonly HostProblem[], signal: AbortSignal): Promise<void> {
     const { clock, log } = this.#deps
+    let failures = 0
     await sweep({ clock, intervalMs: lookEveryMs, signal }, () => {
       try {
         this.look(list)
+        failures = 0
       } catch (error) {
-        if (!signal.aborted) log.error('the problems of this host were not looked at', { error })
+        if (signal.aborted) return
+        log.error('the problems of this host were not looked at', { error })
+        failures += 1
+        if (failures >= failuresToProblem) this.#noteUnknown(error)
       }
     })
   }
@@ -105,6 +115,19 @@ export class ProblemWatch {
       this.#noteEnd(key, followed)
       changes.push({ kind: 'ended', problem: followed.problem })
     }
+    if (changes.length > 0) for (const listener of this.#listeners) listener(changes)
+  }
+
+  /** Reports that the list itself cannot be made. Other problems neither begin nor end until it can. */
+  #noteUnknown(error: unknown): void {
+    const detail = `the status of this host cannot be made: ${harmlessLine(messageOf(error))}`
+    const remedy = 'see journalctl --unit=strongroom for the cause, and `strongroom help 3am`'
+    const found = criticalProblem({ name: 'status_unknown', detail, remedy })
+    const key = problemKey(found)
+    const problem = this.#follow(key, found, this.#deps.clock.nowMs())
+    const followed = this.#followed.get(key)
+    if (followed !== undefined) followed.looks = reportedLooks
+    const changes = this.#noteBegin(problem)
     if (changes.length > 0) for (const listener of this.#listeners) listener(changes)
   }
 

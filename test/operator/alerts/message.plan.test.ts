@@ -26,6 +26,8 @@ test('goal: what is new, worse or over is a change; the rest is none', () => {
   const old = problem('backup', { since: '2026-11-26T11:58:00.000Z' })
   expect(names(changesFor(known(), [disk, models, young], all, nowMs))).toEqual([['disk', 'models'], []])
   expect(names(changesFor(known(), [old], all, nowMs))).toEqual([['backup'], []])
+  // It began before the clock was set back by an hour.
+  expect(names(changesFor(known(), [old], all, nowMs - 3_600_000))).toEqual([['backup'], []])
   expect(names(changesFor(known(disk, models), [disk, models], all, nowMs))).toEqual([[], []])
   const worse = { ...disk, severity: 'critical' } as const
   expect(names(changesFor(known(disk), [worse], all, nowMs))).toEqual([['disk'], []])

@@ -202,7 +202,18 @@ const TABLE: [string, ProblemFacts, string[]][] = [
     ['warning budget acme usd 2026-11'],
   ],
   ['a member of a fleet', status({ fleet }), []],
-  ['a fleet whose database is away', status({ fleet: { ...fleet, is_reachable: false } }), ['warning fleet database']],
+  [
+    'a fleet whose database is away',
+    status({ fleet: { ...fleet, is_reachable: false } }),
+    ['warning fleet the database'],
+  ],
+  [
+    'a fleet whose database is away, and a host of that name',
+    status({
+      fleet: { ...fleet, is_reachable: false, peers: [{ name: 'database', is_reached: false, problem: null }] },
+    }),
+    ['warning fleet the database', 'warning fleet database'],
+  ],
   [
     'a fleet with a host that is away',
     status({ fleet: { ...fleet, peers: [{ name: 'rack-2', is_reached: false, problem: null }] } }),
@@ -229,7 +240,7 @@ test.each(TABLE)('goal: the problems of %s', (_, facts, expected) => {
 test('goal: every problem that follows from facts stands in the table', () => {
   const seen = new Set(TABLE.flatMap(([, , expected]) => expected.map(text => text.split(' ')[1])))
   // The others are found by sources of their own.
-  const others = ['upgrade', 'database', 'disk', 'firewall', 'snapshots', 'leaks', 'alerts']
+  const others = ['upgrade', 'database', 'status_unknown', 'disk', 'firewall', 'snapshots', 'leaks', 'alerts']
   expect([...seen, ...others].toSorted()).toEqual([...PROBLEM_NAMES].toSorted())
 })
 

@@ -140,3 +140,31 @@ test('goal: entries that are no problems of this release do no harm', () => {
   event('problem.ended', { name: 'disk', subject: null, severity: 'warning', detail: 'x' })
   expect([...journal.open().keys()]).toEqual([])
 })
+
+test('goal: a list that cannot be made is a critical problem itself after three looks, and ends no other', async () => {
+  const { watch, look, changes } = daemon()
+  await look([upstream], 2)
+  const stopping = new AbortController()
+  const failing = { isFailing: true }
+  const running = watch.run(() => {
+    if (failing.isFailing) throw new Error('disk I/O error')
+    return watch.dated([upstream])
+  }, stopping.signal)
+  const step = async (looks: number) => {
+    for (let count = 0; count < looks; count += 1) await clock.elapse(stepMs)
+  }
+  await step(1)
+  expect(seen(changes)).toEqual(['began upstream'])
+  await step(12)
+  expect(seen(changes)).toEqual(['began upstream', 'began status_unknown'])
+  expect(watch.reported().map(({ name, severity, detail }) => `${severity} ${name} ${detail}`)).toEqual([
+    'warning upstream u: it does not answer',
+    'critical status_unknown the status of this host cannot be made: disk I/O error',
+  ])
+  failing.isFailing = false
+  await step(6)
+  expect(seen(changes)).toEqual(['began upstream', 'began status_unknown', 'ended status_unknown'])
+  stopping.abort()
+  await clock.elapse(stepMs)
+  await running
+})
