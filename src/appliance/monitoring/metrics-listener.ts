@@ -50,12 +50,13 @@ export async function serveMetrics(parts: MetricsParts): Promise<ServedMetrics |
   const log = parts.log.unit('metrics')
   const file = config.metrics.token_file || join(stateDir, tokenFileName)
   if (config.metrics.token_file === '') makeToken(file, random)
+  const token = tokenReader(file, log)
   let render: (() => string) | null = null
   const limiter = createPublicLimiter({ clock, requestsPerMinute })
   const answer = (request: Request, address: string): Response => {
     const refusal = limiter.admitPublic(address)
     if (refusal !== null) return text(429, refusal.message, { 'retry-after': String(refusal.retryAfterSeconds) })
-    if (!isTokenIn(request.headers.get('authorization'), tokenOf(file, log)))
+    if (!isTokenIn(request.headers.get('authorization'), token))
       return text(401, 'send the token of the metrics as a Bearer token', { 'www-authenticate': 'Bearer' })
     if (new URL(request.url).pathname !== '/metrics') return text(404, 'the metrics are at /metrics')
     if (request.method !== 'GET' && request.method !== 'HEAD') return text(405, 'use GET', { allow: 'GET, HEAD' })
@@ -90,25 +91,37 @@ function makeToken(file: string, random: RandomBytes): void {
   writeFileAtomic(file, `${token}\n`, { mode: 0o600 })
 }
 
-/** Null if the file has no token; the log has the reason. */
-function tokenOf(file: string, log: Logger): string | null {
-  const refuse = (reason: string) => {
-    log.error('the metrics are refused: the file of their token cannot be used', { file, reason })
-    return null
-  }
-  try {
-    if (statSync(file).size > tokenFileBytesMax) return refuse(`it is larger than ${tokenFileBytesMax} bytes`)
-    const token = readFileSync(file, 'utf8').trim()
-    if (token.length < tokenCharsMin) return refuse(`it needs ${tokenCharsMin} characters at least`)
+/**
+ * Returns a function that reads the token; null if the file has none. The log has a reason when it changes, because
+ * anyone can send requests.
+ */
+export function tokenReader(file: string, log: Pick<Logger, 'error'>): () => string | null {
+  let logged: string | null = null
+  return () => {
+    const { token = null, reason = null } = readToken(file)
+    if (reason !== null && reason !== logged)
+      log.error('the metrics are refused: the file of their token cannot be used', { file, reason })
+    logged = reason
     return token
+  }
+}
+
+function readToken(file: string): { readonly token?: string; readonly reason?: string } {
+  try {
+    if (statSync(file).size > tokenFileBytesMax) return { reason: `it is larger than ${tokenFileBytesMax} bytes` }
+    const token = readFileSync(file, 'utf8').trim()
+    return token.length < tokenCharsMin ? { reason: `it needs ${tokenCharsMin} characters at least` } : { token }
   } catch (error) {
-    return refuse(systemErrorCode(error) ?? 'it cannot be read')
+    return { reason: systemErrorCode(error) ?? 'it cannot be read' }
   }
 }
 
 /** Compares digests, so that the time does not depend on the token, not even on its length. */
-function isTokenIn(authorization: string | null, token: string | null): boolean {
+function isTokenIn(authorization: string | null, tokenOf: () => string | null): boolean {
   const [, shown] = /^[Bb][Ee][Aa][Rr][Ee][Rr] +([\x21-\x7e]{1,4096})$/.exec(authorization ?? '') ?? []
-  if (shown === undefined || token === null) return false
+  // The file is read for requests that show a token alone.
+  if (shown === undefined) return false
+  const token = tokenOf()
+  if (token === null) return false
   return equalConstantTime(sha256(utf8(shown)), sha256(utf8(token)))
 }

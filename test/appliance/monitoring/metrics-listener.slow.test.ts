@@ -5,6 +5,7 @@ import { chmodSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync }
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { serve } from '../../../src/appliance/appliance.ts'
+import { tokenReader } from '../../../src/appliance/monitoring/metrics-listener.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 
@@ -87,4 +88,18 @@ test('goal: a new token counts at once, a short or lost one refuses everybody', 
   for (let request = 0; request < 60; request += 1) await ask('/metrics')
   const refused = await ask('/metrics', bearer(next))
   expect([refused.status, Number(refused.headers.get('retry-after')) > 0]).toEqual([429, true])
+})
+
+test('goal: a token file that cannot be used is logged once for each reason, however many requests come', () => {
+  const file = join(stateDir, 'another-token')
+  const reasons: unknown[] = []
+  const read = tokenReader(file, { error: (_, { reason } = {}) => void reasons.push(reason) })
+  const some = () => [read(), read(), read()]
+  expect([some(), reasons]).toEqual([[null, null, null], ['ENOENT']])
+  writeFileSync(file, 'short')
+  expect([some(), reasons.length]).toEqual([[null, null, null], 2])
+  writeFileSync(file, 'a-token-of-the-operator')
+  expect([read(), reasons.length]).toEqual(['a-token-of-the-operator', 2])
+  rmSync(file)
+  expect([some(), reasons.length]).toEqual([[null, null, null], 3])
 })
