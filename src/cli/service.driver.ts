@@ -28,7 +28,7 @@ type Options = {
   /** Path of the configuration. */
   readonly file: string
   readonly isChanged: boolean
-  /** What to do after the cause is corrected, for remedies. */
+  /** The step after the cause is corrected, for remedies. */
   readonly next: string
   readonly clock?: Pick<Clock, 'monotonicMs' | 'sleep'>
 }

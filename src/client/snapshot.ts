@@ -232,7 +232,7 @@ async function download(
   const seen = await knownInstance(word, context)
   const snapshot = await findSnapshot(seen, number, snapshots)
   const stated = judgeSnapshot(snapshot, seen, { isOlderAccepted: number !== null })
-  // Of this command alone: one that was killed leaves its own file, and hinders no other.
+  // A command that was killed leaves its own file, and hinders no other.
   const partial = `${file}.${newUuid()}.partial`
   const digest = new Bun.CryptoHasher('sha256')
   const out = await open(partial, 'wx', 0o600)

@@ -30,8 +30,8 @@ export function appendEntry(text: string, path: Path, entry: object): string {
 }
 
 /**
- * Removes the entry of this index, from 0. A comment above it stays. Returns the same text if there is none, or the list
- * cannot be edited.
+ * Removes the entry of this index, from 0. A comment above it stays. Returns the same text if there is none, or the
+ * list cannot be edited.
  */
 export function removeEntry(text: string, path: Path, index: number): string {
   const body = bodyOf(text)

@@ -67,7 +67,7 @@ export async function changeUpstreams(
   return { changes: verdict.changes, gateway: vm && { workloadSha256: vm.workload_sha256 } }
 }
 
-/** Starts the service with the new file. If that fails, keeps the former text beside it and says where. */
+/** Starts the service with the new file. If that fails, keeps the former text beside it and prints its path. */
 export async function orKeepFormer(
   run: Pick<Run, 'hint'>,
   { text, file }: Pick<ConfigSource, 'text' | 'file'>,

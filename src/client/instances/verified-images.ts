@@ -1,5 +1,6 @@
 // The images that an instance was verified with. A VM from before an upgrade still runs them, and stays accepted with
-// them as long as it has the host key of that time; a new VM has another key, and is not. Effects: files beside client.toml. Fault invalid_request.
+// them as long as it has the host key of that time; a new VM has another key, and is refused. Effects: files beside
+// client.toml. Fault invalid_request.
 
 import type { Run } from '../../terminal/command.ts'
 import { imageCheck } from '../../verifier/launch.ts'

@@ -32,7 +32,7 @@ export type ProblemChange = { readonly kind: 'began' | 'worse' | 'ended'; readon
 const lookEveryMs = 15_000
 /** A problem is reported when this many looks in a row have found it: not while the daemon starts. */
 const reportedLooks = 2
-/** So many looks in a row that fail are a problem themselves. */
+/** This many failed looks in a row are a problem themselves. */
 const failuresToProblem = 3
 /** A problem ends when it was absent for this long, so that one that comes and goes is one problem. */
 const absentMs = 60_000

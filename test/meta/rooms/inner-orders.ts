@@ -63,7 +63,7 @@ export const INNER_ORDERS = {
     ['loading.ts'],
     ['command.ts', 'progress.ts'],
     ['render.ts', 'output-file.ts'],
-    ['verdict-exit.ts', 'input-file.ts', 'options.ts', 'standard-stream.ts'],
+    ['verdict-exit.ts', 'input-file.ts', 'options.ts', 'standard-stream.ts', 'stop-signal.ts'],
     ['exit.ts', 'io.ts', 'refusal.ts', 'person.ts'],
   ],
   'src/client': [
