@@ -191,3 +191,20 @@ describe.skipIf(noJq)('strongroom-agents', () => {
     expect(existsSync(join(home, '.claude.json'))).toBe(false)
   })
 })
+
+test.skipIf(noJq)(
+  'goal: a second run for Codex changes the model alone, and keeps what was added to its settings',
+  async () => {
+    const bin = join(home, '.local/bin')
+    mkdirSync(bin, { recursive: true })
+    writeFileSync(join(bin, 'npm'), '#!/bin/sh\n')
+    chmodSync(join(bin, 'npm'), 0o755)
+    const config = join(home, '.codex/config.toml')
+    expect((await agents('install', 'codex', 'first')).code).toBe(0)
+    const added = '[mcp_servers.own]\nmodel = "of the server"\n'
+    const before = readFileSync(config, 'utf8')
+    writeFileSync(config, before + added)
+    expect((await agents('install', 'codex', 'se"cond')).code).toBe(0)
+    expect(readFileSync(config, 'utf8')).toBe(before.replace('model = "first"', 'model = "se\\"cond"') + added)
+  },
+)
