@@ -208,3 +208,14 @@ test.skipIf(noJq)(
     expect(readFileSync(config, 'utf8')).toBe(before.replace('model = "first"', 'model = "se\\"cond"') + added)
   },
 )
+
+test.skipIf(noJq)('goal: without the key for Claude Code it is refused before npm runs', async () => {
+  const bin = join(home, '.local/bin')
+  mkdirSync(bin, { recursive: true })
+  writeFileSync(join(bin, 'npm'), `#!/bin/sh\ntouch ${home}/npm.log\n`)
+  chmodSync(join(bin, 'npm'), 0o755)
+  const { ANTHROPIC_API_KEY: _, ...env } = environment()
+  const { code, stderr } = await ran([script, 'install', 'claude-code', 'm'], env)
+  expect([code, stderr]).toEqual([1, expect.stringContaining('ANTHROPIC_API_KEY is not set')])
+  expect(existsSync(join(home, 'npm.log'))).toBeFalse()
+})
