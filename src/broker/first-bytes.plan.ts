@@ -124,26 +124,43 @@ class Reader {
   }
 }
 
-/** A request line's beginning: a method and the start of a target (RFC 9110 9.1). */
-const METHOD_START = /^(?:\r?\n)*[!#$%&'*+.^_`|~0-9A-Za-z-]{0,32}(?: [^\r\n]*)?$/
-const REQUEST_LINE = /^(?:\r?\n)*([!#$%&'*+.^_`|~0-9A-Za-z-]+)[ \t]+(\S*)[ \t]+HTTP\/[0-9.]+[ \t]*$/
+/** Largest head of a request. No share: limits one connection. */
+const headBytesMax = 8_192
+
+/**
+ * A request line's beginning: a method and the start of a target (RFC 9110 9.1). Each pattern tries every letter once:
+ * a program chooses the text, and one thread serves all connections.
+ */
+const METHOD_START = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{0,32}(?:[ \t][^\r\n]*)?$/
+const METHOD = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
+const VERSION = /^HTTP\/[0-9.]+$/
 const HOST_VALUE = /^([a-z0-9_.-]+?)\.?(?::([0-9]{1,5}))?$/
 
 function readHttp(bytes: Buffer): FirstBytes {
   const text = bytes.toString('latin1')
   const begin = /^[\r\n]*/.exec(text)?.[0].length ?? 0
   const lineEnd = text.indexOf('\n', begin)
-  if (lineEnd === -1) return METHOD_START.test(text.replace(/\r$/, '')) ? partial : other
-  const [, method = '', target = ''] = REQUEST_LINE.exec(text.slice(begin, lineEnd).replace(/\r$/, '')) ?? []
-  if (method === '') return other
+  if (lineEnd === -1) {
+    if (!METHOD_START.test(text.slice(begin).replace(/\r$/, ''))) return other
+    return bytes.length < headBytesMax ? partial : tooLong
+  }
+  const words = text
+    .slice(begin, lineEnd)
+    .split(/[ \t\r]/)
+    .filter(word => word !== '')
+  const [method = '', target = ''] = words
+  if (words.length < 2 || !METHOD.test(method) || !VERSION.test(words.at(-1) ?? '')) return other
+  // Some servers take all between the first blank and the last one as the target.
+  if (words.length > 3) return refused('its HTTP request line has blanks in the target')
   if (method === 'PRI') return refused('it is HTTP/2 without TLS, whose host cannot be checked')
   if (method === 'CONNECT') return refused('it asks for a tunnel (CONNECT)')
   const end = /\n\r?\n/.exec(text.slice(lineEnd))
-  if (end === null) return partial
+  if (end === null) return bytes.length < headBytesMax ? partial : tooLong
   const lines = text.slice(lineEnd + 1, lineEnd + end.index + 1).split('\n')
   const values = lines.flatMap(line => {
-    const [, value] = /^host[ \t]*:[ \t]*(.*?)[ \t\r]*$/i.exec(line) ?? []
-    return value === undefined ? [] : [value.toLowerCase()]
+    const colon = line.indexOf(':')
+    const isHost = colon !== -1 && /^host[ \t]*$/i.test(line.slice(0, colon))
+    return isHost ? [withoutBlanks(line.slice(colon + 1)).toLowerCase()] : []
   })
   const [, authority] = /^[a-z][a-z0-9+.-]*:\/\/([^/?#]*)/i.exec(target) ?? []
   const named = [...new Set([...values, ...(authority === undefined ? [] : [authority.toLowerCase()])])]
@@ -154,4 +171,13 @@ function readHttp(bytes: Buffer): FirstBytes {
   return { kind: 'http', host, port: port === undefined ? null : Number(port) }
 }
 
+/** Without those at both ends, in one pass. `trim` takes other characters as well. */
+function withoutBlanks(text: string): string {
+  let [from, to] = [0, text.length]
+  while (from < to && ' \t\r'.includes(text.charAt(from))) from += 1
+  while (from < to && ' \t\r'.includes(text.charAt(to - 1))) to -= 1
+  return text.slice(from, to)
+}
+
 const other = { kind: 'other' } as const
+const tooLong = refused(`its HTTP request names no host in the first ${headBytesMax} bytes`)

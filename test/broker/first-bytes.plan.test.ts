@@ -129,6 +129,24 @@ describe('plain HTTP', () => {
     }
   })
 
+  test('goal: a tab is a blank of the request line, in a first packet as well', () => {
+    expect(read('GET\t/').kind).toBe('partial')
+    expect(read('GET\t/\tHTTP/1.1\r\nHost:\tgithub.com \t\r\n\r\n')).toMatchObject({ kind: 'http', host: 'github.com' })
+  })
+
+  // Goal: no text makes the only thread search for long.
+  test.each([
+    ['blanks within Host', `GET / HTTP/1.1\r\nHost: a${' '.repeat(8_100)}b\r\n\r\n`],
+    ['a Host of blanks', `GET / HTTP/1.1\r\nHost:${' '.repeat(32_700)}x\r\n\r\n`],
+    ['a request line of blanks', `GET ${' '.repeat(32_700)}x\r\n\r\n`],
+    ['a request line of tabs', `GET ${'\t'.repeat(32_700)}HTTP/1.1x\r\n\r\n`],
+  ])('goal: %s are read in linear time', (_, text) => {
+    const startMs = performance.now()
+    for (let count = 0; count < 50; count += 1) read(text)
+    // A pattern that tries each blank again takes 20 s and more.
+    expect(performance.now() - startMs).toBeLessThan(5_000)
+  })
+
   // Goal: a request that names no host, several, or another place is refused.
   test.each([
     ['GET / HTTP/1.1\r\n\r\n', 'exactly one host'],
@@ -137,6 +155,8 @@ describe('plain HTTP', () => {
     ['GET / HTTP/1.1\r\nHost: a.example, b.example\r\n\r\n', 'exactly one host'],
     ['GET / HTTP/1.1\r\nHost: user@a.example\r\n\r\n', 'exactly one host'],
     ['GET http://b.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n', 'exactly one host'],
+    ['GET /a b HTTP/1.1\r\nHost: b.example\r\n\r\n', 'blanks in the target'],
+    ['GET / HTTP/1.1\r\nHost: a.example\xa0\r\n\r\n', 'exactly one host'],
     ['CONNECT 21.0.0.1:443 HTTP/1.1\r\nHost: a.example\r\n\r\n', 'CONNECT'],
     ['PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 'HTTP/2 without TLS'],
   ])('goal: %j is refused', (text, reason) => {
@@ -145,7 +165,12 @@ describe('plain HTTP', () => {
   })
 
   test('goal: headers without an end are refused at the limit', () => {
-    expect(read(`GET / HTTP/1.1\r\nA: ${'b'.repeat(firstBytesMax)}`)).toMatchObject({ kind: 'refused' })
+    for (const begin of ['GET / HTTP/1.1\r\nA: ', 'GET /']) {
+      expect(read(`${begin}${'b'.repeat(8_000)}`).kind).toBe('partial')
+      expect(read(`${begin}${'b'.repeat(8_192)}`)).toMatchObject({
+        reason: 'its HTTP request names no host in the first 8192 bytes',
+      })
+    }
   })
 })
 
