@@ -285,7 +285,10 @@ except OSError: print('ended')`,
 )
 
 const closedPort = 8_765
-/** Python: a server that accepts a connection with a small window, reads once told to, and prints the count. */
+/**
+ * Python: a server that accepts a connection with a small window, reads after a line on standard input, and prints the
+ * count.
+ */
 const closedWindow = `import socket,sys,struct
 server = socket.socket(); server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

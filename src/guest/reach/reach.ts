@@ -18,6 +18,7 @@ import {
   resolverAddress,
   slotsFor,
 } from '../../contract/http/egress-policy.ts'
+import type { Network } from '../../contract/vm/network.ts'
 import { BrokerState } from '../../contract/vm/orders/broker-state.ts'
 import type { Secret } from '../../contract/vm/orders/secret.ts'
 import { factsOf, orderedBytesMax } from '../../contract/vm/orders/secret-facts.ts'
@@ -40,7 +41,7 @@ export type Reach = {
    * state does not allow is refused.
    */
   readonly change: (change: ReachChange, claim: ClaimNames, waitMs: number) => Promise<{ readonly ok: true } | Refusal>
-  /** Call it once, first: brings filter and broker to the state of an earlier agent, which may have died in a change. */
+  /** Call it once, first: sets filter and broker as the state of an earlier agent, which may have died in a change. */
   readonly restore: () => Promise<void>
   /** Removes what a claim left that was never completed. */
   readonly reset: () => Promise<void>
@@ -102,17 +103,8 @@ export function createReach({ paths, system, brokerGid, reachProgram, broker, cl
       if (tooLong !== null) return refuse('bad_request', tooLong)
       const reach = reachOf(policy, secrets)
       const network = recordedNetwork(paths)
-      const { address, baseUrl } = claim.inference
-      const next: BrokerState = {
-        version: 1,
-        policy,
-        slots: slotsFor(reach.ports, before?.slots ?? []),
-        resolvers: network?.resolvers ?? [],
-        v4: network?.address !== undefined,
-        v6: network?.v6 !== undefined,
-        gateway: baseUrl === '' || address !== null ? null : new URL(baseUrl).hostname,
-        secrets,
-      }
+      const slots = slotsFor(reach.ports, before?.slots ?? [])
+      const next: BrokerState = { version: 1, policy, slots, secrets, ...namesOf(network, claim) }
       const text = JSON.stringify(next)
       const isOpen = policy.default === 'allow'
       const isBroker = !isOpen || secrets.length > 0
@@ -155,6 +147,16 @@ export function createReach({ paths, system, brokerGid, reachProgram, broker, cl
       if (network !== null) writeNames('resolv.conf', resolvConf(network))
       fs.rmSync(paths.brokerState)
     },
+  }
+}
+
+/** Returns the fields for the resolver of the broker. */
+function namesOf(network: Network | null, { inference: { address, baseUrl } }: ClaimNames) {
+  return {
+    resolvers: network?.resolvers ?? [],
+    v4: network?.address !== undefined,
+    v6: network?.v6 !== undefined,
+    gateway: baseUrl === '' || address !== null ? null : new URL(baseUrl).hostname,
   }
 }
 

@@ -55,7 +55,7 @@ export function reachChecks(statement: StatementOf<'claim'> | null, expected: Eg
   const name = 'reach'
   if (statement === null) return expected === 'any' ? [] : [notChecked(name, 'the receipt cannot be read', true)]
   const stated: Parsed<EgressPolicy | null> = parsed(() => statedReach(statement))
-  // Of the evidence, and not of what the relying party expects.
+  // Counts as evidence: the relying party expects nothing about the form.
   if (!stated.ok) return [fail('reach-form', stated.reason)]
   const words = reachWords(stated.value)
   if (expected === 'any') return stated.value === null ? [] : [pass(name, words)]

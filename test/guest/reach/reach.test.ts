@@ -185,9 +185,9 @@ test('goal: what would make the statement too long is refused before it changes 
   expect(await reach.change({ policy: { default: 'refuse', allow: hosts(64) } }, claim, 1_000)).toEqual({ ok: true })
 })
 
-// Goal: whichever step of a change fails, the VM states no more than its filter refuses and its broker serves.
 const narrow = { default: 'refuse', allow: [{ host: 'github.com', port: 443 }] } as const
 const open = { default: 'allow', allow: [] } as const
+// Goal: whichever step of a change fails, the VM states no more than its filter refuses and its broker serves.
 test.each([
   ['the filter', 'tighter', narrow],
   ['the filter', 'open', open],

@@ -60,7 +60,7 @@ test('goal: every other text fails, also if nothing is expected', () => {
   const unsorted = JSON.stringify(policy)
   for (const text of [...texts, ...others, unsorted]) {
     expect(outcome(text, 'any')[0]).toStartWith('fail: ')
-    // Of the evidence, as with malformed secrets: no policy of the relying party's refuses it.
+    // Evidence, as with malformed secrets: no policy of the relying party decides here.
     const statement = { ...fieldsOf.claim, egressPolicy: text, secrets: null } as unknown as StatementOf<'claim'>
     expect(failureOf({ ok: false, checks: reachChecks(statement, policy) })).toBe('evidence')
   }
