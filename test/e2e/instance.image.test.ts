@@ -81,6 +81,7 @@ inOwnNetns(
     let created: Awaited<ReturnType<Customer['create']>>
     let agent: { readonly upstream: TestUpstream; readonly table: string }
     let agentEnds: () => Promise<void>
+    let takesSnapshot: () => Promise<void>
     let attested: Attested
     /** For the gateway; from inside. */
     let ownKey: string
@@ -302,7 +303,7 @@ inOwnNetns(
         )
         expect([unseen.exitCode, unseen.stdout]).toEqual([4, ''])
         expect(existsSync(`${known()}.tmp`)).toBe(false)
-        await theCustomersCommands(appliance, { name: name(), hostname: hostname(), key: acme.key })
+        takesSnapshot = await theCustomersCommands(appliance, { name: name(), hostname: hostname(), key: acme.key })
       },
       timeoutMs,
     )
@@ -333,6 +334,7 @@ inOwnNetns(
     test('goal: terminals, forwardings and agents of ssh work', () => theConnections(bare()), timeoutMs)
     test("goal: other people's keys do not lock the owner out", () => theOtherKeys(bare()), timeoutMs)
     test('goal: the packaged agent has written a file', () => agentEnds(), timeoutMs)
+    test('goal: its files outlive it in a snapshot that its owner alone opens', () => takesSnapshot(), timeoutMs)
     test('goal: neither a fork bomb nor a hog of memory keeps the owner out', () => theLimits(bare()), timeoutMs)
     test('goal: packages go into a private root without power', () => inside(thePrivateRoot), timeoutMs)
 

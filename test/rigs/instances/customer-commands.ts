@@ -14,7 +14,11 @@ export type CustomerCommands = {
   readonly key: string
 }
 
-export async function theCustomersCommands(appliance: Appliance, customer: CustomerCommands): Promise<void> {
+/** The function that it gives takes and restores a snapshot; no program of the instance may write meanwhile. */
+export async function theCustomersCommands(
+  appliance: Appliance,
+  customer: CustomerCommands,
+): Promise<() => Promise<void>> {
   const { name, hostname, key } = customer
   const home = join(appliance.directory, 'customer')
   mkdirSync(join(home, '.ssh'), { recursive: true })
@@ -56,5 +60,5 @@ export async function theCustomersCommands(appliance: Appliance, customer: Custo
   expect(ssh.code).toBe(7)
   const { instances } = JSON.parse((await strongroom('ls', '--json')).stdout)
   expect(instances).toMatchObject([{ local_name: name, verified: true, status: 'ready', hostname }])
-  await theSnapshots(appliance, { name, hostname, home, key, strongroom })
+  return () => theSnapshots(appliance, { name, hostname, home, key, strongroom })
 }
