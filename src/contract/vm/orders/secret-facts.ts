@@ -25,12 +25,6 @@ export const SecretFacts = Closed({
 })
 export type SecretFacts = Static<typeof SecretFacts>
 
-/**
- * Limit for the policy's text and those of the secrets together in one statement: the largest of the other fields, with
- * 16 SSH keys, fit besides (`claimStatementBytesMax`). No share: limits one instance.
- */
-export const orderedBytesMax = 26_624
-
 /** The secret without its value and format, in the order of fields of a statement. */
 export function factsOf({ name, host, port, header, method, path }: SecretFacts): SecretFacts {
   return {

@@ -11,6 +11,12 @@ import { SecretFacts } from './secret-facts.ts'
 /** Secrets of one VM. Share: of the order documents of its owner. */
 export const secretsMax = 32
 
+/**
+ * Limit for the policy's text and those of the secrets together in one statement: the largest of the other fields, with
+ * 16 SSH keys, fit besides (`claimStatementBytesMax`). No share: limits one instance.
+ */
+export const orderedBytesMax = 26_624
+
 export const Secret = Closed({
   ...SecretFacts.properties,
   /** Text of the field with one `{}`, which stands for the value, or one `{basic:USER}` (RFC 7617). */
