@@ -15,15 +15,12 @@ export type LoginKeysQuestion = {
   readonly only?: readonly string[] | undefined
 }
 
-/** The form of `ssh-keygen -l`. */
-const FINGERPRINT = /^SHA256:[A-Za-z0-9+/]{43}$/
-
 /** Checks that an own key logs in, and that no other key does than expected. */
 export function loginKeyChecks({ claimed, stated, own, only }: LoginKeysQuestion): Check[] {
   if (!claimed.ok) {
     return ['own-key', 'login-keys'].map(name => notChecked(name, 'the key in the claim cannot be read', true))
   }
-  const odd = stated?.find(text => !FINGERPRINT.test(text))
+  const odd = stated?.find(text => !/^SHA256:[A-Za-z0-9+/]{43}$/.test(text))
   if (odd !== undefined) return [fail('login-keys-form', `${JSON.stringify(odd)} is no fingerprint of an SSH key`)]
   const accepted = stated ?? [claimed.value.fingerprint]
   const words = stated === null ? 'only the key of the claim' : `set by signed orders: ${stated.join(', ')}`
