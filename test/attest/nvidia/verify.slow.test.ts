@@ -262,7 +262,7 @@ test('goal: another request than for all measurements with a signature is refuse
     expect(failedIn(await withReport({ request }))).toContain('gpu-0/gpu-report-format')
   }
   const { evidence } = hopper
-  for (const report of [concat(evidence.report, Uint8Array.of(0)), evidence.report.slice(0, -1), new Uint8Array(0)]) {
+  for (const report of [concat(evidence.report, Uint8Array.of(1)), evidence.report.slice(0, -1), new Uint8Array(0)]) {
     expect(failedIn(ask({ evidence: [{ ...evidence, report }] }))).toContain('gpu-0/gpu-report-format')
   }
 })
