@@ -1,12 +1,14 @@
 // Verifies one SNP report in any saved form, with the default policy. Pure.
 
+import type { Product } from '../attest/amd/product.ts'
 import { parsed } from '../attest/malformed.ts'
 import { floorAgeCheck, floorChecks } from '../attest/policy/floors.ts'
 import type { Policy } from '../attest/policy/policy.ts'
 import { readCertificateTable } from '../attest/report/certificate-table.ts'
 import { type FoundReport, findReport, hclClaimsCheck } from '../attest/report/form.ts'
+import { decodeReport } from '../attest/report/report.ts'
 import { type Check, fail, pass, verdict } from '../attest/verdict.ts'
-import { type ChainInput, prepareChain } from '../attest/verify/chain-prepare.ts'
+import { type ChainInput, type PreparedChain, prepareChain } from '../attest/verify/chain-prepare.ts'
 import { type EvidenceQuestion, type EvidenceVerdict, verifyEvidence } from '../attest/verify/evidence.ts'
 import { floorWaivers, pinChecks, REPORT_PINS, type ReportPins } from './pins.ts'
 
@@ -21,8 +23,8 @@ export type SavedReport = Omit<EvidenceQuestion, 'requireCrl' | 'policy' | 'cert
 
 /**
  * Like verifyEvidence, but `report` may also be an Azure HCL report that contains the SNP report, and pins and floors
- * are checked. The first check names the form. For an HCL report the second, `hcl-claims`, is whether the SNP report
- * covers its claims. Never throws.
+ * are checked. A report of version 2 needs no product if its VEK's chain names one. The first check names the form. For
+ * an HCL report the second, `hcl-claims`, is whether the SNP report covers its claims. Never throws.
  */
 export async function verifySavedReport(saved: SavedReport): Promise<EvidenceVerdict> {
   const { form, found: inner } = formOf(saved.report)
@@ -30,13 +32,14 @@ export async function verifySavedReport(saved: SavedReport): Promise<EvidenceVer
   const { policy, pins, asOf } = saved
   const prepared = await prepareChain(saved)
   const table = tableOf(saved.certificateTable)
+  const signed = saved.product === undefined ? signedProduct(report, prepared) : null
   const found = await verifyEvidence({
     report,
     prepared,
     asOf,
     policy,
     requireCrl: pins.crl !== 'any',
-    product: saved.product,
+    product: saved.product ?? signed ?? undefined,
     reportData: saved.reportData,
     maskedChipId: saved.maskedChipId,
     certificateEntries: table.entries,
@@ -44,6 +47,7 @@ export async function verifySavedReport(saved: SavedReport): Promise<EvidenceVer
   const floors =
     pins.tcb === 'any' ? [] : [...floorChecks(found.report, found.product, floorWaivers(pins.tcb)), floorAgeCheck(asOf)]
   const claims = inner?.form === 'azure-hcl' ? [hclClaimsCheck(inner, found.report?.reportData ?? null)] : []
+  const checks = found.checks.map(check => (signed === null ? check : withSource(check, signed)))
   return {
     ...found,
     ...verdict([
@@ -51,10 +55,26 @@ export async function verifySavedReport(saved: SavedReport): Promise<EvidenceVer
       ...claims,
       ...table.checks,
       ...pinChecks(REPORT_PINS, pins, { policy, allowlist: 'any' }),
-      ...found.checks,
+      ...checks,
       ...floors,
     ]),
   }
+}
+
+/**
+ * Returns the product in the VEK of a report of version 2, which does not contain its processor. The VEK is signed
+ * below the root of that product, so trusting it only requires a good chain, which is required anyway. Null for other
+ * reports, and if the chain is bad.
+ */
+function signedProduct(report: Uint8Array, { checks, found }: PreparedChain): Product | null {
+  const decoded = parsed(() => decodeReport(report))
+  const isNamed = !decoded.ok || decoded.value.cpuid !== null
+  return isNamed || !verdict(checks).ok ? null : (found?.root?.product ?? null)
+}
+
+function withSource(check: Check, product: Product): Check {
+  if (check.name !== 'report-product' || check.outcome !== 'pass') return check
+  return { ...check, reason: `${product}, by the certificate that signed the report` }
 }
 
 /** Reads a table. An unreadable one fails, whether or not the policy requires it. */

@@ -21,7 +21,7 @@ export type Evidence = EvidenceQuestion & (ChainInput | { readonly prepared: Pre
 export type EvidenceQuestion = {
   /** 1184 bytes. */
   readonly report: Uint8Array
-  /** Default for reports of version 2, which have no CPUID: the VEK's. For others it must match the CPUID. */
+  /** Required for reports of version 2, which have no CPUID. For others it must match the CPUID. */
   readonly product?: Product | undefined
   /** The time for which to verify. This module reads no clock. */
   readonly asOf: Date | number
@@ -53,14 +53,13 @@ export type EvidenceVerdict = Verdict & {
 export async function verifyEvidence(evidence: Evidence): Promise<EvidenceVerdict> {
   const read = readReport(evidence.report)
   const { report } = read
-  const prepared = 'prepared' in evidence ? evidence.prepared : await prepareChain(evidence)
-  const signed = evidence.product === undefined ? signedProduct(report, prepared) : null
-  const identity = report === null ? null : identifyReport(report, evidence.product ?? signed)
+  const identity = report === null ? null : identifyReport(report, evidence.product ?? null)
   const product = identity?.kind === 'known' ? identity.product : null
+  const prepared = 'prepared' in evidence ? evidence.prepared : await prepareChain(evidence)
   const { asOf, requireCrl, maskedChipId = 'refuse' } = evidence
   const checks = [
     read.check,
-    productCheck(identity, signed),
+    productCheck(identity),
     ...verifyChain(prepared, { asOf, requireCrl, product, report, maskedChipId }),
     await signatureCheck(report, prepared),
     reportDataCheck(report, evidence.reportData),
@@ -76,20 +75,10 @@ function readReport(bytes: Uint8Array): { readonly report: SnpReport | null; rea
   return { report: report.value, check: pass(name, `version ${report.value.version}`) }
 }
 
-/**
- * Returns the product in the VEK of a report of version 2, which does not contain its processor. The VEK is signed
- * below the root of that product, so trusting it only requires a good chain, which is required anyway. Null for other
- * reports, and if the chain is bad.
- */
-function signedProduct(report: SnpReport | null, { checks, found }: PreparedChain): Product | null {
-  return report?.cpuid === null && verdict(checks).ok ? (found?.root?.product ?? null) : null
-}
-
-function productCheck(identity: ReportIdentity | null, signed: Product | null): Check {
+function productCheck(identity: ReportIdentity | null): Check {
   const name = 'report-product'
   if (identity === null) return notChecked(name, noReport, true)
-  if (identity.kind === 'unknown') return fail(name, identity.reason)
-  return pass(name, signed === null ? identity.product : `${signed}, by the certificate that signed the report`)
+  return identity.kind === 'known' ? pass(name, identity.product) : fail(name, identity.reason)
 }
 
 async function signatureCheck(report: SnpReport | null, { found }: PreparedChain): Promise<Check> {
