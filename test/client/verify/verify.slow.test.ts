@@ -433,7 +433,7 @@ describe('ID blocks', () => {
     expect([other.code, checksOf(other.document, 'FAIL')]).toEqual([1, ['id-block-signature']])
     const half = file('half.bin', bytes.subarray(48))
     expect((await run('verify', 'id-block', '--id-block', half, '--id-auth', auth)).code).toBe(2)
-    await expectUsageError(['verify', 'id-block', '--id-block', auth, '--id-auth', auth], 'at most 96')
+    await expectUsageError(['verify', 'id-block', '--id-block', auth, '--id-auth', auth], 'at most 192 are allowed')
     await expectUsageError(['verify', 'id-block', '--id-auth', auth], "required option '--id-block <file>'")
   })
 })
