@@ -26,7 +26,7 @@ export function addHelp(program: Command): void {
     .command('help')
     .argument(
       '[topic...]',
-      'topic, command, configuration field, failure code, doctor check or any word; none lists the topics',
+      'topic, command, configuration field, failure code, problem, doctor check or any word; none lists the topics',
     )
     .option('--man <directory>', 'write every topic as a man page (section 7) into the directory')
     .description('print a help topic, or the list of them')
@@ -76,7 +76,7 @@ function listText({ paint }: Run): string {
     return [paint.strong(titles[reader]), ...lines, ...more].join('\n')
   })
   const usage =
-    'strongroom help NAME explains a topic, a command, a configuration field, a failure code, a check of doctor,\nor a word such as witness or credentials. What is for clients comes first.'
+    'strongroom help NAME explains a topic, a command, a configuration field, a failure code, a problem of status,\na check of doctor, or a word such as witness or credentials. What is for clients comes first.'
   return `${groups.join('\n\n')}\n\n${usage}\n`
 }
 

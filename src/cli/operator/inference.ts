@@ -30,7 +30,9 @@ export function addInference(program: Command): void {
 
   inference
     .command('logs')
-    .description('print the last log lines of the serving VM: ids and codes, never text of a request')
+    .description(
+      'print the last log lines of the VM that serves, or else of the one that starts: ids and codes, never text of a request',
+    )
     .option('--from <n>', 'start at this line number', countOption(0, Number.MAX_SAFE_INTEGER), 0)
     .examples('strongroom inference logs', 'strongroom inference logs --from 120 --json')
     .runs(async (run, { from }: { from: number }) => {
