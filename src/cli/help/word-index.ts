@@ -10,6 +10,8 @@ const at = (topic: string, title: string): IndexPlace => ({ topic, title })
 
 const makeKeys = at('client', '4. Make your keys')
 const logIn = at('instances', 'Create, verify, log in')
+const sshKeys = at('instances', 'Several SSH keys, and other signed orders')
+const snapshots = at('instances', 'Snapshots: work that outlives the instance')
 const noCredentials = at('builds', 'Private repositories and registries')
 const hostReadsBuilds = at('builds', 'The host reads the source and the result')
 const report = [at('security', 'How to report'), at('security', 'What counts')]
@@ -34,6 +36,16 @@ export const WORD_INDEX: readonly IndexEntry[] = [
   { words: ['private', 'credential', 'credentials', 'vendor', 'vendoring'], places: [noCredentials] },
   { words: ['password', 'secret', 'secrets', 'token', 'tokens', 'api key'], places: [makeKeys, noCredentials] },
   { words: ['login', 'log in', 'log-in'], places: [logIn, noCredentials] },
+  { words: ['browser', 'port', 'localhost'], places: [at('instances', '`strongroom connect`')] },
+  { words: ['login-keys', 'colleague', 'no answer'], places: [sshKeys] },
+  {
+    words: ['reach', 'reach.json', 'egress-policy', 'egress policy'],
+    places: [at('instances', 'What programs may reach')],
+  },
+  { words: ['cron', 'copies', 'age-keygen', 'recipient', 'recipients'], places: [snapshots] },
+  { words: ['postpone', 'weekend', 'unused'], places: [at('instances', 'The end of an unused instance')] },
+  { words: ['npmjs', 'npm registry'], places: [at('instances', 'Inside the instance')] },
+  { words: ['exit 6', 'code 6', 'exit code 6'], places: [at('pass', 'If the verdict is FAIL')] },
   { words: ['known_hosts', 'host key'], places: [at('instances', '`ssh` must not ask about the host key.'), logIn] },
   {
     words: ['git', 'repository', 'repositories', 'github'],
@@ -58,6 +70,6 @@ export const WORD_INDEX: readonly IndexEntry[] = [
   { words: ['prometheus', 'scrape', 'grafana'], places: [at('daily', 'Metrics for Prometheus')] },
   { words: ['dump', 'pg_dump'], places: [at('fleet', 'Back up and restore the directory')] },
   { words: ['onboarding', 'handover', 'hand over'], places: [at('daily', 'A new customer')] },
-  { words: ['scp', 'rsync', 'rescue'], places: [at('egress', 'At the cap nothing leaves the VM')] },
+  { words: ['scp', 'rsync', 'rescue', 'rescue_bytes'], places: [at('egress', 'At the cap nothing leaves the VM')] },
   { words: ['claude', 'claude code', 'codex', 'opencode'], places: [at('inference', 'Connect your agents')] },
 ]

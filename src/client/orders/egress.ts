@@ -71,11 +71,11 @@ function addSet(egress: Command): void {
       'after',
       `${clientConfigHelp}
 ${signing}
-Each \`set\` replaces the policy. Programs resolve listed names alone, and connect to them over TCP; the server name of TLS
-and the Host of plain HTTP must be the listed name. A server with several names, such as a CDN, may serve another one that
-TLS hides: list hosts whose whole server you accept. The inference gateway and your SSH sessions stay. The host's own
-limits apply besides. From the first policy or secret on, programs can make no network namespaces until the instance ends,
-also after \`--default allow\`; those that exist stay.
+Each \`set\` replaces the policy; hosts of secrets stay. Programs resolve listed names alone, and connect to them over
+TCP; the server name of TLS and the Host of plain HTTP must be the listed name. A server with several names, such as a
+CDN, may serve another one that TLS hides: list hosts whose whole server you accept. The inference gateway and your SSH
+sessions stay. The host's own limits apply besides. From the first policy or secret on, programs can make no network
+namespaces until the instance ends, also after \`--default allow\`; those that exist stay.
 ${helpText(
   'strongroom egress set work --reach github.com --reach github.com:22 --reach "*.githubusercontent.com"',
   'strongroom egress set work --default allow',

@@ -16,8 +16,9 @@ import { carriedOut, sendOrder } from './send.ts'
 const targetWords = '[USER@]NAME, of `strongroom ls`, or a whole host name'
 const argumentsWords = 'after --: options of ssh'
 const signing = `The instance is verified first, and a key of yours that it lets in signs the order. Needs OpenSSH 8.5.`
-const limits = `The VM counts, inside. Its host ends the instance in the ordinary way, with terminated_reason "idle"; all that is in it
-is lost. No evidence proves that the host does: it may end an instance earlier, or never.`
+const limits = `The VM counts, inside. Its host takes a snapshot, unless the operator has switched that off, and ends the instance in
+the ordinary way, with terminated_reason "idle"; what no snapshot has is lost. No evidence proves that the host does: it may
+end an instance earlier, or never.`
 
 export function addIdle(program: Command): void {
   addInstanceOptions(
@@ -49,7 +50,7 @@ export function addKeep(program: Command): void {
   addInstanceOptions(
     program
       .command('keep')
-      .description('postpone the idle end of an instance')
+      .description('prevent the idle end of an instance for a time from now; a second keep replaces the first')
       .argument('<target>', targetWords, targetArgument)
       .argument('[time]', 'like 90m, 2h or 7d, at most 30d; default 2h', keepTime, keepMinutesDefault)
       .argument('[ssh-arguments...]', argumentsWords),

@@ -80,7 +80,7 @@ that its evidence names: neither the host nor programs in the instance can read 
 New sessions have a placeholder in the variable, and trust the certificate with which the VM answers for the host. The
 VM sets the field in every request that matches, whatever the program sent in it, over HTTP/1.1. It masks the secret in
 responses in its usual forms; a server that shows it in another one, or acts for it, is beyond that.
-The host is added to what the instance may reach.
+A policy of egress gets the host too; without a policy nothing is restricted. A second \`put\` of a name replaces the first.
 ${helpText(
   'strongroom secret put work GITHUB_TOKEN --host api.github.com <token.txt',
   "strongroom secret put work GIT_TOKEN --host github.com --format 'Basic {basic:x-access-token}' --path /acme/ <token.txt",

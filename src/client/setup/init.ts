@@ -73,7 +73,7 @@ export function addClientInit(client: Command): void {
       ).choices(unattestedReasons),
     )
     .option('--no-check', 'send no request to the service')
-    .option('--replace', 'replace the client.toml that is there')
+    .option('--replace', 'replace the client.toml that is there; fields that you added to it are lost')
     .addHelpText(
       'after',
       `

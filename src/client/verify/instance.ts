@@ -119,11 +119,11 @@ export function addInstanceOptions(command: Command, apiDefault = 'https://insta
     .option('--image <path>', 'directory or manifest.json of the expected image; sets the measurement too')
     .option(
       '--public-key <file|line>',
-      'the only SSH key that the instance may accept; default: one of ~/.ssh/*.pub or of ssh-agent',
+      'your SSH key, which the instance must accept; default: one of ~/.ssh/*.pub or of ssh-agent',
     )
   command.option(
     '--login-keys <file>',
-    'the only SSH keys that may log in, one a line; default: keys that signed orders added are shown and accepted',
+    'the only SSH keys that may log in, as lines of .pub files; default: keys that signed orders added are shown and accepted',
   )
   command.option(
     '--egress-policy <file>',

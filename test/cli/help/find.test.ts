@@ -57,6 +57,11 @@ describe('a word of a user', () => {
     ['toolchain', 'builds, "Before you start"', 'artifacts: programs, cdylibs, staticlibs of your own packages'],
     ['Idempotency-Key', 'instances, "What can go wrong"', 'you get the first answer, and no second instance.'],
     ['idempotency-key', 'instances, "What can go wrong"', 'you get the first answer, and no second instance.'],
+    ['browser', 'instances, "Create, verify, log in"', 'strongroom connect --instance NAME 3000'],
+    ['egress policy', 'instances', '{ "default": "refuse", "allow": [{ "host": "github.com", "port": 443 }] }'],
+    ['cron', 'instances', '`--from work:2` takes number 2.'],
+    ['exit 6', 'pass', 'the evidence is genuine, but your policy refuses it'],
+    ['invoice', 'instances, "What can go wrong"', 'set 62 or more, before the month begins'],
     ['ssh_unreachable', 'instances, "What can go wrong"', '**After `ssh_unreachable`** you can change nothing'],
   ])('%s', (word, place, sentence) => {
     expect(titlesOf(word)[0]).toBe(`For clients: strongroom help ${place}`)
