@@ -114,7 +114,10 @@ export async function unitProperties(...names: string[]): Promise<Map<string, st
   )
 }
 
-/** `name: detail` of each check that fails. */
+/**
+ * `name: detail` of each check of the host that fails. Problems of the daemon that runs count for nothing here: one on
+ * trial reports that, its worker still loads, and an upgrade may be what ends the others.
+ */
 export async function failedChecks(executable: string, words: readonly string[]): Promise<string[]> {
   const child = Bun.spawn([executable, 'doctor', '--json', ...words], {
     stdin: 'ignore',
@@ -125,8 +128,11 @@ export async function failedChecks(executable: string, words: readonly string[])
   })
   const [stdout, stderr] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
   try {
-    const { checks } = JSON.parse(stdout) as { checks: { name: string; result: string; detail: string }[] }
-    return checks.filter(({ result }) => result === 'FAIL').map(({ name, detail }) => `${name}: ${detail}`)
+    const { checks } = JSON.parse(stdout) as {
+      checks: { name: string; result: string; detail: string; isOfDaemon?: boolean }[]
+    }
+    const failed = checks.filter(({ result, isOfDaemon }) => result === 'FAIL' && isOfDaemon !== true)
+    return failed.map(({ name, detail }) => `${name}: ${detail}`)
   } catch (error) {
     const said = `${stdout}${stderr}`.trim().slice(0, saidCharsMax)
     return [`doctor: no answer (${child.signalCode ?? child.exitCode}, ${messageOf(error)}): ${said}`]

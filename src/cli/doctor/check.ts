@@ -10,6 +10,8 @@ export type Check = {
   readonly detail: string
   /** Advice; null if nothing needs to be done. */
   readonly remedy: string | null
+  /** Only the daemon's list of problems has it: it is about what runs now, and not about the host. */
+  readonly isOfDaemon?: true
 }
 
 /** The result of looking at one thing: what was found, or why that failed. */

@@ -18,9 +18,14 @@ const CHECK_NAMES: Partial<Readonly<Record<ProblemName, string>>> = {
 /** `problems`: null if the daemon does not answer; then doctor's own checks are all there is. */
 export function withProblems(own: readonly Check[], problems: AdminStatus['problems'] | null): Check[] {
   if (problems === null) return [...own]
-  const listed = problems.map(problem => problemCheck(checkNameOf(problem), problem))
+  const listed = problems.map(problem => listedCheck(problem))
   const names = new Set(listed.map(({ name }) => name))
   return [...own.filter(({ name }) => !names.has(name)), ...listed]
+}
+
+function listedCheck(problem: HostProblem): Check {
+  const check = problemCheck(checkNameOf(problem), problem)
+  return CHECK_NAMES[problem.name] === undefined ? { ...check, isOfDaemon: true } : check
 }
 
 export function problemCheck(
