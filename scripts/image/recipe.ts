@@ -64,7 +64,7 @@ export const MachineRecipe = Type.Object(
         closed,
       ),
     ),
-    /** Each runs one program that must be nobody else's, and never logs in. */
+    /** Users of the system: each is for one program, and none logs in. */
     services: Type.Optional(
       Type.Array(
         Type.Object(

@@ -1,7 +1,7 @@
 // DNS messages of the broker's resolver: reads a query with one question, writes its answer (RFC 1035 4.1, RFC 6891,
 // RFC 8914). Pure. Programs choose the bytes.
 
-import { CLASS_IN, FLAG, headerBytes, labelBytesMax, nameBytesMax, readRecord, TYPE } from '../base/dns/wire.codec.ts'
+import { CLASS_IN, FLAG, headerBytes, readQuestion, readRecord, TYPE } from '../base/dns/wire.codec.ts'
 
 export type DnsQuery = {
   /** Lower case, without a dot at its end; a character for each byte. */
@@ -28,29 +28,18 @@ export type DnsReply = {
 /** Programs ask again soon, as the owner may change the policy. */
 const ttlSeconds = 10
 const optionExtendedError = 15
-const questionTailBytes = 4
 
 /** Null for a message that gets no answer: a response, or a malformed query. */
 export function readQuery(bytes: Buffer): DnsQuery | null {
   if (bytes.length < headerBytes || (bytes.readUInt16BE(2) & (FLAG.response | FLAG.opcode)) !== 0) return null
   if (bytes.readUInt16BE(4) !== 1) return null
-  const labels: string[] = []
-  let at = headerBytes
-  for (;;) {
-    const sizeBytes = bytes[at]
-    if (sizeBytes === undefined || sizeBytes > labelBytesMax) return null
-    at += 1
-    if (sizeBytes === 0) break
-    if (at + sizeBytes > bytes.length || at + sizeBytes - headerBytes >= nameBytesMax) return null
-    labels.push(bytes.toString('latin1', at, at + sizeBytes))
-    at += sizeBytes
-  }
-  const questionEnd = at + questionTailBytes
-  if (questionEnd > bytes.length) return null
+  const question = readQuestion(bytes)
+  if (question === null) return null
+  const questionEnd = headerBytes + question.bytes.length
   return {
-    name: labels.join('.').toLowerCase(),
-    type: bytes.readUInt16BE(at),
-    class: bytes.readUInt16BE(at + 2),
+    name: question.labels.join('.').toLowerCase(),
+    type: question.type,
+    class: question.class,
     hasOpt: hasOpt(bytes, questionEnd),
     questionEnd,
     bytes,

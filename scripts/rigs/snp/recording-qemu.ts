@@ -51,7 +51,7 @@ const deviceGroup = '104'
 
 /**
  * Puts a /dev with /dev/sev over this process's own. Call it in a mount namespace of your own (scripts/rigs/netns.ts).
- * The node is that of /dev/null: it can be opened, and the recorder answers its requests.
+ * The node is a copy of /dev/null, so it can be opened; the recorder answers its requests.
  */
 export async function mountSevDevice(directory: string): Promise<void> {
   await run(['mount', '-t', 'tmpfs', 'recorded-dev', directory], {})

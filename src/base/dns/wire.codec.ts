@@ -33,6 +33,43 @@ export const pointerBits = 0xc000
 /** UDP payload size in our OPT: avoids fragments on any path (RFC 6891 6.2.3; value of DNS flag day 2020). */
 export const udpPayloadBytes = 1232
 
+/** Type and class of a question, behind its name. */
+const questionTailBytes = 4
+
+export type Question = {
+  /** The name in the query, one latin-1 string per label. */
+  readonly labels: readonly string[]
+  readonly type: number
+  readonly class: number
+  /** The exact question section, returned with its letter case (resolvers use it to detect forgery). */
+  readonly bytes: Buffer
+}
+
+/** Reads the first question; null if it is malformed. */
+export function readQuestion(bytes: Buffer): Question | null {
+  const labels: string[] = []
+  let at = headerBytes
+  for (;;) {
+    const sizeBytes = bytes[at]
+    // The first name cannot contain a compression pointer, because no name precedes it; 0x40 and 0x80 are not label
+    // types.
+    if (sizeBytes === undefined || sizeBytes > labelBytesMax) return null
+    at += 1
+    if (sizeBytes === 0) break
+    if (at + sizeBytes > bytes.length || at + sizeBytes - headerBytes >= nameBytesMax) return null
+    labels.push(bytes.toString('latin1', at, at + sizeBytes))
+    at += sizeBytes
+  }
+  const end = at + questionTailBytes
+  if (end > bytes.length) return null
+  return {
+    labels,
+    type: bytes.readUInt16BE(at),
+    class: bytes.readUInt16BE(at + 2),
+    bytes: bytes.subarray(headerBytes, end),
+  }
+}
+
 export type RawRecord = {
   /** Whether its name is the root. */
   readonly isRoot: boolean

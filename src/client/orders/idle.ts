@@ -103,7 +103,7 @@ async function order(
     })
   }
   const { idle, kept_minutes } = result.value
-  const ends = { null: 'after the time that its operator has set, if any', off: 'never by itself' }[String(idle)]
+  const ends = { null: 'after the time that its operator set, if any', off: 'never by itself' }[String(idle)]
   const kept = kept_minutes === 0 ? '' : `, not within ${minutesText(kept_minutes)}`
   const text = `idle end: ${ends ?? `after ${minutesText(Number(idle))} without use`}${kept}\n`
   await run.result({ hostname: instance.knownHost.hostname, idle, kept_minutes }, text)

@@ -9,23 +9,14 @@ import {
   CLASS_IN,
   FLAG,
   headerBytes,
-  labelBytesMax,
-  nameBytesMax,
   pointerBits,
+  type Question,
   type RawRecord,
+  readQuestion,
   readRecord,
   TYPE,
   udpPayloadBytes,
 } from '../../base/dns/wire.codec.ts'
-
-export type Question = {
-  /** The name in the query, one latin-1 string per label. */
-  readonly labels: readonly string[]
-  readonly type: number
-  readonly class: number
-  /** The exact question section, returned with its letter case (resolvers use it to detect forgery). */
-  readonly bytes: Buffer
-}
 
 /**
  * A query's OPT record (RFC 6891 6.1.2). Ignores the client's payload size, because every response fits the minimum.
@@ -63,7 +54,6 @@ export const RCODE = {
   refused: 5,
   badVersion: 16,
 } as const
-const questionTailBytes = 4
 const optionCookie = 10
 /** Option code of extended errors (RFC 8914 2). */
 const optionExtendedError = 15
@@ -118,30 +108,6 @@ function readContent(bytes: Buffer): Pick<Query, 'question' | 'edns'> | null {
   }
   if (at !== bytes.length) return null
   return question === null && (edns?.cookie ?? null) === null ? null : { question, edns }
-}
-
-function readQuestion(bytes: Buffer): Question | null {
-  const labels: string[] = []
-  let at = headerBytes
-  for (;;) {
-    const sizeBytes = bytes[at]
-    // The first name cannot contain a compression pointer, because no name precedes it; 0x40 and 0x80 are not label
-    // types.
-    if (sizeBytes === undefined || sizeBytes > labelBytesMax) return null
-    at += 1
-    if (sizeBytes === 0) break
-    if (at + sizeBytes > bytes.length || at + sizeBytes - headerBytes >= nameBytesMax) return null
-    labels.push(bytes.toString('latin1', at, at + sizeBytes))
-    at += sizeBytes
-  }
-  const end = at + questionTailBytes
-  if (end > bytes.length) return null
-  return {
-    labels,
-    type: bytes.readUInt16BE(at),
-    class: bytes.readUInt16BE(at + 2),
-    bytes: bytes.subarray(headerBytes, end),
-  }
 }
 
 function readOpt(bytes: Buffer, { ttlAt, dataAt, end }: RawRecord): Edns | null {

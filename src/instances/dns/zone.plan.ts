@@ -1,7 +1,7 @@
 // Chooses the records of `{domain}` that answer a question (RFC 1034 4.3.2, 2308, 4255, 4343, 8020, 8482). Pure.
 
-import { CLASS_IN, headerBytes, TYPE } from '../../base/dns/wire.codec.ts'
-import { type DnsRecord, type DnsReply, type NamePointer, type Query, type Question, RCODE } from './message.codec.ts'
+import { CLASS_IN, headerBytes, type Question, TYPE } from '../../base/dns/wire.codec.ts'
+import { type DnsRecord, type DnsReply, type NamePointer, type Query, RCODE } from './message.codec.ts'
 
 export type Zone = {
   /** Lowercase, without a trailing dot. */

@@ -56,7 +56,7 @@ export class SnapshotFiles {
   readonly #arriving = new Map<string, SnapshotOwner & Pick<Arriving, 'bytes'>>()
   /** By instance. */
   readonly #unreadable = new Map<string, Unreadable>()
-  /** Bytes on the disk, those that arrive included. `all` has the unreadable ones, whose organization is unknown. */
+  /** Bytes on the disk, arriving ones included. `all` has the unreadable ones, whose organization is unknown. */
   readonly #bytes = { all: 0, organizations: new Map<string, number>(), instances: new Map<string, number>() }
 
   /** Reads the directory and removes what is unfinished. */
@@ -89,7 +89,7 @@ export class SnapshotFiles {
     return [...this.#unreadable.keys()]
   }
 
-  /** Bytes on the disk, those that arrive included: of an organization (null: of all), without those of `except`. */
+  /** Bytes on the disk, arriving ones included: of an organization, or of all if null; without those of `except`. */
   bytes(organizationId: string | null, except: string | null = null): number {
     const { all, organizations, instances } = this.#bytes
     const whole = organizationId === null ? all : (organizations.get(organizationId) ?? 0)

@@ -74,7 +74,7 @@ function StateCard({ build }: { build: AdminBuild }) {
       <Facts
         rows={[
           ['State', <StateMark word={build.state} />],
-          ['Organization', <Foreign text={build.organization} none="nobody" />],
+          ['Organization', <Foreign text={build.organization} none="none" />],
           ...(build.host === null ? [] : [['Host', <Foreign text={build.host} />] as const]),
           ['VM', vm === null ? vmId === null ? 'none yet' : 'gone' : <Foreign text={`${vm.id} ${vm.state}`} />],
           ['Network', build.network],

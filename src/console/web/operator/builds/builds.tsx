@@ -57,7 +57,7 @@ export function BuildsPage() {
 const COLUMNS: readonly Column<AdminBuild>[] = [
   { name: 'Build', share: 1.2, cell: ({ id }) => <Link href={pathTo`/builds/${id}`}>{id.slice(0, 8)}</Link> },
   { name: 'State', cell: ({ state }) => <StateMark word={state} /> },
-  { name: 'Organization', cell: row => <Foreign text={row.organization} none="nobody" /> },
+  { name: 'Organization', cell: row => <Foreign text={row.organization} none="none" /> },
   { name: 'Source', share: 2, cell: ({ source }) => <Foreign text={sourceText(source)} /> },
   { name: 'Created', cell: row => <Time at={row.created_at} /> },
   { name: 'Finished', cell: row => <Time at={row.finished_at} none="not yet" /> },
