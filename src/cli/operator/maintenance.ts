@@ -41,7 +41,7 @@ function maintenanceText({ maintenance }: AdminMaintenance, paint: Paint): strin
   const { since, until, message } = maintenance
   return fields(paint, [
     ['maintenance', `since ${since}`],
-    ['until', until ?? 'not said'],
+    ['until', until ?? 'not given'],
     ['message', message === '' ? '-' : oneLine(message)],
   ])
 }
