@@ -30,7 +30,7 @@ import type { InstanceStart } from '../instances/pool.plan.ts'
 import type { WarmPool } from '../instances/pool.ts'
 import { InstanceReconciler } from '../instances/reconciler.ts'
 import { restartOnOtherHost } from '../instances/restart-on-other-host.ts'
-import { runRetention } from '../instances/retention.ts'
+import { noteRemoval, runRetention } from '../instances/retention.ts'
 import { createInstancesService, type InstancesService } from '../instances/service.ts'
 import type { Snapshots } from '../instances/snapshots/snapshots.ts'
 import type { MaintenanceMode } from '../operator/maintenance/mode.ts'
@@ -261,6 +261,7 @@ function backgroundWork(
     guard,
     log: log.unit('retention'),
     retentionDays: config.instances.retention_days,
+    onRemoval: (endedBeforeMs: number) => noteRemoval(store.ledger.db, endedBeforeMs),
   }
   const sampling = {
     store,

@@ -19,6 +19,7 @@ import { exportInstanceHours } from '../instances/hours.ts'
 import { mintKey } from '../instances/http/auth.ts'
 import type { WarmPool } from '../instances/pool.ts'
 import { createPoolMetrics } from '../instances/pool-metrics.ts'
+import { removedBeforeMs } from '../instances/retention.ts'
 import { type InstancesService, operatorPrefix } from '../instances/service.ts'
 import { createSnapshotMetrics } from '../instances/snapshots/metrics.ts'
 import type { Snapshots } from '../instances/snapshots/snapshots.ts'
@@ -146,7 +147,15 @@ export async function serveOperator(parts: OperatorParts): Promise<ServedOperato
     ...{ gateway: parts.gateway, console: parts.console?.control ?? null, cancelBuild },
     buildLog: builds === null ? null : (build, options) => builds.logOf(build, options),
     instanceHours: query =>
-      exportInstanceHours({ db: store.directory.db, clock, keptDays: config.instances.retention_days }, query),
+      exportInstanceHours(
+        {
+          db: store.directory.db,
+          clock,
+          keptDays: config.instances.retention_days,
+          removedBeforeMs: removedBeforeMs(store.ledger.db),
+        },
+        query,
+      ),
     vm: id => engine.reconciler.view(id),
     vmUsage: id => engine.usage.of(id),
     status: createStatus({

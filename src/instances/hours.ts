@@ -25,6 +25,8 @@ export type HoursDeps = {
   readonly clock: Pick<Clock, 'nowMs' | 'sleep'>
   /** `instances.retention_days` of the configuration. */
   readonly keptDays: number
+  /** Records of instances that ended before this time may be removed already; 0 if none was. */
+  readonly removedBeforeMs: number
 }
 
 export type HoursQuery = {
@@ -43,11 +45,12 @@ const gapMs = 2
  * which records may have been removed).
  */
 export async function exportInstanceHours(
-  { db, clock, keptDays }: HoursDeps,
+  { db, clock, keptDays, removedBeforeMs }: HoursDeps,
   { organizations, days, by }: HoursQuery,
 ): Promise<AdminInstanceHours> {
   const nowMs = clock.nowMs()
-  checkComplete(organizations, { days, keptMs: recordsKeptMs(keptDays), nowMs, keptDays })
+  const sinceMs = Math.max(nowMs - recordsKeptMs(keptDays), removedBeforeMs)
+  checkComplete(organizations, { days, sinceMs, keptDays })
   const rows = new Map<string, Omit<Row, 'instance_hours'>>()
   for (const { id: organizationId, slug } of organizations) {
     const changes = inOrder(listChangesOverlapping(db, { organizationId, fromMs: days.startMs }))
@@ -98,18 +101,17 @@ function daysOf({ fromMs, toMs }: Span): { readonly day: string; readonly ms: nu
 
 type Retention = {
   readonly days: UsageDays
-  readonly keptMs: number
-  readonly nowMs: number
+  /** From when on every record exists. */
+  readonly sinceMs: number
   readonly keptDays: number
 }
 
 /** Refuses days before those of which every record exists, because a bill would lack what was removed. */
-function checkComplete(organizations: readonly Organization[], { days, keptMs, nowMs, keptDays }: Retention): void {
-  const sinceMs = nowMs - keptMs
+function checkComplete(organizations: readonly Organization[], { days, sinceMs, keptDays }: Retention): void {
   if (days.startMs >= sinceMs) return
   const isOlder = organizations.some(({ createdAtMs }) => createdAtMs < sinceMs)
   if (!isOlder) return
   const first = iso(Math.ceil(sinceMs / dayMs) * dayMs).slice(0, 10)
-  const message = `records of ended instances are kept for ${keptMs / dayMs} days (instances.retention_days = ${keptDays}), so the hours before ${first} may be incomplete; begin at ${first}, export more often, or keep records for longer`
+  const message = `records of ended instances are kept for ${recordsKeptMs(keptDays) / dayMs} days (instances.retention_days = ${keptDays}), and removed ones do not come back, so the hours before ${first} may be incomplete; begin at ${first}, export more often, or keep records for longer`
   throw new Fault('invalid_request', message, { param: 'from' })
 }

@@ -7,9 +7,10 @@ import { dayMs } from '../base/time.ts'
 import type { ClockGuard } from '../base/work/clock-guard.ts'
 import { sweep } from '../base/work/sweep.ts'
 import { idempotencyTtlMs } from '../contract/http/instance.ts'
-import type { DirectoryDb, DirectoryStore } from '../store/db.ts'
+import type { DirectoryDb, DirectoryStore, LedgerDb } from '../store/db.ts'
 import { deleteExpiredIdempotency } from '../store/directory/idempotency.query.ts'
 import { deleteExpired } from '../store/directory/instance.query.ts'
+import { readMeta, swapMeta } from '../store/ledger/meta.query.ts'
 import { periodDaysMax } from './billing.ts'
 
 export type RetentionDeps = {
@@ -18,6 +19,8 @@ export type RetentionDeps = {
   readonly log: Logger
   readonly retentionDays: number
   readonly guard: Pick<ClockGuard, 'mayDelete'>
+  /** Called before records of instances that ended before this time are removed. */
+  readonly onRemoval?: (endedBeforeMs: number) => void
 }
 
 export type RemovedCounts = { readonly instances: number; readonly responses: number }
@@ -36,6 +39,18 @@ export function recordsKeptMs(retentionDays: number): number {
   return Math.max(retentionDays, periodDaysMax) * dayMs
 }
 
+const removedName = 'instance_records_removed_before_ms'
+
+/** Keeps until when this host has removed records: a later setting of the retention does not bring them back. */
+export function noteRemoval(db: LedgerDb, endedBeforeMs: number): void {
+  if (endedBeforeMs > removedBeforeMs(db)) swapMeta(db, removedName, String(endedBeforeMs))
+}
+
+/** Records of instances that ended before this time may be removed; 0 if none was. */
+export function removedBeforeMs(db: LedgerDb): number {
+  return Number(readMeta(db, removedName) ?? 0)
+}
+
 /** Removes expired records at once and then at every interval, until the signal is aborted. Never rejects. */
 export async function runRetention(deps: RetentionDeps, signal: AbortSignal): Promise<void> {
   await sweep({ clock: deps.clock, intervalMs: retentionIntervalMs, signal }, async () => {
@@ -52,6 +67,7 @@ export async function runRetention(deps: RetentionDeps, signal: AbortSignal): Pr
 export async function removeExpired(deps: Omit<RetentionDeps, 'guard'>, signal: AbortSignal): Promise<RemovedCounts> {
   const { clock } = deps
   const keptMs = recordsKeptMs(deps.retentionDays)
+  deps.onRemoval?.(clock.nowMs() - keptMs)
   const limit = batchRowsMax
   // The time is read per batch: if the clock was set back, fewer records are due.
   const instances = await removeInBatches(deps, signal, tx =>

@@ -20,7 +20,7 @@ const hourMs = 3_600_000
 const none = { organization: null, instance: null, instance_id: null, day: null }
 
 /** With the organizations acme and globex, which signed up on 1 November. */
-function opened({ now = '2026-11-30T00:00', signup = '2026-11-01T00:00' } = {}) {
+function opened({ now = '2026-11-30T00:00', signup = '2026-11-01T00:00', keptDays = 30, removed = '' } = {}) {
   const store = openStore(':memory:')
   const { db } = store.directory
   for (const slug of ['acme', 'globex']) insertOrganization(db, { id: `o-${slug}`, slug, nowMs: at(signup) })
@@ -35,7 +35,12 @@ function opened({ now = '2026-11-30T00:00', signup = '2026-11-01T00:00' } = {}) 
   }
   const hours = (from: string, to: string, by: HourGroup[], slugs = ['acme', 'globex']) =>
     exportInstanceHours(
-      { db, clock: { nowMs: () => at(now), sleep: async () => {} }, keptDays: 30 },
+      {
+        db,
+        clock: { nowMs: () => at(now), sleep: async () => {} },
+        keptDays,
+        removedBeforeMs: removed === '' ? 0 : at(removed),
+      },
       {
         organizations: listOrganizations(db).filter(({ slug }) => slugs.includes(slug)),
         days: usageDaysOf({ from, to }),
@@ -98,10 +103,19 @@ test('goal: days of which records may be removed are refused with the first comp
   }
   // The longest period of billing, 31 days, is kept at least.
   const message =
-    'records of ended instances are kept for 31 days (instances.retention_days = 30), so the hours before 2026-10-31 may be incomplete; begin at 2026-10-31, export more often, or keep records for longer'
+    'records of ended instances are kept for 31 days (instances.retention_days = 30), and removed ones do not come back, so the hours before 2026-10-31 may be incomplete; begin at 2026-10-31, export more often, or keep records for longer'
   expect(await refused('2026-09-01T00:00', '2026-10-30')).toBe(`invalid_request from: ${message}`)
   expect(await refused('2026-09-01T00:00', '2026-10-31')).toBe('complete')
   expect(await refused('2026-11-01T00:00', '2026-09-01')).toBe('complete')
+})
+
+test('goal: a longer retention does not bring back records that a shorter one removed', async () => {
+  const old = { signup: '2026-09-01T00:00', keptDays: 62 }
+  using whole = opened(old)
+  expect((await whole.hours('2026-10-01', '2026-10-31', [])).total.ready_ms).toBe(0)
+  using removed = opened({ ...old, removed: '2026-10-15T00:00' })
+  await expect(removed.hours('2026-10-01', '2026-10-31', [])).rejects.toThrow('begin at 2026-10-15')
+  expect((await removed.hours('2026-10-15', '2026-10-31', [])).total.ready_ms).toBe(0)
 })
 
 test('goal: hours are rounded down, and a spreadsheet gets the requested columns', () => {

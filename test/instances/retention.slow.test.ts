@@ -4,7 +4,14 @@ import { expect, test } from 'bun:test'
 import { createClockGuard } from '../../scripts/rigs/clock-guard.ts'
 import { type Appliance, publicKey, settings, startAppliance } from '../../scripts/rigs/instances/instances-service.ts'
 import { silentLogger } from '../../src/base/log.ts'
-import { type RetentionDeps, removeExpired, retentionIntervalMs, runRetention } from '../../src/instances/retention.ts'
+import {
+  noteRemoval,
+  type RetentionDeps,
+  removedBeforeMs,
+  removeExpired,
+  retentionIntervalMs,
+  runRetention,
+} from '../../src/instances/retention.ts'
 import { insertInstance, moveInstance } from '../../src/store/directory/instance.query.ts'
 import type { Instance } from '../../src/store/directory/instance.table.ts'
 import { findOrganization } from '../../src/store/directory/organization.query.ts'
@@ -39,6 +46,23 @@ async function names(appliance: Appliance): Promise<string[]> {
   const { instances } = (await appliance.send('GET', '/v1/instances')).data as { instances: { name: string }[] }
   return instances.map(({ name }) => name)
 }
+
+test('goal: until when records were removed is kept, and a longer retention does not lower it', async () => {
+  await using appliance = await startAppliance()
+  const { clock, store } = appliance
+  const { db } = store.ledger
+  const round = async (retentionDays: number) => {
+    const onRemoval = (endedBeforeMs: number) => noteRemoval(db, endedBeforeMs)
+    await removeExpired({ directory: store.directory, clock, log: silentLogger, retentionDays, onRemoval }, never)
+    return removedBeforeMs(db)
+  }
+  expect(removedBeforeMs(db)).toBe(0)
+  const before = clock.nowMs() - 40 * dayMs
+  expect(await round(40)).toBe(before)
+  clock.advance(dayMs)
+  expect(await round(62)).toBe(before)
+  expect(await round(40)).toBe(before + dayMs)
+})
 
 // Goal: a terminated record stays listed, with its name, for the whole retention, then goes with its change log;
 // living ones stay.
