@@ -15,7 +15,7 @@ import { readAttested } from '../inference/metrics/attested-read.ts'
 import { createDnsMetrics } from '../instances/dns/metrics.ts'
 import type { DnsServer } from '../instances/dns/server.ts'
 import { sampleEgress } from '../instances/egress.ts'
-import { exportInstanceHours } from '../instances/hours.ts'
+import { exportInstanceHours, type HoursDeps } from '../instances/hours.ts'
 import { mintKey } from '../instances/http/auth.ts'
 import type { WarmPool } from '../instances/pool.ts'
 import { createPoolMetrics } from '../instances/pool-metrics.ts'
@@ -146,16 +146,7 @@ export async function serveOperator(parts: OperatorParts): Promise<ServedOperato
     },
     ...{ gateway: parts.gateway, console: parts.console?.control ?? null, cancelBuild },
     buildLog: builds === null ? null : (build, options) => builds.logOf(build, options),
-    instanceHours: query =>
-      exportInstanceHours(
-        {
-          db: store.directory.db,
-          clock,
-          keptDays: config.instances.retention_days,
-          removedBeforeMs: removedBeforeMs(store.ledger.db),
-        },
-        query,
-      ),
+    instanceHours: query => exportInstanceHours(hoursDeps(parts), query),
     vm: id => engine.reconciler.view(id),
     vmUsage: id => engine.usage.of(id),
     status: createStatus({
@@ -245,6 +236,11 @@ function attestedUpstreamsIn(collectors: readonly Collector[]): AdminStatus['gat
       age_s: ageMs === null ? null : Math.floor(ageMs / 1000),
       failures: [...failures],
     }))
+}
+
+function hoursDeps({ store, clock, config }: OperatorParts): HoursDeps {
+  const { retention_days: keptDays } = config.instances
+  return { db: store.directory.db, clock, keptDays, removedBeforeMs: removedBeforeMs(store.ledger.db) }
 }
 
 async function leaksOf({ config, stateDir, store, engine, pool }: OperatorParts): Promise<AdminLeak[]> {
