@@ -1,32 +1,33 @@
-// A port that is free now. Effects: a listener on loopback, for a moment.
+// Ports for servers that are bound later, or stopped and started again. Effects: a listener on loopback, for a moment,
+// and a socket whose name reserves the port.
 
 import { randomInt } from 'node:crypto'
-import { systemErrorCode } from '../../src/base/fault.ts'
 
 /** Below those that the kernel gives to connections, which could have it while its server is down (Linux: 32768 on). */
 const [lowest, highest] = [15_000, 32_000]
 
-/** One that waits for its server is free, and not to be drawn again. */
-const given = new Set<number>()
-
-/** For a server that is bound later, or stopped and started again. */
-export async function lastingPort(): Promise<number> {
+/**
+ * A port of loopback that is free now and that no other rig has until `stop`, of this process or another in its network
+ * namespace. The kernel drops the reservation with the process.
+ */
+export function reservePort(): { readonly port: number; readonly stop: () => void } {
   for (;;) {
-    const drawn = randomInt(lowest, highest)
-    if (given.has(drawn)) continue
+    const port = randomInt(lowest, highest)
     try {
-      const port = await bound(drawn)
-      given.add(port)
-      return port
-    } catch (error) {
-      if (systemErrorCode(error) !== 'EADDRINUSE') throw error
+      const reservation = Bun.listen({ unix: `\0srt-port-${port}`, socket: { data() {} } })
+      try {
+        Bun.listen({ hostname: '127.0.0.1', port, socket: { data() {} } }).stop(true)
+        return { port, stop: () => reservation.stop() }
+      } catch {
+        reservation.stop()
+      }
+    } catch {
+      // Another rig has it.
     }
   }
 }
 
-async function bound(wanted: number): Promise<number> {
-  const server = Bun.serve({ hostname: '127.0.0.1', port: wanted, fetch: () => new Response() })
-  const port = server.port ?? 0
-  await server.stop(true)
-  return port
+/** Reserved as long as this process runs. */
+export function lastingPort(): number {
+  return reservePort().port
 }

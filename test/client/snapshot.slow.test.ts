@@ -17,6 +17,7 @@ import {
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { lastingPort } from '../../scripts/rigs/free-port.ts'
 import { snapshotSettings } from '../../scripts/rigs/instances/no-snapshots.ts'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
 import { systemRandom } from '../../src/base/ids.ts'
@@ -37,7 +38,7 @@ const dir = mkdtempSync(join(tmpdir(), 'srt-snapshot-'))
 const programs = join(dir, 'programs')
 const kept = join(dir, 'kept')
 mkdirSync(programs)
-const port = 20_000 + Math.floor(Math.random() * 20_000)
+const port = lastingPort()
 const transfers = new Transfers({ hostname: '127.0.0.1', port, log: silentLogger })
 
 /** The VM: plaintext, file of its recipients, number and digest of its last snapshot. */

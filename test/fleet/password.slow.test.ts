@@ -93,7 +93,7 @@ describe('a server that passes for the database', () => {
       })
       socket.on('error', () => {})
     })
-    const port = await lastingPort()
+    const port = lastingPort()
     await new Promise<void>(resolve => server.listen(port, '127.0.0.1', resolve))
     return {
       target: {

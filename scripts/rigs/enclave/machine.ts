@@ -10,6 +10,7 @@ import { type Channel, connectChannel } from '../../../src/host/qemu/agent-chann
 import { gatewayVmChannelLimits } from '../../../src/vm/evidence/gateway-vm.driver.ts'
 import { phaseOf } from '../../lib/phases.ts'
 import { builtEnclaveProcess } from '../built/enclave-process.ts'
+import { reservePort } from '../free-port.ts'
 import { type BridgeTap, bridgeSocket } from '../guest/agent-bridge.ts'
 import type { PortPaths } from '../guest/agent-port.ts'
 import { succeed } from '../guest/root.ts'
@@ -42,7 +43,8 @@ export class EnclaveMachine {
   readonly #port: PortPaths
   readonly #child: Bun.Subprocess
   readonly #bridge: Disposable
-  readonly #reservation: { stop(): void }
+  /** The enclave listens there once it has its workload, which can be long after. */
+  readonly #reservation: ReturnType<typeof reservePort>
   #tap: BridgeTap | null
 
   constructor({ usageRowsMax = 65_536, tap, gpus }: MachineOptions = {}) {
@@ -50,14 +52,13 @@ export class EnclaveMachine {
     const port = makeRoot(root)
     this.#root = root
     this.#port = port
-    const { port: listenPort, reservation } = reservePort()
-    this.port = listenPort
-    this.#reservation = reservation
+    this.#reservation = reservePort()
+    this.port = this.#reservation.port
     this.#tap = tap ?? null
     const settings: EnclaveProcessSettings = {
       root,
       port,
-      listenPort,
+      listenPort: this.port,
       usageRowsMax,
       executable: join(root, 'program'),
       commandLine: join(root, 'cmdline'),
@@ -151,28 +152,4 @@ function makeRoot(root: string): PortPaths {
   const port = { toGuest: join(root, 'to-guest'), fromGuest: join(root, 'from-guest') }
   succeed(['mkfifo', port.toGuest, port.fromGuest])
   return port
-}
-
-const [portsFirst, portsCount] = [20_000, 12_000]
-
-/**
- * A port outside the kernel's ephemeral range that no other machine has, of this process or another: the enclave
- * listens there only after it has its workload, which can be long after. The name of a socket reserves it until then;
- * the kernel drops the name with the process.
- */
-function reservePort(): { readonly port: number; readonly reservation: { stop(): void } } {
-  for (;;) {
-    const port = portsFirst + Math.floor(Math.random() * portsCount)
-    try {
-      const reservation = Bun.listen({ unix: `\0srt-enclave-port-${port}`, socket: { data() {} } })
-      try {
-        Bun.listen({ hostname: '127.0.0.1', port, socket: { data() {} } }).stop(true)
-        return { port, reservation }
-      } catch {
-        reservation.stop()
-      }
-    } catch {
-      // Another machine has it.
-    }
-  }
 }

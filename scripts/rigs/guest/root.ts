@@ -55,7 +55,7 @@ export async function makeSandbox(): Promise<Sandbox> {
   fs.writeFileSync(paths.kernelHostname, 'strongroom')
   fs.writeFileSync(paths.imageFile, '{"name":"instance"}')
   fs.writeFileSync(paths.bootId, '0f0e0d0c-0b0a-4908-8706-050403020100\n')
-  const [sshPort, gatewayPort] = [await lastingPort(), await lastingPort()]
+  const [sshPort, gatewayPort] = [lastingPort(), lastingPort()]
   const config = join(root, 'sshd_config')
   fs.writeFileSync(config, sshdConfig(paths, sshPort))
   // The privilege separation directory is compiled into Debian's sshd; init makes it in the guest.

@@ -106,7 +106,7 @@ const startMs = 60_000
 
 async function serverOn(directory: string, settings: PostgresSettings, tls: Tls | null): Promise<PostgresServer> {
   const data = join(directory, 'data')
-  const port = await lastingPort()
+  const port = lastingPort()
   const logPath = join(directory, 'log')
   let child: Bun.Subprocess | null = null
   const options = {

@@ -71,7 +71,7 @@ const answerAt = async (port: number) => await (await fetch(`http://127.0.0.1:${
 describe.skipIf(noSshd)('connect --instance', () => {
   test('goal: it says what listens where, leads to the port inside, and a signal ends all of it', async () => {
     for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-      const port = await lastingPort()
+      const port = lastingPort()
       const child = start('connect', work, `${inside.port}:${port}`, ...ssh())
       const [line, rest] = await firstLine(child)
       expect(line).toMatch(/^Listening on 127\.0\.0\.1:\d+ of this machine: leads to 127\.0\.0\.1:\d+ in \w{8}\.acme\./)
@@ -85,7 +85,7 @@ describe.skipIf(noSshd)('connect --instance', () => {
   })
 
   test('goal: with --json one document says the same', async () => {
-    const port = await lastingPort()
+    const port = lastingPort()
     const child = start('connect', work, `${inside.port}:${port}`, '--json', ...ssh())
     const text = child.stdout.text()
     expect(await Promise.race([child.exited, reached(port)])).toBe('of the instance')
@@ -114,7 +114,7 @@ describe.skipIf(noSshd)('connect --instance', () => {
   }, 60_000)
 
   test('goal: after FAIL nothing listens, and a machine with another host key gets no connection', async () => {
-    const port = await lastingPort()
+    const port = lastingPort()
     const refused = await ended(
       start('connect', work, `${inside.port}:${port}`, '--public-key', sampleHostKey, ...ssh()),
     )

@@ -61,7 +61,7 @@ test.skipIf(without)(
   async () => {
     const dns = await startEdgeDns()
     await using _dns = { [Symbol.asyncDispose]: () => dns.close() }
-    const httpPort = await lastingPort()
+    const httpPort = lastingPort()
     await using pebble = await startPebble({ directory: dir, dnsServer: `127.0.0.1:${dns.port}`, httpPort })
     const acme = {
       directory: pebble.directoryUrl,
@@ -161,7 +161,7 @@ test.skipIf(without)(
     await using pebble = await startPebble({
       directory: dir,
       dnsServer: `127.0.0.1:${dns.port}`,
-      httpPort: await lastingPort(),
+      httpPort: lastingPort(),
     })
     const acme = {
       directory: pebble.directoryUrl,

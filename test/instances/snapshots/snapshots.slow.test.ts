@@ -7,6 +7,7 @@ import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { lastingPort } from '../../../scripts/rigs/free-port.ts'
 import { type Appliance, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
 import { snapshotSettings } from '../../../scripts/rigs/instances/no-snapshots.ts'
 import { until } from '../../../scripts/rigs/until.ts'
@@ -38,7 +39,7 @@ let parts: SnapshotsDeps
 let freeBytes = 2 ** 40
 
 async function start(settings: Partial<SnapshotsDeps['settings']> = {}) {
-  port = 20_000 + Math.floor(Math.random() * 20_000)
+  port = lastingPort()
   transfers = new Transfers({ hostname: '127.0.0.1', port, log: silentLogger })
   appliance = await startAppliance({
     snapshots: given => {
@@ -77,9 +78,8 @@ afterEach(async () => {
 
 async function readyInstance(key = appliance.keys.acme): Promise<Instance> {
   const instance = await appliance.create(key)
-  const { id } = instance
   moveInstance(appliance.store.db, {
-    id,
+    id: instance.id,
     from: 'provisioning',
     to: 'ready',
     nowMs: appliance.clock.nowMs(),

@@ -3,6 +3,7 @@
 
 import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { connect, createServer, type Socket } from 'node:net'
+import { lastingPort } from '../../../scripts/rigs/free-port.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { Transfers } from '../../../src/instances/snapshots/transfers.ts'
@@ -12,7 +13,7 @@ const token = 'c3'.repeat(32)
 let transfers: Transfers
 let port = 0
 beforeEach(() => {
-  port = 30_000 + Math.floor(Math.random() * 20_000)
+  port = lastingPort()
   transfers = new Transfers({ hostname: address, port, log: silentLogger })
 })
 afterEach(() => transfers.stop())

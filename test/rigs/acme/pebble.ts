@@ -39,7 +39,7 @@ export async function startPebble(settings: PebbleSettings): Promise<Pebble> {
   const pair = await authority.issue(['localhost', '127.0.0.1'], 30)
   writeFileSync(join(dir, 'cert.pem'), pair.cert)
   writeFileSync(join(dir, 'key.pem'), pair.key)
-  const [port, managementPort] = [await lastingPort(), await lastingPort()]
+  const [port, managementPort] = [lastingPort(), lastingPort()]
   const pebble = {
     listenAddress: `127.0.0.1:${port}`,
     managementListenAddress: `127.0.0.1:${managementPort}`,

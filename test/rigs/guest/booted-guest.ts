@@ -29,7 +29,7 @@ type ClaimedGuest = AsyncDisposable & {
 
 export async function claimedGuest(imageDir: string): Promise<ClaimedGuest> {
   const dir = await mkdtemp('/tmp/claimed-guest-')
-  const sshPort = await lastingPort()
+  const sshPort = lastingPort()
   const child = Bun.spawn(['qemu-system-x86_64', ...(await qemuArguments(imageDir, dir, sshPort))], {
     stdin: 'pipe',
     stdout: 'pipe',

@@ -156,7 +156,7 @@ createServer((_, response) => response.end('of the editor')).listen(0, '127.0.0.
     (await prints('cat ~/.editor-server/log')).startsWith('port='),
   )
   const inside = Number((await prints('cat ~/.editor-server/log')).slice('port='.length))
-  const port = await lastingPort()
+  const port = lastingPort()
   const forwarding = appliance.sshSession(
     hostname,
     'echo forwarding; read line',

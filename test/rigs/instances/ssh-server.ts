@@ -33,7 +33,7 @@ export async function startSshServer(directory: string, programs: string | null 
   const userKeyFile = join(directory, 'id_ed25519')
   for (const path of [hostKeyFile, userKeyFile]) keygen(path)
   const logFile = join(directory, 'sshd.log')
-  const port = await lastingPort()
+  const port = lastingPort()
   const config = [
     ...[`Port ${port}`, 'ListenAddress 127.0.0.1', `HostKey ${hostKeyFile}`, 'PidFile none', 'UsePAM no'],
     ...[
