@@ -20,6 +20,7 @@ import { join } from 'node:path'
 import { lastingPort } from '../../scripts/rigs/free-port.ts'
 import { snapshotSettings } from '../../scripts/rigs/instances/no-snapshots.ts'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
+import { until } from '../../scripts/rigs/until.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { ageHeaderIn } from '../../src/client/snapshots/age-header.ts'
@@ -343,14 +344,23 @@ describe.skipIf(lacking)('an owner', () => {
       }))
       return Response.json({ ...document, data: { ...document.data, attempts } })
     }
-    const failed = await strongroom('snapshot', 'work')
+    // The service may still take the snapshot of a command that has ended.
+    const taken = async () => {
+      let last = await strongroom('snapshot', 'work')
+      await until('no other attempt is under way', 60_000, async () => {
+        if (last.stderr.includes('under way')) last = await strongroom('snapshot', 'work')
+        return !last.stderr.includes('under way')
+      })
+      return last
+    }
+    const failed = await taken()
     expect([failed.code, failed.stderr]).toEqual([5, expect.stringContaining('no \\x1b[2Jroom')])
     service.lie = async (response, path, method) => {
       if (!path.endsWith('/snapshots') || method !== 'GET') return response
       const document = (await response.json()) as { data: object }
       return Response.json({ ...document, data: { ...document.data, attempts: [], snapshots: [] } })
     }
-    expect((await strongroom('snapshot', 'work')).stderr).toContain('does not list this attempt any more')
+    expect((await taken()).stderr).toContain('does not list this attempt any more')
     // It was kept while this machine slept, and then another attempt followed.
     service.lie = async (response, path, method) => {
       if (!path.endsWith('/snapshots') || method !== 'GET') return response
@@ -358,7 +368,7 @@ describe.skipIf(lacking)('an owner', () => {
       const attempts = document.data.attempts.filter(({ state }) => state !== 'kept')
       return Response.json({ ...document, data: { ...document.data, attempts } })
     }
-    const slept = await strongroom('snapshot', 'work')
+    const slept = await taken()
     expect([slept.code, slept.stdout]).toEqual([0, expect.stringContaining(': snapshot ')])
     service.lie = null
     const unknown = await strongroom('snapshot', 'nowhere')
