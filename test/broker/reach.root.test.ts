@@ -116,7 +116,7 @@ except OSError as error: print('refused', error)`,
         'http on the allowed host': 'answered',
       })
       expect(Object.keys(results).length).toBeGreaterThan(45)
-      expect(await vm.leaked()).toBe(leakedBefore)
+      expect(await vm.leaked()).toEqual(leakedBefore)
       const seen = (await vm.seen()).slice(seenBefore)
       expect(seen.filter(line => /injected|evil|c2VjcmV0|tunnel/.test(line))).toEqual([])
       expect(seen.filter(line => line.startsWith('dns')).length).toBeGreaterThan(0)
@@ -268,13 +268,15 @@ except OSError: print('ended')`,
       const request = 'GET / HTTP/1.1\r\nHost: github.com\r\n\r\n'
       const answers = async () => (await reaches(agentUid, 'github.com', 80, request)).startsWith('HTTP/1.1 200')
       await until('another broker serves', waitMs, answers)
-      expect(await vm.leaked()).toBe(leakedBefore)
+      expect(await vm.leaked()).toEqual(leakedBefore)
     }, 60_000)
 
     test('goal: an open policy is as no policy', async () => {
       await vm.set({ default: 'allow', allow: [] })
       expect(vm.reach.policyText()).toBeNull()
       expect(await reaches(agentUid, closed, 443)).toContain('has 1 bytes')
+      // The counter of leaks works.
+      expect((await vm.leaked()).join('; ')).toMatch(/ 21\.0\.0\.66 tcp: \d/)
       expect(await python(agentUid, "import socket; print(socket.gethostbyname('evil.example.org'))")).toBe(
         `${closed}\n`,
       )

@@ -149,7 +149,7 @@ inOwnNetns(
           'allowed host': 'answered',
           'http on the allowed host': 'answered',
         })
-        expect(await world.leaked()).toBe(leaked)
+        expect(await world.leaked()).toEqual(leaked)
         const after = (await world.seen()).slice(seen)
         expect(after.filter(line => /injected|evil|c2VjcmV0|tunnel/.test(line))).toEqual([])
       },

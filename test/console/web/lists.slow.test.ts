@@ -191,6 +191,16 @@ test('goal: charts show CPU, memory and egress of the last hour, and say why the
   await page.getByText('No samples yet').waitFor()
 })
 
+test('goal: a chart that cannot be loaded says so, and the page stays whole', async () => {
+  await using own = await scriptedConsole()
+  const parts = /\/assets\/part-/
+  await page.route(parts, route => route.abort())
+  await show('/instances/acme/aaaaaaa1', 'acme/aaaaaaa1', own)
+  await page.getByText('The chart could not be loaded. Reload the page.').nth(2).waitFor()
+  await page.getByText('1.15 of 2 vCPUs').waitFor()
+  await page.unroute(parts)
+})
+
 test('goal: nothing of all that broke the policy or asked another host', () => {
   expect(opened.faults).toEqual([])
   expect(opened.strangers).toEqual([])

@@ -10,8 +10,11 @@ export type World = {
   readonly netns: Netns
   /** Messages that reached servers of the world. */
   readonly seen: () => Promise<readonly string[]>
-  /** Packets that came to the world beside those of allowed connections and of the broker's questions. */
-  readonly leaked: () => Promise<number>
+  /**
+   * Packets that came to the world, beside allowed connections and the broker's questions: source, destination,
+   * protocol and number of packets.
+   */
+  readonly leaked: () => Promise<readonly string[]>
 }
 
 export type WorldLink = {
@@ -27,6 +30,9 @@ export async function openWorld(stack: AsyncDisposableStack, link: WorldLink): P
   const netns = stack.use(createNetns())
   const bounds = { timeoutMs: 60_000, outputBytesMax: 100_000 }
   await run(['ip', 'link', 'add', link.name, 'type', 'veth', 'peer', 'name', 'w0', 'netns', netns.name], bounds)
+  // The caller's kernel would ask for routers, at times of its own, and each question would count as a leak.
+  const quiet = `/proc/sys/net/ipv6/conf/${link.name}/router_solicitations`
+  await run(['sh', '-c', `echo 0 >${quiet}`], bounds)
   const own = [WORLD.resolver, ...WORLD.addresses].map(address => `ip address add ${address}/32 dev lo`)
   const onLink = link.addresses.map(address =>
     address.includes(':') ? `ip -6 address add ${address} dev w0 nodad` : `ip address add ${address} dev w0`,
@@ -42,15 +48,24 @@ export async function openWorld(stack: AsyncDisposableStack, link: WorldLink): P
     netns,
     seen: async () => JSON.parse(await netns.run(['curl', '--silent', `http://${WORLD.control}:9/`])),
     leaked: async () => {
-      const listed = await netns.run(['nft', '--json', 'list', 'counter', 'inet', 'world', 'leaked'])
-      return JSON.parse(listed).nftables.find((row: { counter?: object }) => row.counter !== undefined).counter.packets
+      const listed = await netns.run(['nft', '--json', 'list', 'table', 'inet', 'world'])
+      return leaksIn(listed)
     },
   }
 }
 
 /** Before any decision of the kernel: also packets that no socket takes. */
 const counters = `table inet world {
-  counter leaked {}
+  set leaks4 {
+    type ipv4_addr . ipv4_addr . inet_proto
+    flags dynamic
+    size 1000
+  }
+  set leaks6 {
+    type ipv6_addr . ipv6_addr . inet_proto
+    flags dynamic
+    size 1000
+  }
   chain arriving {
     type filter hook prerouting priority -300;
     iifname != w0 accept
@@ -59,10 +74,25 @@ const counters = `table inet world {
     ip daddr ${WORLD.resolver} udp dport 53 accept
     tcp sport 22 accept
     icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept
-    counter name leaked
+    update @leaks4 { ip saddr . ip daddr . ip protocol counter }
+    update @leaks6 { ip6 saddr . ip6 daddr . meta l4proto counter }
   }
 }
 `
+
+/** An element of a set in the output of `nft --json`. */
+type LeakElement = {
+  readonly elem: { readonly val: { readonly concat: readonly string[] }; readonly counter: Counter }
+}
+type Counter = { readonly packets: number }
+
+function leaksIn(listed: string): string[] {
+  const sets: { set?: { elem?: LeakElement[] } }[] = JSON.parse(listed).nftables
+  return sets
+    .flatMap(({ set }) => set?.elem ?? [])
+    .map(({ elem }) => `${elem.val.concat.join(' ')}: ${elem.counter.packets}`)
+    .sort()
+}
 
 /** The next line; what there is of it if the stream ends. */
 export async function lineOf(stream: ReadableStream<Uint8Array>): Promise<string> {

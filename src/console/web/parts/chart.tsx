@@ -1,5 +1,6 @@
 // A line chart over time with uPlot, which is loaded with the first chart. Effects: draws into its element.
 
+import { useSignal } from '@preact/signals'
 import { useEffect, useRef } from 'preact/hooks'
 import type uPlot from 'uplot'
 import { theme } from '../core/theme.ts'
@@ -26,6 +27,7 @@ export function Chart({
 }) {
   const place = useRef<HTMLDivElement>(null)
   const plot = useRef<uPlot | null>(null)
+  const isMissing = useSignal(false)
   const chosen = theme.value
   const names = series.map(({ name }) => name).join('\n')
   const data: uPlot.AlignedData = [[...times], ...series.map(({ values }) => [...values])]
@@ -38,8 +40,11 @@ export function Chart({
     let isGone = false
     let observer: ResizeObserver | undefined
     const draw = async () => {
-      const { default: Plot } = await import('uplot')
+      const loaded = await import('uplot').catch(() => null)
       if (isGone) return
+      isMissing.value = loaded === null
+      if (loaded === null) return
+      const { default: Plot } = loaded
       const options = optionsOf({ element: current, names: names.split('\n'), format })
       plot.current = new Plot(options, latest.current, current)
       observer = new ResizeObserver(() => plot.current?.setSize({ width: current.clientWidth, height: heightPixels }))
@@ -60,6 +65,7 @@ export function Chart({
       <figcaption>
         <span>{title}</span>
         <span class="chart-summary">{summary}</span>
+        {isMissing.value && <span class="chart-summary">The chart could not be loaded. Reload the page.</span>}
       </figcaption>
       {series.length > 1 && (
         <ul class="legend">
