@@ -69,12 +69,15 @@ export const PHASE_NAMES = ['unit', 'slow', 'alone', 'root', 'image'] as const s
 export const BUILD_BESIDE: PhaseName = 'root'
 
 /**
- * Files of the phase `alone` that compute for an eighth of their time and allow for the time that others take from
- * them. They run one after another beside the rest of that phase.
+ * Files that compute for an eighth of their time and allow for the time that others take from them. They run one after
+ * another beside the rest of their phase.
  */
 export const MOSTLY_WAITING: readonly string[] = [
   'test/enclave-host/hostile-vm.alone.test.ts',
   'test/host/network/nft-watch.alone.test.ts',
+  // Waits for the end of an unused instance, and the next one for two samples of a VM's use.
+  'test/e2e/owner.image.test.ts',
+  'test/e2e/console/whole.image.test.ts',
 ]
 
 /** Files that take minutes, the longest first: they start first, so that no lane ends late for one of them. */

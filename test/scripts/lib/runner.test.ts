@@ -232,13 +232,18 @@ test('groupsOf', () => {
   ])
 })
 
-// Goal: of the files that hold a clock, those that mostly wait have a separate queue, and the list names real files.
+// Goal: the files of a phase that mostly wait have a separate queue, and the list names real files of such phases.
 test('queuesOf', () => {
-  const alone = testFiles(resolve(import.meta.dir, '../../..')).filter(file => phaseOf(file) === 'alone')
-  expect(MOSTLY_WAITING.filter(file => !alone.includes(file))).toEqual([])
-  const [others, waiting, ...more] = queuesOf('alone', alone)
-  expect([waiting?.flat(), more]).toEqual([[...MOSTLY_WAITING], []])
-  expect(others?.flat()).toEqual(alone.filter(file => !MOSTLY_WAITING.includes(file)))
+  const files = testFiles(resolve(import.meta.dir, '../../..'))
+  expect(MOSTLY_WAITING.filter(file => !files.includes(file))).toEqual([])
+  for (const phase of ['alone', 'image'] as const) {
+    const own = files.filter(file => phaseOf(file) === phase)
+    const [others, waiting, ...more] = queuesOf(phase, own)
+    const expected = MOSTLY_WAITING.filter(file => file.endsWith(`.${phase}.test.ts`))
+    expect(expected.length).toBeGreaterThan(1)
+    expect([waiting?.flat().toSorted(), more]).toEqual([expected.toSorted(), []])
+    expect(others?.flat().toSorted()).toEqual(own.filter(file => !expected.includes(file)).toSorted())
+  }
   expect([queuesOf('slow', ['test/a/a.slow.test.ts']), queuesOf('root', [])]).toEqual([
     [[['test/a/a.slow.test.ts']]],
     [],
