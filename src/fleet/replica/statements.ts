@@ -110,7 +110,8 @@ export function selectPage(table: ReplicaTable, isFirst: boolean): string {
 /**
  * Applies a row. Parameters: the columns in order, then this host's id. A row of this host keeps this host's own
  * values, and state never moves backwards. `isPart`: in a full copy, rows of other hosts take the directory's values,
- * even if that moves state backwards, because a failover may have lost what was copied from the previous server.
+ * even if that moves state backwards, because a failover may have lost what was copied from the previous server. A row
+ * that this host has removed, and has not reported as removed, is not written: its report would say that it exists.
  */
 export function upsertRow(table: ReplicaTable, isPart: boolean): string {
   const { name, key, columns } = table
@@ -121,10 +122,15 @@ export function upsertRow(table: ReplicaTable, isPart: boolean): string {
     )
     .join(', ')
   const me = `?${columns.length + 1}`
+  const keyValue = (column: string) => `?${columns.findIndex(found => found.name === column) + 1}`
+  const isHere = `EXISTS (SELECT 1 FROM ${name} WHERE ${key.map(column => `${column} = ${keyValue(column)}`).join(' AND ')})`
+  const isNoted = (notes: string) =>
+    `EXISTS (SELECT 1 FROM ${notes} WHERE table_name = '${name}' AND row_key = ${jsonOf(key, keyValue)})`
+  const isRemoved = `NOT ${isHere} AND (${isNoted('outbox')} OR ${isNoted('outbox_held')})`
+  // The parameter must occur, even if no column uses it.
+  const isWanted = `${me} IS NOT NULL AND NOT (${isRemoved})`
   if (table.isLog === true) {
-    const same = key.map(column => `${column} = ?${columns.findIndex(found => found.name === column) + 1}`)
-    const isHere = `SELECT 1 FROM ${name} WHERE ${same.join(' AND ')}`
-    return `INSERT INTO ${name} (${names}) SELECT ${values} WHERE ${me} IS NOT NULL AND NOT EXISTS (${isHere})`
+    return `INSERT INTO ${name} (${names}) SELECT ${values} WHERE ${isWanted} AND NOT ${isHere}`
   }
   const isOwn =
     table.ofInstance === undefined
@@ -134,8 +140,7 @@ export function upsertRow(table: ReplicaTable, isPart: boolean): string {
   const isOthers = isPart ? othersRow(name, me) : null
   const isHolder = `${name}.host_id = ${me} AND excluded.host_id = ${me}`
   const sets = columns.filter(({ merge }) => merge !== 'fixed').map(column => `${column.name} = ${chosen(column)}`)
-  // The parameter must occur, even if no column uses it.
-  return `INSERT INTO ${name} (${names}) SELECT ${values} WHERE ${me} IS NOT NULL
+  return `INSERT INTO ${name} (${names}) SELECT ${values} WHERE ${isWanted}
     ON CONFLICT (${key.join(', ')}) ${sets.length === 0 ? 'DO NOTHING' : `DO UPDATE SET ${sets.join(', ')}`}`
 
   function chosen(column: Column): string {

@@ -35,9 +35,11 @@ const innerId = '65534'
 
 /**
  * Reports whether the process is not yet in the jail, or is the bwrap that waits for it. Every stage replaces the
- * previous one, and only bwrap starts another process.
+ * previous one, and only bwrap starts another process. A process has no command line in the middle of execve(2), and
+ * while it ends: that is not the program either.
  */
 export function isBeforeProgram(argv: readonly string[]): boolean {
+  if (argv.length === 0) return true
   // systemd-run(1) uses the whole path.
   return STAGES.includes((argv[0] ?? '').split('/').at(-1) ?? '')
 }

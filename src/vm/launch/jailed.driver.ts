@@ -80,7 +80,8 @@ export async function settled(started: ProcessIdentity, clock: Clock = systemClo
 /** Ends the bwrap that waits for the program, in case the process that started it was killed before it could do so. */
 function endWaiting({ pid, uuid }: ProcessIdentity): void {
   const parent = parentOf(pid)
-  if (parent !== null && isBeforeProgram(parent.argv)) signalProcess({ ...parent, uuid }, 'SIGKILL')
+  if (parent !== null && parent.argv.length > 0 && isBeforeProgram(parent.argv))
+    signalProcess({ ...parent, uuid }, 'SIGKILL')
 }
 
 /** A machine under load takes seconds to create a scope. */

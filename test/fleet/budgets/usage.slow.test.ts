@@ -180,6 +180,35 @@ test.skipIf(missing)('retention', async () => {
   expect(await sql('SELECT count(*) FROM strongroom.usage_days')).toContain('2')
 })
 
+// Goal: a sum that a host has removed, and not yet reported as removed, does not come back with a copy of everything.
+test.skipIf(missing)('retention during a full copy', async () => {
+  await using fleet = await openBooksFleet(server)
+  const east = await fleet.host('east')
+  await east.seed(unlimited)
+  appendTo(east, [usageRow({ id: 'a', atMs: Date.parse('2026-08-22T12:00Z') }), usageRow({ id: 'b' })])
+  const old = () => fleet.sql("SELECT count(*) FROM strongroom.usage_days WHERE day < '2026-09-01'")
+  await until('the sums are in the directory', 60_000, async () => (await old()).includes('1'))
+  await east[Symbol.asyncDispose]()
+
+  const lines: string[] = []
+  const slow = await fleet.host('east', { sumsEveryMs: 600_000, log: line => lines.push(line) })
+  await until('its first report is over', 60_000, () => slow.fleet.view().unreportedRows === 0)
+  purgeUsageDays(slow.directory.db, { before: '2026-09-01', limit: 100 })
+  // A read of changes that is under way sets the timeline as well, and applies the sums that this host had reported.
+  await until('everything is copied', 60_000, () => {
+    const isCopied = lines.some(line => line.includes('the rows of the directory are here'))
+    const isBack = slow.fleet.view().timeline !== 0
+    if (isBack && !isCopied) slow.directory.db.run('UPDATE replica SET timeline = 0')
+    return isBack && isCopied
+  })
+  const days = slow.directory.db.all<{ day: string }>('SELECT day FROM usage_days')
+  expect([days.length, days.filter(({ day }) => day < '2026-09-01')]).toEqual([1, []])
+  await slow[Symbol.asyncDispose]()
+
+  await fleet.host('east')
+  await until('the removal is in the directory', 60_000, async () => (await old()).includes('0'))
+})
+
 // Goal: the sums of a single host become the fleet's, row by row, and are its own again afterwards, what came meanwhile
 // and was not reported included.
 test.skipIf(missing)('into a fleet and back', async () => {

@@ -38,4 +38,6 @@ test('goal: every stage of a start is known as one, by its name and by its path,
   }
   expect(seen).toEqual(['systemd-run', 'prlimit', 'choom', 'setpriv', 'bwrap'])
   expect(isBeforeProgram(argv)).toBe(false)
+  // A process that ends has no command line for a moment: the start of a program that failed counted as a success.
+  expect(isBeforeProgram([])).toBe(true)
 })
