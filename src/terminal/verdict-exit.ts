@@ -87,6 +87,7 @@ const POLICY_CHECKS: ReadonlySet<string> = new Set([
   ...['current-mitigations', 'csp-id', 'crl-age', 'certificate-entries', 'expected-image-name', 'workload-upstreams'],
   ...['workload-pinned', 'workload-settings', 'image'],
   ...['response-upstream', 'gateway-configuration', 'prompts', 'own-key', 'login-keys', 'reach', 'gateway-key'],
+  'secrets',
   ...['expected-operator-key', 'tpm-expected-pcrs', 'vtpm-measurement', 'log-witnessed', 'log-age'],
   'gpu-devtools',
   // TDX quotes.

@@ -13,11 +13,11 @@ import { isAllowed, readOutside } from '../attest/receipt/outside.ts'
 import { checkNameOf, type Expected, exactly } from '../attest/receipt/verify.ts'
 import { type Check, check, fail, notChecked, pass } from '../attest/verdict.ts'
 import { toHex, utf8 } from '../base/bytes.ts'
-import { checkValue } from '../contract/check.ts'
 import { claimDocumentCharsMax } from '../contract/http/instance-attestation.ts'
 import { ClaimDocument, type ClaimFields, claimFieldsOf, claimText } from '../contract/vm/claim-document.ts'
 import { EXPOSURE_WORDS, type Exposure } from '../contract/vm/exposure.ts'
 import type { AttestedGateway, UnattestedReason } from '../contract/vm/inference-gateway.ts'
+import { ofForm } from './form.ts'
 import { keyWords } from './pins.ts'
 
 /** A finding that an owner may accept by name. `host-key`: the VM did not generate the key for its gateway requests. */
@@ -51,10 +51,9 @@ type ExpectedClaim = Pick<Expected<'claim'>, keyof ClaimFields>
 export function readClaim(text: string): ClaimDocument {
   const what = 'claim document'
   wellFormed(text.length <= claimDocumentCharsMax, `${what}: ${text.length} characters are too many`)
-  const result = checkValue(ClaimDocument, parsedJson(what, utf8(text)))
-  wellFormed(result.ok, `${what}: ${result.ok ? '' : result.problem}`)
-  wellFormed(claimText(result.value) === text, `${what}: not in its canonical form`)
-  return result.value
+  const claim = ofForm(what, ClaimDocument, parsedJson(what, utf8(text)))
+  wellFormed(claimText(claim) === text, `${what}: not in its canonical form`)
+  return claim
 }
 
 /** Returns the expectations for the receipt. If the document is unreadable, no value satisfies them. */

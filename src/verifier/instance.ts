@@ -7,7 +7,7 @@
 import type { TrustedRoot } from '../attest/amd/roots.ts'
 import { parsedJson } from '../attest/encoding/json.ts'
 import { sha256 } from '../attest/hash.ts'
-import { type Parsed, parsed, reasonOf } from '../attest/malformed.ts'
+import { type Parsed, parsed, reasonOf, wellFormed } from '../attest/malformed.ts'
 import { floorAgeCheck } from '../attest/policy/floors.ts'
 import type { Policy } from '../attest/policy/policy.ts'
 import { decodeReceipt } from '../attest/receipt/receipt.ts'
@@ -16,12 +16,12 @@ import type { ReceiptVerdict } from '../attest/receipt/verify.ts'
 import type { SnpReport } from '../attest/report/report.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../attest/verdict.ts'
 import { concat, equalConstantTime, fromBase64Url, toHex, utf8 } from '../base/bytes.ts'
-import { checkValue } from '../contract/check.ts'
 import type { EgressPolicy } from '../contract/http/egress-policy.ts'
 import { InstanceAttestation } from '../contract/http/instance-attestation.ts'
 import { SuccessEnvelope } from '../contract/http/problem.ts'
 import type { ClaimDocument } from '../contract/vm/claim-document.ts'
 import type { LaunchDocument } from '../contract/vm/launch.ts'
+import type { SecretFacts } from '../contract/vm/orders/secret-facts.ts'
 import {
   acceptedReason,
   claimCheckNames,
@@ -33,12 +33,13 @@ import {
   promptsCheck,
   readClaim,
 } from './claim.ts'
+import { ofForm } from './form.ts'
 import { INSTANCE_PINS, type InstancePins } from './instance-pins.ts'
 import { type ExpectedImage, expectedMeasurement, imageCheck, launchWords, readLaunch } from './launch.ts'
-import { loginKeyChecks } from './login-keys.ts'
+import { loginKeyChecks } from './ordered/login-keys.ts'
+import { reachChecks } from './ordered/reach.ts'
+import { secretChecks } from './ordered/secrets.ts'
 import { pinChecks } from './pins.ts'
-import { reachChecks } from './reach/reach.ts'
-import { secretChecks } from './reach/secrets.ts'
 import { COMMON_GROUPS, type Group, groupsOf, nonceCheck, withCrl, withFloors } from './receipt-groups.ts'
 import { type KnownHost, readKnownHost, readSshKey, type SshKey } from './ssh-key.ts'
 
@@ -80,6 +81,8 @@ export type InstanceQuestion = {
   readonly gateway: ExpectedGateway
   /** Destinations that its programs may reach. Default: 'any', which accepts any policy and none. */
   readonly egressPolicy?: EgressPolicy | 'any'
+  /** Exactly its secrets, in any order. Default: 'any', which accepts and names all. */
+  readonly secrets?: readonly SecretFacts[] | 'any'
 }
 
 export type InstanceVerdict = Verdict & {
@@ -116,8 +119,7 @@ export async function verifyInstance(
   given: Uint8Array | InstanceAttestation,
   question: InstanceQuestion,
 ): Promise<InstanceVerdict> {
-  const read = parsed(() => readDocument(given))
-  const document: Parsed<InstanceAttestation> = read.ok ? read.value : read
+  const document = parsed(() => readDocument(given))
   const claim: Parsed<ClaimDocument> = document.ok ? parsed(() => readClaim(document.value.claim)) : document
   const pins = pinChecks(INSTANCE_PINS, question.pins, {
     policy: question.policy,
@@ -141,24 +143,14 @@ function nothing(checks: readonly Check[]): InstanceVerdict {
 
 const Envelope = SuccessEnvelope(InstanceAttestation)
 
-function readDocument(given: unknown): Parsed<InstanceAttestation> {
-  const bytes = isBytes(given) ? given : null
-  if (bytes !== null && bytes.length > instanceAttestationBytesMax) {
-    return { ok: false, reason: `${bytes.length} bytes are too many` }
-  }
+function readDocument(given: unknown): InstanceAttestation {
+  // Accepts arrays of another realm, for which `instanceof` is false.
+  const bytes = ArrayBuffer.isView(given) ? (given as Uint8Array) : null
+  wellFormed(bytes === null || bytes.length <= instanceAttestationBytesMax, `${bytes?.length} bytes are too many`)
   const value = bytes === null ? given : parsedJson('attestation', bytes)
   const isEnvelope = typeof value === 'object' && value !== null && Object.hasOwn(value, 'data')
-  if (!isEnvelope) {
-    const result = checkValue(InstanceAttestation, value)
-    return result.ok ? result : { ok: false, reason: result.problem }
-  }
-  const result = checkValue(Envelope, value)
-  return result.ok ? { ok: true, value: result.value.data } : { ok: false, reason: result.problem }
-}
-
-/** Accepts arrays of another realm, for which `instanceof` is false. */
-function isBytes(given: unknown): given is Uint8Array {
-  return ArrayBuffer.isView(given)
+  if (isEnvelope) return ofForm('attestation', Envelope, value).data
+  return ofForm('attestation', InstanceAttestation, value)
 }
 
 type ParsedAttestation = {
@@ -205,7 +197,7 @@ async function judge(
     gatewayKeyCheck(claim, question.gateway),
     promptsCheck(claim, { expected: question.gateway, simulated: document.receipt.platform === 'simulated' }),
     ...reachChecks(receipt.statement, question.egressPolicy ?? 'any'),
-    ...secretChecks(receipt.statement),
+    ...secretChecks(receipt.statement, question.secrets ?? 'any'),
     ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
     ...groupsOf(receipt.checks, { prefix: 'receipt/', groups: GROUPS, elsewhere: [] }),
   ]
@@ -268,7 +260,7 @@ async function judgeReceipt(
       loginKeys: 'any',
       // Orders of the owner change it: `reachChecks` compares it.
       egressPolicy: 'any',
-      // Orders of the owner change them: `secretChecks` reads them, `reachChecks` adds their hosts.
+      // Orders of the owner change them: `secretChecks` compares them, `reachChecks` adds their hosts.
       secrets: 'any',
     },
     verifiers: nativeVerifiers,

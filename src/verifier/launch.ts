@@ -6,18 +6,17 @@ import { launchProfile } from '../attest/launch/guest.ts'
 import { wellFormed } from '../attest/malformed.ts'
 import { type Check, check, fail, notChecked } from '../attest/verdict.ts'
 import { fromHex, utf8 } from '../base/bytes.ts'
-import { checkValue } from '../contract/check.ts'
 import { ImageManifest } from '../contract/vm/image.ts'
 import { LaunchDocument, launchText } from '../contract/vm/launch.ts'
+import { ofForm } from './form.ts'
 
 /** The parts of an image's manifest.json with which a launch is compared. */
 export type ExpectedImage = Pick<ImageManifest, 'name' | 'rootHash' | 'inputsSha256' | 'files' | 'launchDigests'>
 
 /** Reads an image's manifest.json. */
 export function readExpectedImage(bytes: Uint8Array): ExpectedImage {
-  const result = checkValue(ImageManifest, parsedJson('manifest', bytes))
-  wellFormed(result.ok, `manifest: ${result.ok ? '' : result.problem}`)
-  const { name, rootHash, inputsSha256, files, launchDigests } = result.value
+  const manifest = ofForm('manifest', ImageManifest, parsedJson('manifest', bytes))
+  const { name, rootHash, inputsSha256, files, launchDigests } = manifest
   wellFormed(Object.keys(launchDigests).length > 0, 'manifest: launchDigests is empty')
   return { name, rootHash, inputsSha256, files, launchDigests }
 }
@@ -25,10 +24,9 @@ export function readExpectedImage(bytes: Uint8Array): ExpectedImage {
 /** Reads exactly the canonical text. Throws Malformed for any other encoding of the same document. */
 export function readLaunch(text: string): LaunchDocument {
   const what = 'launch document'
-  const result = checkValue(LaunchDocument, parsedJson(what, utf8(text)))
-  wellFormed(result.ok, `${what}: ${result.ok ? '' : result.problem}`)
-  wellFormed(launchText(result.value) === text, `${what}: not in its canonical form`)
-  return result.value
+  const launch = ofForm(what, LaunchDocument, parsedJson(what, utf8(text)))
+  wellFormed(launchText(launch) === text, `${what}: not in its canonical form`)
+  return launch
 }
 
 /** Returns the manifest's digest for this shape of VM; null if it has none. */

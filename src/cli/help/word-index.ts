@@ -42,6 +42,7 @@ export const WORD_INDEX: readonly IndexEntry[] = [
     words: ['reach', 'reach.json', 'egress-policy', 'egress policy'],
     places: [at('instances', 'What programs may reach')],
   },
+  { words: ['secrets.json'], places: [at('instances', 'Secrets that programs use and cannot read')] },
   { words: ['cron', 'copies', 'age-keygen', 'recipient', 'recipients'], places: [snapshots] },
   { words: ['postpone', 'weekend', 'unused'], places: [at('instances', 'The end of an unused instance')] },
   { words: ['npmjs', 'npm registry'], places: [at('instances', 'Inside the instance')] },

@@ -10,7 +10,7 @@ import { egressHostCharsMax, egressReasonCharsMax } from '../../contract/vm/orde
 import { type Command, helpText, type Run } from '../../terminal/command.ts'
 import { AdvisedFault, InputFault } from '../../terminal/exit.ts'
 import { table, timeText } from '../../terminal/render.ts'
-import { reachWords, statedReach } from '../../verifier/reach/reach.ts'
+import { reachWords, statedReach } from '../../verifier/ordered/reach.ts'
 import { clientConfigHelp } from '../client-config.ts'
 import { targetArgument, type UserAt } from '../instances/target.ts'
 import { type VerifiedInstance, verifiedInstance } from '../instances/verified.ts'

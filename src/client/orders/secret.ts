@@ -11,11 +11,12 @@ import { type Command, helpText, type Run } from '../../terminal/command.ts'
 import { AdvisedFault, InputFault } from '../../terminal/exit.ts'
 import { readTextInput } from '../../terminal/input-file.ts'
 import { isTerminal } from '../../terminal/standard-stream.ts'
+import { secretText } from '../../verifier/ordered/secrets.ts'
 import { clientConfigHelp } from '../client-config.ts'
 import { targetArgument, type UserAt } from '../instances/target.ts'
 import { type VerifiedInstance, verifiedInstance } from '../instances/verified.ts'
 import { addInstanceOptions, type InstanceOptions } from '../verify/instance.ts'
-import { secretLines, secretsOf } from '../verify/secret-facts.ts'
+import { secretsOf } from '../verify/secret-facts.ts'
 import { carriedOut, sendOrder } from './send.ts'
 
 const targetWords = '[USER@]NAME, of `strongroom ls`, or a whole host name'
@@ -200,6 +201,6 @@ async function change(
 }
 
 async function shown(run: Run, { knownHost }: VerifiedInstance, secrets: readonly SecretFacts[]): Promise<void> {
-  const lines = secretLines(secrets).map(line => `${line}\n`)
+  const lines = secrets.map(secret => `${secretText(secret)}\n`)
   await run.result({ hostname: knownHost.hostname, secrets }, lines.length === 0 ? 'no secrets\n' : lines.join(''))
 }

@@ -1,16 +1,22 @@
-// Options for what the programs of an instance may reach. Effects: reads the policy's file.
+// Options for what the programs of an instance may reach, and for its secrets. Effects: reads the files.
 
 import { InvalidArgumentError } from 'commander'
+import { parsedJson } from '../../attest/encoding/json.ts'
 import { parsed } from '../../attest/malformed.ts'
+import { Closed } from '../../contract/forms.ts'
 import {
   type EgressPolicy,
   type EgressRule,
   egressPolicyBytesMax,
   egressPolicyProblem,
 } from '../../contract/http/egress-policy.ts'
+import { Type } from '../../contract/type.ts'
+import { secretsMax } from '../../contract/vm/orders/secret.ts'
+import { SecretFacts } from '../../contract/vm/orders/secret-facts.ts'
 import { InputFault } from '../../terminal/exit.ts'
-import { readInput } from '../../terminal/input-file.ts'
-import { readEgressPolicy } from '../../verifier/reach/reach.ts'
+import { KIB, readInput } from '../../terminal/input-file.ts'
+import { ofForm } from '../../verifier/form.ts'
+import { readEgressPolicy } from '../../verifier/ordered/reach.ts'
 
 const portDefault = 443
 
@@ -40,8 +46,27 @@ export function egressPolicyIn(path: string | undefined): EgressPolicy | 'any' {
     readEgressPolicy(readInput({ path, param: 'egress-policy', bytesMax: egressPolicyBytesMax })),
   )
   if (read.ok) return read.value
-  throw new InputFault(`${path}: ${read.reason}`, {
+  throw new InputFault(`--egress-policy ${path}: ${read.reason}`, {
     param: 'egress-policy',
     remedy: 'name a file as `strongroom egress show NAME --json` prints it',
+  })
+}
+
+/** Secrets as `strongroom secret ls --json` prints them; the host name counts for nothing. */
+const SecretsFile = Closed({
+  hostname: Type.Optional(Type.String({ maxLength: 253 })),
+  secrets: Type.Array(SecretFacts, { maxItems: secretsMax }),
+})
+const secretsBytesMax = 64 * KIB
+
+/** Reads the expected secrets; 'any' without a file. Fault invalid_request. */
+export function secretsIn(path: string | undefined): readonly SecretFacts[] | 'any' {
+  if (path === undefined) return 'any'
+  const bytes = readInput({ path, param: 'secrets', bytesMax: secretsBytesMax })
+  const read = parsed(() => ofForm('secrets', SecretsFile, parsedJson('secrets', bytes)).secrets)
+  if (read.ok) return read.value
+  throw new InputFault(`--secrets ${path}: ${read.reason}`, {
+    param: 'secrets',
+    remedy: 'name a file as `strongroom secret ls NAME --json` prints it',
   })
 }

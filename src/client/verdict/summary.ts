@@ -147,6 +147,7 @@ const BASIS: readonly (readonly [label: string, names: readonly string[]])[] = [
   ['own key', ['own-key']],
   ['login keys', ['login-keys']],
   ['reach', ['reach']],
+  ['secrets', ['secrets']],
   ['host key', ['known-hosts']],
   ['TLS key', ['tls-binding']],
   ['response', ['response-receipt']],

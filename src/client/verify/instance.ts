@@ -43,7 +43,7 @@ import {
 import type { PinOptions } from '../trust/pin-options.ts'
 import { addPinOptions, readPins, withFlags } from '../trust/pin-options.ts'
 import { addPolicyFlags, measurementSources, type PolicyFlags } from '../trust/policy-flags.ts'
-import { egressPolicyIn } from '../trust/reach-options.ts'
+import { egressPolicyIn, secretsIn } from '../trust/reach-options.ts'
 import { addEvidenceOptions, type EvidenceOptions, readCrl, readPolicy, readRoots } from '../trust/trust-options.ts'
 import { type Plain, plainVerdict } from '../verdict/plain.ts'
 import { withOperatorKey } from './config-pins.ts'
@@ -76,6 +76,7 @@ export type InstanceOptions = PinOptions &
     image?: string
     publicKey?: string
     egressPolicy?: string
+    secrets?: string
     loginKeys?: string
   }
 
@@ -129,6 +130,7 @@ export function addInstanceOptions(command: Command, apiDefault = 'https://insta
     '--egress-policy <file>',
     'what its programs may reach, as JSON of `strongroom egress show --json`; no other is accepted',
   )
+  command.option('--secrets <file>', 'its secrets, as JSON of `strongroom secret ls --json`; no others are accepted')
   const pinned = addEvidenceOptions(addGatewayPinOptions(addPolicyFlags(command)))
   return addLogOptions(addPinOptions(pinned, INSTANCE_PINS))
 }
@@ -189,6 +191,7 @@ export async function readExpectation(
     image: await readImage(imagePath),
     gateway: await readExpectedGateway(given, defaults),
     egressPolicy: egressPolicyIn(given.egressPolicy),
+    secrets: secretsIn(given.secrets),
   }
 }
 

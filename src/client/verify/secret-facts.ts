@@ -3,7 +3,7 @@
 import { parsed } from '../../attest/malformed.ts'
 import type { SecretFacts } from '../../contract/vm/orders/secret-facts.ts'
 import type { InstanceVerdict } from '../../verifier/instance.ts'
-import { statedSecrets } from '../../verifier/reach/secrets.ts'
+import { secretText, statedSecrets } from '../../verifier/ordered/secrets.ts'
 import { listed } from '../verdict/host-text.ts'
 import type { Fact } from '../verdict/plain.ts'
 
@@ -14,18 +14,9 @@ export function secretsOf({ receipt }: Pick<InstanceVerdict, 'receipt'>): readon
   return stated.ok ? stated.value : []
 }
 
-/** One line for each secret: where it is inserted. */
-export function secretLines(secrets: readonly SecretFacts[]): string[] {
-  return secrets.map(({ name, host, port, header, method, path }) => {
-    const only = [method ?? '', path ?? ''].filter(text => text !== '').join(' ')
-    const at = port === 443 ? host : `${host}:${port}`
-    return `${name}, in ${header} of requests to ${at}${only === '' ? '' : `, only ${only}`}`
-  })
-}
-
 export function secretFacts(found: Pick<InstanceVerdict, 'receipt'>): Fact[] {
   const secrets = secretsOf(found)
   if (secrets.length === 0) return []
-  const lines = [`${secrets.length}, not readable by the agent`, ...listed(secretLines(secrets), 'secrets')]
+  const lines = [`${secrets.length}, not readable by the agent`, ...listed(secrets.map(secretText), 'secrets')]
   return lines.map(text => ['secrets', text] as const)
 }

@@ -140,6 +140,15 @@ describe.skipIf(noSshd)('secrets', () => {
     expect(shown.stdout).toContain('GITHUB_TOKEN, in Authorization of requests to api.github.com, only GET /repos/\n')
     const document = JSON.parse((await command(['verify', 'instance', hostname], { ssh: false })).stdout)
     expect(document.secrets).toEqual([facts])
+    // A file of `secret ls --json` pins them: it passes, and fails once there is another secret.
+    const file = join(dir, 'secrets.json')
+    writeFileSync(file, (await command(['secret', 'ls', target], { ssh: false })).stdout)
+    const pin = ['verify', 'instance', hostname, '--secrets', file]
+    expect((await command(pin, { ssh: false })).code).toBe(0)
+    const more = [...secrets, { ...facts, name: 'OTHER', format: '{}', value }]
+    api.wanted = { ...api.wanted, statement: { secrets: statedSecrets(more) } }
+    const refused = await command(pin, { json: false, ssh: false })
+    expect([refused.code, refused.stdout]).toEqual([6, expect.stringContaining('you do not expect OTHER, in Author')])
 
     const removed = await command(['secret', 'rm', target, 'GITHUB_TOKEN'], { json: false })
     expect([removed.code, removed.stdout]).toEqual([0, 'no secrets\n'])

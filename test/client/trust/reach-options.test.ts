@@ -4,7 +4,7 @@ import { afterAll, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { egressPolicyIn, policyOf, reachOption } from '../../../src/client/trust/reach-options.ts'
+import { egressPolicyIn, policyOf, reachOption, secretsIn } from '../../../src/client/trust/reach-options.ts'
 import { faultOf } from '../../rigs/fault-of.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-reach-'))
@@ -54,6 +54,31 @@ test('goal: a file of `egress show --json` is a policy; any other is an error th
   expect([code, param]).toEqual(['invalid_request', 'egress-policy'])
   expect(message).toContain('192.0.2.1 is not a DNS name')
   expect(remedy).toContain('strongroom egress show')
+})
+
+test('goal: a file of `secret ls --json` names the secrets; any other is an error that names the remedy', () => {
+  const path = join(dir, 'secrets.json')
+  const secret = { name: 'TOKEN', host: 'api.github.com', port: 443, header: 'Authorization', path: '/acme/' }
+  writeFileSync(path, JSON.stringify({ hostname: 'k3v9x2ma.acme.agents.example', secrets: [secret] }, null, 2))
+  expect(secretsIn(path)).toEqual([secret])
+  expect(secretsIn(undefined)).toBe('any')
+  writeFileSync(path, '{"secrets":[]}')
+  expect(secretsIn(path)).toEqual([])
+  for (const bad of [
+    '[]',
+    '{"secrets":[],"secrets":[]}',
+    JSON.stringify({ secrets: [{ ...secret, host: 'API.github.com' }] }),
+    JSON.stringify({ secrets: [{ ...secret, value: 'in a file' }] }),
+    JSON.stringify({ secrets: Array.from({ length: 33 }, (_, at) => ({ ...secret, name: `T${at}` })) }),
+  ]) {
+    writeFileSync(path, bad)
+    const { code, message, param, remedy } = faultOf(() => secretsIn(path)) as ReturnType<typeof faultOf> & {
+      remedy?: string
+    }
+    expect([code, param]).toEqual(['invalid_request', 'secrets'])
+    expect(message).toStartWith(`--secrets ${path}: secrets`)
+    expect(remedy).toContain('strongroom secret ls')
+  }
 })
 
 test('goal: too many ports are refused before the first request', () => {

@@ -6,7 +6,6 @@ import { type Parsed, parsed, wellFormed } from '../../attest/malformed.ts'
 import type { StatementOf } from '../../attest/receipt/statement.ts'
 import { type Check, fail, notChecked, pass } from '../../attest/verdict.ts'
 import { utf8 } from '../../base/bytes.ts'
-import { checkValue } from '../../contract/check.ts'
 import {
   EgressPolicy,
   type EgressRule,
@@ -14,16 +13,16 @@ import {
   egressPolicyProblem,
   egressPolicyText,
 } from '../../contract/http/egress-policy.ts'
+import { ofForm } from '../form.ts'
 import { statedSecrets } from './secrets.ts'
 
 /** Reads a policy in any form. Throws Malformed. */
 export function readEgressPolicy(bytes: Uint8Array): EgressPolicy {
   wellFormed(bytes.length <= egressPolicyBytesMax, `egress policy: more than ${egressPolicyBytesMax} bytes`)
-  const result = checkValue(EgressPolicy, parsedJson('egress policy', bytes))
-  wellFormed(result.ok, `egress policy: ${result.ok ? '' : result.problem}`)
-  const problem = egressPolicyProblem(result.value)
+  const policy = ofForm('egress policy', EgressPolicy, parsedJson('egress policy', bytes))
+  const problem = egressPolicyProblem(policy)
   wellFormed(problem === null, problem ?? '')
-  return result.value
+  return policy
 }
 
 /**

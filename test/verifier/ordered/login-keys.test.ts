@@ -2,9 +2,9 @@
 // the caller names all of them.
 
 import { expect, test } from 'bun:test'
-import { parsed } from '../../src/attest/malformed.ts'
-import { loginKeyChecks } from '../../src/verifier/login-keys.ts'
-import { readSshKey } from '../../src/verifier/ssh-key.ts'
+import { parsed } from '../../../src/attest/malformed.ts'
+import { loginKeyChecks } from '../../../src/verifier/ordered/login-keys.ts'
+import { readSshKey } from '../../../src/verifier/ssh-key.ts'
 
 function line(fill: number): string {
   const head = Buffer.from('0000000b7373682d6564323535313900000020', 'hex')

@@ -6,7 +6,7 @@ import type { StatementOf } from '../../../src/attest/receipt/statement.ts'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { type EgressPolicy, egressPolicyBytesMax, egressPolicyText } from '../../../src/contract/http/egress-policy.ts'
 import { failureOf } from '../../../src/terminal/verdict-exit.ts'
-import { reachChecks, reachWords, readEgressPolicy } from '../../../src/verifier/reach/reach.ts'
+import { reachChecks, reachWords, readEgressPolicy } from '../../../src/verifier/ordered/reach.ts'
 
 const policy: EgressPolicy = {
   default: 'refuse',

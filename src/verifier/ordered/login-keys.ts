@@ -1,8 +1,8 @@
 // The SSH keys that an instance lets in: that of its claim, or those that signed orders have set since. Pure.
 
-import { type Parsed, parsed } from '../attest/malformed.ts'
-import { type Check, check, fail, notChecked, pass } from '../attest/verdict.ts'
-import { readSshKey, type SshKey } from './ssh-key.ts'
+import { type Parsed, parsed } from '../../attest/malformed.ts'
+import { type Check, check, fail, notChecked, pass } from '../../attest/verdict.ts'
+import { readSshKey, type SshKey } from '../ssh-key.ts'
 
 export type LoginKeysQuestion = {
   /** The key in the claim. */
