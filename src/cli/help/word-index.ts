@@ -38,6 +38,7 @@ export const WORD_INDEX: readonly IndexEntry[] = [
   { words: ['login', 'log in', 'log-in'], places: [logIn, noCredentials] },
   { words: ['browser', 'port', 'localhost'], places: [at('instances', '`strongroom connect`')] },
   { words: ['login-keys', 'colleague', 'no answer'], places: [sshKeys] },
+  { words: ['loginkeys', 'work.json'], places: [at('instances', 'One policy for a colleague')] },
   {
     words: ['reach', 'reach.json', 'egress-policy', 'egress policy'],
     places: [at('instances', 'What programs may reach')],

@@ -116,7 +116,7 @@ async function up(run: Run, target: UserAt, args: readonly string[], options: Up
   // All files before the first request: what could not be verified is not created.
   const egress = options.reach === undefined ? null : policyOf('refuse', options.reach)
   const read = await readExpectation(run, options, identitiesOf(args))
-  const reach = egress === null ? {} : { egressPolicy: egress }
+  const reach = egress === null || read.egressPolicy !== 'any' ? {} : { egressPolicy: egress }
   const expectation = { ...read, ...reach }
   refuseUnpinned(expectation)
   const names = localNames(env)

@@ -11,12 +11,12 @@ import {
   egressPolicyProblem,
 } from '../../contract/http/egress-policy.ts'
 import { Type } from '../../contract/type.ts'
-import { secretsMax } from '../../contract/vm/orders/secret.ts'
-import { SecretFacts } from '../../contract/vm/orders/secret-facts.ts'
+import type { SecretFacts } from '../../contract/vm/orders/secret-facts.ts'
 import { InputFault } from '../../terminal/exit.ts'
 import { KIB, readInput } from '../../terminal/input-file.ts'
 import { ofForm } from '../../verifier/form.ts'
 import { readEgressPolicy } from '../../verifier/ordered/reach.ts'
+import { SecretList } from './stated-fields.ts'
 
 const portDefault = 443
 
@@ -55,7 +55,7 @@ export function egressPolicyIn(path: string | undefined): EgressPolicy | 'any' {
 /** Secrets as `strongroom secret ls --json` prints them; the host name counts for nothing. */
 const SecretsFile = Closed({
   hostname: Type.Optional(Type.String({ maxLength: 253 })),
-  secrets: Type.Array(SecretFacts, { maxItems: secretsMax }),
+  secrets: SecretList,
 })
 const secretsBytesMax = 64 * KIB
 

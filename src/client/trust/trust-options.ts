@@ -20,6 +20,7 @@ import { PINS, type Pins } from '../../verifier/pins.ts'
 import { readSimulatedRoot } from '../../verifier/simulated-root.ts'
 import { addPinOptions, type PinOptions, readPins } from './pin-options.ts'
 import { addPolicyFlags, type PolicyFlags, withPolicyFlags } from './policy-flags.ts'
+import { StatedFields } from './stated-fields.ts'
 
 /** Options of `verify gateway` and `verify response`. */
 export type TrustOptions = PinOptions &
@@ -37,6 +38,7 @@ export type TrustOptions = PinOptions &
 export type EvidenceOptions = { crl?: string; trustSimulatedRoot?: string; verbose?: boolean }
 
 const filesBytesMax = MIB
+export const policyBytesMax = filesBytesMax
 
 export function addTrustOptions(command: Command): Command {
   command
@@ -155,7 +157,14 @@ function hostDataTwice(): InputFault {
 
 /** Reads a policy. `option`: the option that names the file, without dashes. */
 export async function readPolicyFile(path: string, option: string): Promise<Policy> {
-  const document = readJsonInput({ path, param: option, bytesMax: filesBytesMax })
+  const document = readJsonInput({ path, param: option, bytesMax: policyBytesMax })
+  const stated = Object.keys(StatedFields.properties).find(name => Object.hasOwn(Object(document), name))
+  if (stated !== undefined) {
+    throw new InputFault(`--${option} ${path}: policy.${stated}: only commands for instances compare it`, {
+      param: option,
+      remedy: `leave ${stated} out of this file`,
+    })
+  }
   return await readingInput(`--${option} ${path}`, () => parsePolicy(document))
 }
 

@@ -40,11 +40,12 @@ import {
   readLogOptions,
   withLog,
 } from '../log/options.ts'
+import { readInstancePolicy } from '../trust/instance-policy.ts'
 import type { PinOptions } from '../trust/pin-options.ts'
 import { addPinOptions, readPins, withFlags } from '../trust/pin-options.ts'
 import { addPolicyFlags, measurementSources, type PolicyFlags } from '../trust/policy-flags.ts'
 import { egressPolicyIn, secretsIn } from '../trust/reach-options.ts'
-import { addEvidenceOptions, type EvidenceOptions, readCrl, readPolicy, readRoots } from '../trust/trust-options.ts'
+import { addEvidenceOptions, type EvidenceOptions, readCrl, readRoots } from '../trust/trust-options.ts'
 import { type Plain, plainVerdict } from '../verdict/plain.ts'
 import { withOperatorKey } from './config-pins.ts'
 import { addGatewayPinOptions, type GatewayPinOptions, readExpectedGateway } from './gateway-options.ts'
@@ -176,7 +177,11 @@ export async function readExpectation(
   const pins = readPins(loggedPins(given, log))
   const ownKeys = await readOwnKeys(run.io.env, given.publicKey ?? defaults.public_key, identities)
   const [policyFile, imagePath] = [given.policy ?? defaults.policy, given.image ?? defaults.image]
-  const policy = await readPolicy(policyFile, pins, given)
+  const { policy, loginKeys, ...stated } = await readInstancePolicy(policyFile, pins, given, {
+    egressPolicy: egressPolicyIn(given.egressPolicy),
+    secrets: secretsIn(given.secrets),
+    loginKeys: given.loginKeys === undefined ? 'any' : readLoginKeys(given.loginKeys),
+  })
   return {
     ownKeys,
     log,
@@ -187,11 +192,10 @@ export async function readExpectation(
     policy: await withOperatorKey(policy, defaults),
     crl: await readCrl(given.crl),
     publicKey: ownKeys.lines,
-    ...(given.loginKeys === undefined ? {} : { loginKeys: readLoginKeys(given.loginKeys) }),
+    ...(loginKeys === 'any' ? {} : { loginKeys }),
+    ...stated,
     image: await readImage(imagePath),
     gateway: await readExpectedGateway(given, defaults),
-    egressPolicy: egressPolicyIn(given.egressPolicy),
-    secrets: secretsIn(given.secrets),
   }
 }
 

@@ -1,14 +1,14 @@
 // strongroom verify policy-schema, tdx-policy-schema, verdict-schema and tcb-floors: prints data of the other commands.
 
-import { policySchema } from '../../attest/policy/schema.ts'
 import { tdxPolicySchema } from '../../attest/tdx/policy.ts'
 import type { Command } from '../../terminal/command.ts'
 import { json } from '../../terminal/render.ts'
+import { instancePolicySchema } from '../trust/instance-policy.ts'
 import { floorsDocument, floorsText } from './floors-render.ts'
 import { verdictSchema } from './verdict-schema.ts'
 
 export function addPolicySchema(verify: Command): void {
-  addSchema(verify, 'policy', { of: 'the file that --policy takes', schema: policySchema })
+  addSchema(verify, 'policy', { of: 'the file that --policy takes', schema: instancePolicySchema })
 }
 
 export function addTdxPolicySchema(verify: Command): void {

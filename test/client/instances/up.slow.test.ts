@@ -117,6 +117,11 @@ test.skipIf(noSshd)('goal: up asks for a reach, and logs in only if the VM state
   expect(JSON.parse((await strongroom('up', 'work', '--json')).stdout).verdict.reach.allow).toHaveLength(2)
   const other = await strongroom('up', 'work', '--reach', 'github.com', '--no-login')
   expect([other.code, other.stderr]).toEqual([6, expect.stringContaining('not only github.com as you expect')])
+  // A pin that is named counts besides.
+  const pin = join(dir, 'reach.json')
+  writeFileSync(pin, '{"default":"refuse","allow":[]}')
+  const pinned = await strongroom('up', 'work', ...reach, '--egress-policy', pin, '--no-login')
+  expect([pinned.code, pinned.stderr]).toEqual([6, expect.stringContaining('not nothing as you expect')])
   service.loosens = true
   const loosened = await strongroom('up', at('other'), ...reach, '--', ...place, ...batch, 'echo in')
   expect([loosened.stdout, loosened.code]).toEqual(['', 6])

@@ -38,6 +38,7 @@ afterEach(() => {
 
 const { hostname } = sampleInstance
 const own = ['--public-key', samplePublicKey]
+const sampleSecret = { name: 'TOKEN', host: 'api.github.com', port: 443, header: 'Authorization' }
 const line = (...more: string[]) => ['verify', 'instance', hostname, '--known-hosts', known, ...own, ...more]
 const online = (...more: string[]) => line('--api', api.url, ...api.options, ...more)
 
@@ -399,6 +400,20 @@ test('goal: policy-example makes the policy of an image and an operator, and an 
   expect([passed.code, checksOf(passed.document, 'FAIL')]).toEqual([0, []])
   await expectUsageError([...argv, '--operator-key', '00'], '--operator-key 00: there is no such file')
   await expectUsageError([...argv, '--operator-key', join(dir, 'policy.json')], '--operator-key')
+})
+
+test('goal: one policy file also pins reach, secrets and login keys', async () => {
+  const egress = { allow: [{ host: 'github.com', port: 443 }], default: 'refuse' }
+  const policy = { ...JSON.parse(readFileSync(join(dir, 'policy.json'), 'utf8')), egress, secrets: [] }
+  const judge = async (changes: object) => {
+    const named = file('named.json', JSON.stringify({ ...policy, loginKeys: [samplePublicKey], ...changes }))
+    const { code, document } = await verify([...online(), '--policy', named])
+    return [code, ...checksOf(document, 'FAIL')]
+  }
+  Object.assign(api, { wanted: { statement: { egressPolicy: JSON.stringify(egress) } } })
+  expect(await judge({})).toEqual([0])
+  const changes = { egress: { ...egress, allow: [] }, loginKeys: [ed25519Line(7)], secrets: [sampleSecret] }
+  expect(await judge(changes)).toEqual([6, 'login-keys', 'reach', 'secrets'])
 })
 
 test('goal: policy-example computes the digest of the key that an operator publishes', async () => {

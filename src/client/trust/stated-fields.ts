@@ -1,0 +1,25 @@
+// Fields of a policy file about the statement of an instance's VM. Pure.
+
+import { Closed } from '../../contract/forms.ts'
+import { EgressPolicy } from '../../contract/http/egress-policy.ts'
+import { Type } from '../../contract/type.ts'
+import { secretsMax } from '../../contract/vm/orders/secret.ts'
+import { SecretFacts } from '../../contract/vm/orders/secret-facts.ts'
+
+export const SecretList = Type.Array(SecretFacts, { maxItems: secretsMax })
+
+const ofInstances = 'Only for an instance. Absent: any.'
+
+export const StatedFields = Closed({
+  egress: Type.Optional(
+    Closed(EgressPolicy.properties, { description: `All that its programs may reach. ${ofInstances}` }),
+  ),
+  secrets: Type.Optional({ ...SecretList, description: `All its secrets; none if empty. ${ofInstances}` }),
+  loginKeys: Type.Optional(
+    Type.Array(Type.String({ maxLength: 16_384 }), {
+      minItems: 1,
+      maxItems: 64,
+      description: `The only SSH public keys that may log in, as OpenSSH writes them. ${ofInstances}`,
+    }),
+  ),
+})
