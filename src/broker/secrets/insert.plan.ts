@@ -22,10 +22,13 @@ export function prepareRequest(head: RequestHead, { hostname, port, secrets }: D
   if (!isHost(named, hostname, port)) throw new HttpProblem(421, `the Host field names another host than ${hostname}`)
   const expected = listOf(head.fields, 'expect')
   if (expected.some(value => value !== '100-continue')) throw new HttpProblem(417, 'Expect has an unknown value')
-  const inserted = secretsFor(head, secrets).map(({ header, format, value }): Field => {
-    // A format without a place would have been refused by the order.
-    return [header, formatSecret(format, value) ?? '']
-  })
+  const chosen = secretsFor(head, secrets)
+  const override = head.fields.find(([name]) => OVERRIDE.test(name))
+  if (override !== undefined && chosen.some(({ method, path }) => (method ?? path) !== undefined)) {
+    throw new HttpProblem(403, `${override[0]} could evade the method or path of a secret; send the request without it`)
+  }
+  // A format without a place would have been refused by the order.
+  const inserted = chosen.map(({ header, format, value }): Field => [header, formatSecret(format, value) ?? ''])
   const replaced = inserted.map(([name]) => name.toLowerCase())
   // A part of a response could begin or end within a secret.
   const ours = ['accept-encoding', 'content-length', 'expect', 'host', 'if-range', 'range']
@@ -35,6 +38,9 @@ export function prepareRequest(head: RequestHead, { hostname, port, secrets }: D
     fields: [['Host', host], ...fields, ['Accept-Encoding', 'identity'], ...framingFields(head), ...inserted],
   }
 }
+
+/** Fields that some servers read instead of method or target. To a server of CGI's kind any sign is a hyphen. */
+const OVERRIDE = /^x[\W_](?:(?:http[\W_])?method(?:[\W_]override)?|(?:original|rewrite)[\W_]ur[il])$/i
 
 /** Framing as the broker itself writes it. */
 function framingFields(head: RequestHead): Field[] {

@@ -21,10 +21,10 @@ const stars = '*'.repeat(value.length)
 const end = `Host: ${rigHost}\r\nConnection: close\r\n\r\n`
 
 /** Status that the program gets for its bytes, and whether the upstream got anything. */
-async function refused(request: string): Promise<string> {
+async function refused(request: string, limited: Secret = secret): Promise<string> {
   let isReached = false
   await using rig = await startRig({
-    secrets: [secret],
+    secrets: [limited],
     answer: eachHead((_, socket) => {
       isReached = true
       socket.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n')
@@ -66,6 +66,15 @@ test.each([
   ['too many fields', `GET / HTTP/1.1\r\n${'A: b\r\n'.repeat(129)}${end}`, '400'],
 ])('goal: refused before it is passed on: %s', async (_, request, status) => {
   expect(await refused(request)).toBe(status)
+})
+
+// Goal: an agent does not turn the method of a secret into another one by a field that its server reads.
+test('goal: refused where a secret is limited: a field that overrides the method', async () => {
+  const request = `POST / HTTP/1.1\r\nX-HTTP-Method-Override: DELETE\r\nContent-Length: 0\r\n${end}`
+  expect(await refused(request, { ...secret, method: 'POST' })).toBe('403')
+  expect(await refused(request)).toBe('passed on: HTTP/1.1 200 OK')
+  // TRACE is refused without a limit, too.
+  expect(await refused(`TRACE / HTTP/1.1\r\n${end}`, { ...secret, path: '/' })).toBe('405')
 })
 
 // Goal: no malformed body ends at the upstream as a whole one.

@@ -49,6 +49,16 @@ test.each([
   ['POST', '/repos/..;/admin', ['ALL']],
   ['POST', '//repos/x', ['ALL']],
   ['POST', '/%72epos/x', ['ALL']],
+  ...[
+    ...['/repos/..', '/repos/./x', '/repos/.', '/repos/x/../../admin', '/repos/%2e%2E/admin', '/repos/.%2e/admin'],
+    ...['/repos//x', '/repos//../admin', '/repos\\..\\admin', '/repos/..%5cadmin', '/repos/..%2Fadmin'],
+    ...['/repos/%252e%252e/admin', '/repos/..%00/admin', '/repos/.%09./admin', '/repos/.%0a./admin'],
+    ...['/repos/;/../admin', '/repos;/x', '/repos/x;a=1', '/repos/%c0%ae%c0%ae/admin', '/repos/..%c0%afadmin'],
+    ...['/repos/..%c1%9cadmin', '/repos/..%e0%80%afadmin', '/repos/..%f0%80%80%afadmin', '/repos/%u002e%u002e/admin'],
+    ...['/repos/#/../admin', '/allowed/../repos/x', '/./repos/x'],
+  ].map((target): [string, string, string[]] => ['POST', target, ['ALL']]),
+  // Other characters change nothing.
+  ['POST', '/repos/a%20b/%e0%a4%95/%f0%9f%98%80/..x/.y/~z?p=%2e%2e//;', ['REPOS']],
 ])('goal: %s %s gets %j', (method, target, names) => {
   const found = secretsFor(head(method, target), secrets)
   expect(found.map(({ name }) => name)).toEqual(names)
@@ -74,6 +84,62 @@ test('goal: without a rule that it meets a request keeps the placeholder', () =>
     ['Host', 'api.test'],
     ['Accept-Encoding', 'identity'],
     ['Authorization', 'Bearer value-of-REPOS'],
+  ])
+})
+
+// Goal: where a secret is limited to a method or path, no field names another one.
+test.each([
+  ...['X-HTTP-Method-Override', 'x-http-method', 'X-METHOD-OVERRIDE', 'X-Method', 'X_HTTP_METHOD_OVERRIDE'],
+  ...['X.Http-Method_Override', 'X-Original-URL', 'X-Rewrite-URL', 'X-Original-URI', 'X_Rewrite_URL'],
+])('goal: %s is refused beside a limited secret, and passed on without one', name => {
+  const prepared =
+    (rule: Partial<Secret>, method = 'POST') =>
+    () =>
+      prepareRequest(
+        head(method, '/repos/x', [
+          ['Host', 'api.test'],
+          [name, 'DELETE'],
+        ]),
+        {
+          ...{ hostname: 'api.test', port: 443, secrets: [secretOf('ONE', rule)] },
+        },
+      )
+  for (const rule of [{ method: 'POST' }, { path: '/repos/' }, { method: 'POST', path: '/repos' }]) {
+    expect(prepared(rule)).toThrow(`${name} could evade the method or path of a secret`)
+  }
+  // Without limits, and where this request gets no secret.
+  for (const rule of [{}, { path: '/other' }]) expect(prepared(rule)().fields).toContainEqual([name, 'DELETE'])
+  expect(prepared({ method: 'POST' }, 'GET')().fields).toContainEqual([name, 'DELETE'])
+})
+
+// Goal: other fields that programs send stay.
+test.each(['X-Method-Name', 'X-Https-Method', 'Method', 'X-Original-Url-Hash', 'X-Forwarded-For'])(
+  'goal: %s is another field, and is passed on',
+  name => {
+    const fields = [
+      ['Host', 'api.test'],
+      [name, '1'],
+    ] as const
+    const destination = { hostname: 'api.test', port: 443, secrets: [secretOf('ONE', { method: 'GET' })] }
+    expect(prepareRequest(head('GET', '/', fields), destination).fields).toContainEqual([name, '1'])
+  },
+)
+
+// Goal: no field of the program's stands beside a secret's under a name that servers of CGI's kind read as the same.
+test('goal: fields that differ in signs alone are dropped', () => {
+  const fields = [
+    ['Host', 'api.test'],
+    ...['X_Api_Key', 'x-api-key', 'x.API_key', 'Content_Length', 'Transfer_Encoding', 'Accept_Encoding'].map(
+      (name): [string, string] => [name, 'of the program'],
+    ),
+    ['X-Api-Keys', 'another'],
+  ] as RequestHead['fields']
+  const destination = { hostname: 'api.test', port: 443, secrets: [secretOf('KEY', { header: 'X-Api-Key' })] }
+  expect(prepareRequest(head('GET', '/', fields), destination).fields).toEqual([
+    ['Host', 'api.test'],
+    ['X-Api-Keys', 'another'],
+    ['Accept-Encoding', 'identity'],
+    ['X-Api-Key', 'Bearer value-of-KEY'],
   ])
 })
 

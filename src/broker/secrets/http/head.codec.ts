@@ -86,8 +86,13 @@ const hopFields = [
 
 /** The fields without those of one connection and `others`, which are in lower case. */
 export function endToEnd(fields: readonly Field[], others: readonly string[]): Field[] {
-  const dropped = new Set([...hopFields, ...others, ...listOf(fields, 'connection')])
-  return fields.filter(([name]) => !dropped.has(name.toLowerCase()))
+  const dropped = new Set([...hopFields, ...others, ...listOf(fields, 'connection')].map(ofCgi))
+  return fields.filter(([name]) => !dropped.has(ofCgi(name)))
+}
+
+/** The variable that servers of CGI's kind make of a field (RFC 3875 4.1.18): equal for `X-Key` and `x_key`. */
+function ofCgi(name: string): string {
+  return name.replace(/\W/g, '_').toUpperCase()
 }
 
 /** A field line, as trailers have them too. Throws HttpProblem of `status`. */

@@ -44,26 +44,9 @@ export function formatSecret(format: string, value: string): string | null {
 
 /** Fields that frame messages, that choose the host, or that one connection uses. */
 const framingFields = new Set([
-  ...[
-    'accept-encoding',
-    'connection',
-    'content-encoding',
-    'content-length',
-    'content-type',
-    'expect',
-    'host',
-    'if-range',
-  ],
-  ...[
-    'keep-alive',
-    'proxy-authorization',
-    'proxy-connection',
-    'range',
-    'te',
-    'trailer',
-    'transfer-encoding',
-    'upgrade',
-  ],
+  ...['accept-encoding', 'connection', 'content-encoding', 'content-length', 'content-type', 'expect', 'host'],
+  ...['if-range', 'keep-alive', 'proxy-authorization', 'proxy-connection', 'range', 'te', 'trailer'],
+  ...['transfer-encoding', 'upgrade'],
 ])
 
 /** Variables that shells and loaders obey, and those that the broker's certificates need. */
@@ -97,10 +80,10 @@ export function secretProblem(secret: Secret, others: readonly SecretFacts[]): s
 }
 
 /**
- * Whether servers read the path as it is written: no empty or relative segments, encoded or not, and no encoded or
- * backward slash.
+ * Whether servers read the path as it is written: no empty or relative segments, encoded or not, no encoded or backward
+ * slash, no encoded control character, and none of the forms of UTF-8 and IIS that stand for a shorter one.
  */
 export function isPlainPath(path: string): boolean {
   const decoded = path.replace(/%2e/gi, '.')
-  return !/\/\/|\\|%2f|%5c|%25|%00|;/i.test(decoded) && !/(^|\/)\.{1,2}(\/|$)/.test(decoded)
+  return !/\/\/|[\\;]|%(?:[01]|2[5f]|5c|c[01]|e0%[89]|f0%8|u)/i.test(decoded) && !/(^|\/)\.{1,2}(\/|$)/.test(decoded)
 }
