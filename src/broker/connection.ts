@@ -40,15 +40,8 @@ export async function carryConnection(carried: Carried, deps: CarryDeps): Promis
       if (first.read.kind !== 'tls') return refuse('it is no TLS, and a secret is for this host and port')
       egressLog.add({ verdict: 'allowed', host, port, reason: null })
       const openUpstream = () => deps.openUpstream(host, port)
-      return await deps.serveTerminated({
-        hostname: host,
-        port,
-        client,
-        first: first.bytes,
-        openUpstream,
-        secrets,
-        log: egressLog,
-      })
+      const terminated = { hostname: host, port, client, first: first.bytes, openUpstream, secrets, log: egressLog }
+      return await deps.serveTerminated(terminated)
     }
     upstream = await deps.openUpstream(host, port)
     egressLog.add({ verdict: 'allowed', host, port, reason: null })

@@ -1,6 +1,8 @@
-// The destinations that programs reached for: the newest ones, for the owner. Effects: one unix socket.
+// The destinations that programs reached for: the newest ones, for the owner. Effects: unix sockets.
 
+import { once } from 'node:events'
 import { chmodSync, rmSync } from 'node:fs'
+import { createServer, type Server } from 'node:net'
 import { egressHostCharsMax, egressReasonCharsMax } from '../contract/vm/orders/egress-log.ts'
 import type { EgressLog, LogEntry } from './types.ts'
 
@@ -33,10 +35,36 @@ export function createEgressRing(nowMs: () => number): EgressRing {
   }
 }
 
-/** Answers every HTTP request on the socket with the rows, the oldest first, as JSON. All programs may read it. */
-export function serveLog(path: string, { rows }: Pick<EgressRing, 'rows'>): Disposable {
+/** Connections of one socket. Share: programs of one VM; root's process has a socket that they cannot open. */
+const readersMax = 16
+/** Time in which a reader sends its request and reads the answer. */
+const readMs = 10_000
+
+/**
+ * Answers the first bytes of each connection, an HTTP request, with the rows as JSON, the oldest first. `mode`: of the
+ * socket. Rejects if it cannot be opened.
+ */
+export async function serveLog(path: string, mode: number, { rows }: Pick<EgressRing, 'rows'>): Promise<Server> {
+  let readers = 0
+  const server = createServer(client => {
+    readers += 1
+    const timer = setTimeout(() => client.destroy(), readMs)
+    client
+      .on('error', () => {})
+      .once('close', () => {
+        readers -= 1
+        clearTimeout(timer)
+      })
+    if (readers > readersMax) return void client.destroy()
+    client.once('data', () => {
+      const body = Buffer.from(JSON.stringify({ rows: rows() }))
+      client.write(`HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: ${body.length}\r\n\r\n`)
+      client.write(body)
+    })
+  })
   rmSync(path, { force: true })
-  const server = Bun.serve({ unix: path, maxRequestBodySize: 0, fetch: () => Response.json({ rows: rows() }) })
-  chmodSync(path, 0o666)
-  return { [Symbol.dispose]: () => void server.stop(true) }
+  server.listen(path)
+  await once(server, 'listening')
+  chmodSync(path, mode)
+  return server
 }

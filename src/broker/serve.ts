@@ -19,7 +19,10 @@ import { openUpstream, resolveName } from './upstream.ts'
 
 export type BrokerSettings = {
   readonly stateFile: string
+  /** All programs may read the log here. */
   readonly logSocket: string
+  /** Only root's process may, for orders of the owner: no program takes its connections. */
+  readonly ownerLogSocket: string
   /**
    * Gets the SHA-256 of the state in force, for the process of root. A program that reads it could guess secrets.
    */
@@ -39,6 +42,7 @@ export function brokerSettings(): Omit<BrokerSettings, 'serveTerminated' | 'cert
   return {
     stateFile: '/run/strongroom/broker.json',
     logSocket: '/run/strongroom/broker/log.sock',
+    ownerLogSocket: '/run/strongroom/broker/owner-log.sock',
     inForceFile: '/run/strongroom/broker/in-force',
     resolverPort: 53,
     openUpstream,
@@ -111,7 +115,7 @@ export async function serveBroker(settings: BrokerSettings): Promise<Broker> {
       log,
     },
   )
-  const served = serveLog(settings.logSocket, ring)
+  const served = [await serveLog(settings.logSocket, 0o666, ring), await serveLog(settings.ownerLogSocket, 0o600, ring)]
   first()
   return {
     reload: async () => {
@@ -125,7 +129,7 @@ export async function serveBroker(settings: BrokerSettings): Promise<Broker> {
       done()
     },
     close: () => {
-      served[Symbol.dispose]()
+      for (const server of served) server.close()
       resolver.close()
       void listeners.set([])
       for (const client of open.keys()) client.destroy()
@@ -135,15 +139,12 @@ export async function serveBroker(settings: BrokerSettings): Promise<Broker> {
 
 const keepAliveMs = 60_000
 
-function refusalOf(asked: {
-  readonly host: string | null
-  readonly port: number
-  readonly names: Names
-  readonly count: number
-}): string | null {
-  if (asked.host === null) return 'no name stands for this address now; resolve the name again'
-  if (asked.count >= connectionsMax) return `${connectionsMax} connections are open`
-  return asked.names.allows(asked.host, asked.port) ? null : 'the policy does not list this port of the host'
+type Arrival = { readonly host: string | null; readonly port: number; readonly names: Names; readonly count: number }
+
+function refusalOf({ host, port, names, count }: Arrival): string | null {
+  if (host === null) return 'no name stands for this address now; resolve the name again'
+  if (count >= connectionsMax) return `${connectionsMax} connections are open`
+  return names.allows(host, port) ? null : 'the policy does not list this port of the host'
 }
 
 function hasSecret({ state }: InForce, host: string): boolean {

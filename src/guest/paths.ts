@@ -18,8 +18,8 @@ export function guestPaths(root: string) {
     gatewayRecord: `${runDir}/gateway-process.json`,
     /** State of the broker; only root writes it, and only the broker's group reads it. */
     brokerState: `${runDir}/broker.json`,
-    /** Answers with the destinations that programs reached for. */
-    brokerLog: `${runDir}/broker/log.sock`,
+    /** Answers root with the destinations that programs reached for. */
+    brokerLog: `${runDir}/broker/owner-log.sock`,
     /** SHA-256 of the state that the broker serves. */
     brokerInForce: `${runDir}/broker/in-force`,
     brokerRecord: `${runDir}/broker-process.json`,

@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { until } from '../../scripts/rigs/until.ts'
 import type { EgressPolicy } from '../../src/contract/http/egress-policy.ts'
+import { guestPaths } from '../../src/guest/paths.ts'
 import { lineOf } from '../rigs/broker/open-world.ts'
 import { agentUid, brokerUid, gatewayUid, startVm, type TestVm } from '../rigs/broker/vm.ts'
 import { WORLD } from '../rigs/broker/world-facts.ts'
@@ -232,6 +233,31 @@ print(sum(int(count) for count in re.findall(r'has (\\d+) bytes', text)), text.s
       expect(rows).toContain('refused evil.example.org:0 the policy does not list this name')
       expect(rows).toContain('refused github.com:443 its ClientHello names another host: evil.example.org')
       expect(rows).toContain('refused github.com:80 it asks for a tunnel (CONNECT)')
+    })
+
+    test('goal: a program that takes all connections of the log keeps the owner from no answer', async () => {
+      const sockets = `${guestPaths(vm.directory).runDir}/broker`
+      const flood = `import socket,sys
+def opened(name):
+    one = socket.socket(socket.AF_UNIX); one.settimeout(8); one.connect(${JSON.stringify(sockets)} + name); return one
+held = [opened('/log.sock') for _ in range(16)]
+try: print('the last one', opened('/log.sock').recv(9), flush=True)
+except ConnectionError: print('the last one', b'', flush=True)
+try: opened('/owner-log.sock'); print('opened', flush=True)
+except PermissionError: print('refused', flush=True)
+sys.stdin.read()`
+      const program = vm.start(agentUid, ['/usr/bin/python3', '-c', flood])
+      const reader = program.stdout.getReader()
+      let text = ''
+      while (text.split('\n').length < 3) {
+        const { value, done } = await reader.read()
+        if (done) break
+        text += Buffer.from(value).toString()
+      }
+      expect(text).toBe("the last one b''\nrefused\n")
+      expect((await vm.log()).length).toBeGreaterThan(3)
+      program.kill()
+      await program.exited
     })
 
     test('goal: another policy ends the connections that it does not allow, and no others', async () => {

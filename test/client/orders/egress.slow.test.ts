@@ -160,7 +160,8 @@ describe.skipIf(noSshd)('egress', () => {
   // Goal: an order's answer has the broker's rows within its bound.
   test('the log comes from the broker, without one it is empty, and only the newest rows fit', async () => {
     expect(JSON.parse((await egress(['log', target])).stdout)).toEqual({ rows: [] })
-    ending.use(serveLog(paths.brokerLog, ring))
+    const served = await serveLog(paths.brokerLog, 0o600, ring)
+    ending.defer(() => void served.close())
     ring.add({ verdict: 'refused', host: 'evil.example', port: 0, reason: 'the policy does not list this name' })
     for (let times = 0; times < 2; times += 1)
       ring.add({ verdict: 'allowed', host: 'github.com', port: 443, reason: null })

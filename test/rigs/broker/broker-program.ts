@@ -17,6 +17,7 @@ const broker = await serveBroker({
   ...brokerSettings(),
   stateFile: `${directory}/broker.json`,
   logSocket: `${directory}/broker/log.sock`,
+  ownerLogSocket: `${directory}/broker/owner-log.sock`,
   inForceFile: `${directory}/broker/in-force`,
   firstBytesTimeoutMs: 2_000,
   certify: hosts => hasRoots && authority.certify(hosts),

@@ -96,7 +96,7 @@ export async function startVm(
     seen: world.seen,
     leaked: world.leaked,
     log: async () => {
-      const response = await fetch('http://broker/', { unix: `${paths.runDir}/broker/log.sock` })
+      const response = await fetch('http://broker/', { unix: paths.brokerLog })
       return ((await response.json()) as { rows: Record<string, unknown>[] }).rows
     },
   }
