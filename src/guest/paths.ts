@@ -12,7 +12,7 @@ export function guestPaths(root: string) {
     authorizedKeys: `${runDir}/authorized_keys`,
     /** The proof required of the gateway, from the claim. */
     gatewaySettings: `${runDir}/gateway.json`,
-    /** A directory of the login user's, with the owner's requirements for the gateway. */
+    /** The login user's file system of 256 KiB, with the owner's requirements for the gateway. */
     ownGatewayDir: `${runDir}/own-gateway`,
     ownGateway: `${runDir}/own-gateway/gateway.json`,
     gatewayRecord: `${runDir}/gateway-process.json`,
