@@ -194,7 +194,7 @@ export async function joinNamespaces(
     if (address === null) continue
     const rules = async (where: Netns) => parseRules(await where.run(['ip', family, '-json', 'rule', 'show']))
     await batch(host, hostRuleCommands(await rules(host), names.host), family)
-    await batch(inside, insideRuleCommands(await rules(inside), address), family)
+    await batch(inside, insideRuleCommands(await rules(inside), { nextHop: address, link: names.inside }), family)
   }
   await batch(inside, insideCommands(link))
   await batch(host, hostCommands(link))

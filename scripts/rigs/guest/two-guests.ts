@@ -1,5 +1,6 @@
 // Two guests as the firewall's plan names them: golden text and namespaces speak of the same ones. Pure.
 
+import { filteredMark } from '../../../src/base/link-names.ts'
 import type { Nft } from '../../../src/host/network/nft.ts'
 import type { HostTablePlan } from '../../../src/vm/network/host-table.plan.ts'
 import type { NftPlan } from '../../../src/vm/network/nft.plan.ts'
@@ -63,6 +64,10 @@ export const plan = (change: Partial<NftPlan> = {}): NftPlan => ({
   removed: { quotas: [], counters: [] },
   ...change,
 })
+/** Instead of the table of VMs: it lets everything pass, which routing would stop without its mark. */
+export const openText = `flush ruleset
+table inet open { chain marked { type filter hook prerouting priority mangle; meta mark set ${filteredMark}; }; }
+`
 export const nextHopV6 = 'fd73:7472:6f6e:67::1'
 export const poolV6 = '2001:db8:88::/64'
 /** The same guest with IPv6, beside IPv4 or alone. */

@@ -11,9 +11,22 @@
 //     0: iif LINK blackhole        unless rule 2 was removed
 //     1: lookup local              moved from 0, as it must be behind
 //     2: nop
+//
+// In the namespace, a packet of a VM is routed only if the table of nftables there has marked it. So VMs reach nothing
+// while that table is missing, with the daemon stopped too:
+//
+//     0: to NEXT-HOP fwmark 0x4000000/0x4000000 lookup 29554
+//     0: to NEXT-HOP iif lo lookup 29554
+//                                  this host, although the taps have that address as well
+//     1: lookup local
+//     2: fwmark 0x4000000/0x4000000 goto 4
+//     2: iif lo goto 4             the kernel's own errors
+//     2: iif LINK goto 4           from this host, to VMs
+//     3: blackhole
+//     4: nop
 
 import { Type } from '@sinclair/typebox'
-import { answerMark, type LinkNames, linkNames } from '../../base/link-names.ts'
+import { answerMark, filteredMark, type LinkNames, linkNames } from '../../base/link-names.ts'
 import { checked } from '../../contract/check.ts'
 
 export type VmLinkPlan = {
@@ -57,6 +70,8 @@ export function hostSettings({ tapPrefix, ...plan }: VmLinkPlan): Setting[] {
 export function insideSettings({ tapPrefix, ...plan }: VmLinkPlan): Setting[] {
   return [
     ['/proc/sys/net/ipv4/ip_forward', '1'],
+    // The check of a packet's source (rp_filter) follows the rules that need its mark.
+    [`${ipv4}/all/src_valid_mark`, '1'],
     ...(plan.nextHopV6 === null ? [] : ([[`${ipv6}/all/forwarding`, '1']] satisfies Setting[])),
     ...endSettings(linkNames(tapPrefix).inside, plan),
   ]
@@ -203,19 +218,44 @@ export function withdrawnRuleCommands(rules: readonly RoutingRule[], link: strin
 }
 
 /**
- * Returns commands by which packets inside for the next hop's address go to this host, although the taps also have it;
- * empty if they already do.
+ * Returns commands that bring the rules of one family inside into the order above; empty if they are in it. No packet
+ * is routed in between. `link`: the end inside.
  */
-export function insideRuleCommands(rules: readonly RoutingRule[], nextHop: string): string[] {
-  const ours = rules.filter(({ table: to }) => to === `${table}`)
-  const localAt = rules.filter(isLocal).map(({ priority }) => priority)
-  if (ours.length === 1 && ours[0]?.dst === nextHop && !localAt.includes(0)) return []
-  return [
-    ...(localAt.some(priority => priority > 0) ? [] : ['rule add pref 1 lookup local']),
-    ...(localAt.includes(0) ? ['rule delete pref 0 lookup local'] : []),
-    ...ours.map(({ priority, dst }) => `rule delete pref ${priority} to ${dst} lookup ${table}`),
-    `rule add pref 0 to ${nextHop} lookup ${table}`,
+export function insideRuleCommands(
+  rules: readonly RoutingRule[],
+  { nextHop, link }: { readonly nextHop: string; readonly link: string },
+): string[] {
+  const wanted = [
+    `pref 0 to ${nextHop} fwmark ${filtered} lookup ${table}`,
+    `pref 0 to ${nextHop} iif lo lookup ${table}`,
+    'pref 1 lookup local',
+    `pref 2 fwmark ${filtered} goto 4`,
+    'pref 2 iif lo goto 4',
+    `pref 2 iif ${link} goto 4`,
+    `pref 3 ${blackhole}`,
+    'pref 4 type nop',
   ]
+  const found = rules.filter(({ priority }) => priority < mainPriority).map(insideText)
+  if (found.join() === wanted.join()) return []
+  const closed = `pref 0 ${blackhole}`
+  return [
+    ...(found.includes(closed) ? [] : [`rule add ${closed}`]),
+    ...found.filter(text => text !== closed).map(text => `rule delete ${text}`),
+    ...wanted.map(text => `rule add ${text}`),
+    `rule delete ${closed}`,
+  ]
+}
+
+const filtered = `0x${filteredMark.toString(16)}/0x${filteredMark.toString(16)}`
+const blackhole = 'type blackhole'
+/** Priority of the kernel's rule for table main (ip-rule(8)). */
+const mainPriority = 32_766
+
+function insideText(rule: RoutingRule): string {
+  const { priority, dst, iif, nop } = rule
+  const to = dst === undefined ? '' : `to ${dst} `
+  const from = iif === undefined ? '' : `iif ${iif} `
+  return `pref ${priority} ${to}${from}${nop === null ? 'type nop' : typed(actionOf(rule))}`
 }
 
 function isLocal({ table: to, iif, dst }: RoutingRule): boolean {

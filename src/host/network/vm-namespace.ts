@@ -1,9 +1,10 @@
 // The network namespace of VMs' taps, and its one link to this host. Effects: mounts the namespace below /run/netns,
 // creates interfaces, routes and routing rules in both, writes their settings.
 //
-// The taps' table of nftables is also in it, so flushing tables on this host neither opens nor uncounts them. Both ends
-// of the link have one MAC and no ARP, so a frame needs no neighbour. The next hop of VMs is this host's end of the
-// link. Inside, each tap also has it, as the source of errors, but a routing rule sends packets for it to this host.
+// The taps' table of nftables is also in it, so flushing tables on this host neither opens nor uncounts them, and a
+// flush inside stops all packets of VMs (vm-link.ts). Both ends of the link have one MAC and no ARP, so a frame needs
+// no neighbour. The next hop of VMs is this host's end of the link. Inside, each tap also has it, as the source of
+// errors, but a routing rule sends packets for it to this host.
 
 import { Type } from '@sinclair/typebox'
 import { linkNames } from '../../base/link-names.ts'
@@ -148,7 +149,7 @@ async function join(options: Options, netns: Netns): Promise<void> {
   for (const { family, nextHop } of nextHopsOf(options)) {
     await batch(hostRuleCommands(await readRules(family), names.host), family)
     const inside = await netns.run(() => readRules(family))
-    await netns.run(() => batch(insideRuleCommands(inside, nextHop), family))
+    await netns.run(() => batch(insideRuleCommands(inside, { nextHop, link: names.inside }), family))
   }
   await netns.run(() => batch(insideCommands(options)))
   await batch(hostCommands(options))

@@ -7,7 +7,7 @@
 // Sets and maps with the tap as key dispatch packets, so the number of rules does not depend on the number of VMs.
 // Names are tap names, never user input. Chains are flushed and rewritten; quotas and counters keep their counts.
 
-import { linkNames } from '../../base/link-names.ts'
+import { filteredMark, linkNames } from '../../base/link-names.ts'
 import type { VmNetworkKind } from '../../store/ledger/vm.table.ts'
 import { arpLines, unknownTap } from './arp.plan.ts'
 import {
@@ -415,6 +415,8 @@ function chargeRules({ newFlowsPerSecondMax: rate, flowsMax }: EgressPlan, uncou
   const burst = 4 * rate
   const unconfirmed = 'ct state new ct status & confirmed == 0'
   return [
+    // Without this mark, no packet is routed (host/network/vm-link.ts).
+    ['charge', `meta mark set meta mark | 0x${filteredMark.toString(16).padStart(8, '0')}`],
     ['charge', 'iifname != @opened iifname != @fetching iifname != @serving accept'],
     // Without a connection, it would leave with the VM's own address.
     ['charge', 'ct state invalid,untracked drop'],

@@ -8,7 +8,7 @@ import {
   type Target,
   worldAddress,
 } from '../../../scripts/rigs/guest/network.ts'
-import { guest, hostPlan, nextHop, plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { guest, hostPlan, nextHop, openText, plan } from '../../../scripts/rigs/guest/two-guests.ts'
 import { createNetns, type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { present } from '../../../src/base/assert.ts'
@@ -101,7 +101,7 @@ describe.if(needsRoot('the test of destinations'))('an instance', () => {
 
   test('reaches none of what is denied by default, and is not charged for trying', async () => {
     // Goal: a tenant is a stranger to the operator's networks, a cloud's metadata service, mail servers and this host.
-    await inside.run(['nft', 'flush', 'ruleset'])
+    await network.apply(openText)
     // Each of them is one that answers where nobody forbids it; another address of this host is closed by its routing.
     expect(await reached()).toEqual(
       targets()

@@ -16,7 +16,7 @@ import {
   hostAddress,
   worldAddress,
 } from '../../../scripts/rigs/guest/network.ts'
-import { guest, nextHop } from '../../../scripts/rigs/guest/two-guests.ts'
+import { guest, nextHop, openText } from '../../../scripts/rigs/guest/two-guests.ts'
 import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { present } from '../../../src/base/assert.ts'
@@ -44,7 +44,8 @@ describe.if(needsRoot('the test of the network of gateways'))('the network of th
     await network.applyHost(hostTableText(gatewayVmHostPlan(change)))
   }
   const flushAll = async () => {
-    for (const where of [host, network.inside]) await where.run(['nft', 'flush', 'ruleset'])
+    await host.run(['nft', 'flush', 'ruleset'])
+    await network.apply(openText)
   }
   type Attempt = readonly [
     from: Netns,

@@ -9,6 +9,7 @@ import {
   hostPlan,
   nextHopV6,
   objectsOf,
+  openText,
   planV6,
   unspent,
 } from '../../../scripts/rigs/guest/two-guests.ts'
@@ -109,6 +110,19 @@ for (const alone of [false, true]) {
       expect(await network.reach(netns, nextHopV6, 8442)).toBeNull()
       expect(await network.reach(world, first.addressV6, 22)).toBeNull()
       await network.apply(rulesetText(planV6({ alone })))
+    })
+
+    test('goal: reaches nobody while the table of VMs is missing, and everybody again once it is back', async () => {
+      await network.inside.run(['nft', 'flush', 'ruleset'])
+      for (const [to, port] of [
+        [worldV6, 80],
+        [hostV6, 9090],
+        [nextHopV6, 8442],
+        [second.addressV6, 22],
+      ] as const)
+        expect([to, port, await network.reach(netns, to, port)]).toEqual([to, port, null])
+      await network.apply(rulesetText(planV6({ alone })))
+      expect(await network.reach(netns, worldV6, 80)).toBe(first.addressV6)
     })
 
     test('goal: has as many connections to a service as one address may have, whatever others of its network do', async () => {
@@ -280,7 +294,7 @@ describe.if(needsRoot('the test of IPv6 frames'))('a guest with root and IPv6', 
   ]
 
   test('goal: frames arrive where no rule forbids them, so that what is stopped below is stopped by the rules', async () => {
-    await inside.run(['nft', 'flush', 'ruleset'])
+    await network.apply(openText)
     for (const where of [host, inside])
       await where.run(['sh', '-c', 'for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 > $f; done'])
     const { arrived } = await effectOf([...spoofed(), ...extended(), ...discovery()], 1, 1)

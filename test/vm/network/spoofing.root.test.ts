@@ -8,7 +8,7 @@ import {
   hostAddress,
   worldAddress,
 } from '../../../scripts/rigs/guest/network.ts'
-import { guest, nextHop, objectsOf, plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { guest, nextHop, objectsOf, openText, plan } from '../../../scripts/rigs/guest/two-guests.ts'
 import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
@@ -175,7 +175,7 @@ describe.if(needsRoot('the test of spoofing'))('a guest that spoofs', () => {
 
   test('gets a frame through where nobody forbids it', async () => {
     // Goal: what is stopped below is stopped by the rules, not by the network of this test.
-    await inside.run(['nft', 'flush', 'ruleset'])
+    await network.apply(openText)
     for (const where of [host, inside])
       await where.run(['sh', '-c', 'for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 > $f; done'])
     const before = [await framesSeen(two), await framesSeen(world)]
@@ -203,7 +203,7 @@ describe.if(needsRoot('the test of spoofing'))('a guest that spoofs', () => {
 
   test('is nobody once its interface is no VM’s any more, with our own table alone', async () => {
     // Goal: a tap that the ledger does not know is shut by its name, both ways.
-    await inside.run(['nft', 'flush', 'ruleset'])
+    await network.apply(openText)
     await network.listen(netns, '0.0.0.0', 22)
     const ways = async () => [
       await network.reach(netns, worldAddress, 80),
@@ -239,7 +239,7 @@ describe.if(needsRoot('the test of spoofing'))('a guest that spoofs', () => {
     const heard = await framesSeen(netns)
     await speak()
     expect(await framesSeen(netns)).toBe(heard)
-    await inside.run(['nft', 'flush', 'ruleset'])
+    await network.apply(openText)
     await speak()
     await until('both are heard', 60_000, async () => (await framesSeen(netns)) >= heard + 2)
     expect(await framesSeen(netns)).toBe(heard + 2)
@@ -270,7 +270,7 @@ describe.if(needsRoot('the test of spoofing'))('a guest that spoofs', () => {
       speaker.write('fd00:2::9')
       await speaker.says('said')
     }
-    await inside.run(['nft', 'flush', 'ruleset'])
+    await network.apply(openText)
     const before = await arrived()
     await speak()
     await until('it arrives', 60_000, async () => (await arrived()) === before + 1)

@@ -11,6 +11,7 @@ import {
   openTapWire,
   sizeOf,
   type TapWire,
+  tapMtuBytes,
   udpPacket,
   worldAddress,
 } from '../../../../scripts/rigs/network/tap-wire.ts'
@@ -20,6 +21,8 @@ import { silentLogger } from '../../../../src/base/log.ts'
 import { hereNetns } from '../../../../src/host/network/netns.ts'
 import { createNft, type Nft } from '../../../../src/host/network/nft.ts'
 import { NftWatch } from '../../../../src/host/network/nft-watch.ts'
+import { configureTap, openTap } from '../../../../src/host/network/tap.ts'
+import { insideRuleCommands, parseRules } from '../../../../src/host/network/vm-link.ts'
 import { createVmNamespace, removeVmNamespace } from '../../../../src/host/network/vm-namespace.ts'
 import { run } from '../../../../src/linux/command.ts'
 import { openStore, type Store } from '../../../../src/store/db.ts'
@@ -148,6 +151,28 @@ inOwnNetns(
       stopping.abort()
       await done
     }
+    /** Packets that the kernel has had for the guest of this tap. */
+    const arrivedAt = (name: string): number => {
+      const argv = ['ip', '-json', '-statistics', 'link', 'show', 'dev', name]
+      const { stdout } = namespace.netns.run(() => Bun.spawnSync(argv))
+      type Link = { stats64: { tx: { packets: number; dropped: number } } }
+      const [found] = JSON.parse(stdout.toString()) as Link[]
+      return (found?.stats64.tx.packets ?? Number.NaN) + (found?.stats64.tx.dropped ?? Number.NaN)
+    }
+    const readInside = async () => parseRules(await namespace.netns.run(() => command(['ip', '-json', 'rule', 'show'])))
+    /** Another VM beside the first. */
+    const secondGuest = async () => {
+      const [name, other] = ['sr0000000002', guest(2).address]
+      const opened = openTap(name, namespace.netns)
+      const mac = macAddress('00000002-0000-4000-8000-000000000000')
+      const plan = { name, nextHop, address: other, mac, mtuBytes: tapMtuBytes, timeoutMs: 60_000 }
+      await configureTap(plan, namespace.netns)
+      return {
+        address: other,
+        arrived: () => arrivedAt(name),
+        [Symbol.asyncDispose]: async () => opened.close(),
+      }
+    }
     const hasTable = async () => (await command(['nft', 'list', 'tables'])).includes(`inet ${table}`)
 
     test('daemon up, four flushes: the other LAN gets nothing, and this host’s own table comes back', async () => {
@@ -214,6 +239,51 @@ inOwnNetns(
       await until('the service hears the world', 60_000, () => heard === 1)
       service.close()
       await command(['ip', 'address', 'delete', `${fresh}/24`, 'dev', 'uplink'])
+    })
+
+    test('every table flushed, inside too, and nobody there: a VM reaches nobody until the daemon is back', async () => {
+      // Goal: routing refuses what no table has seen: the other LAN, the world, this host, another VM.
+      await using other = await secondGuest()
+      await flush()
+      await namespace.netns.run(() => flush())
+      let heard = 0
+      const service = await Bun.udpSocket({
+        hostname: '0.0.0.0',
+        port: 9,
+        socket: {
+          data: () => {
+            heard += 1
+          },
+        },
+      })
+      const before = other.arrived()
+      const to = [lanAddress, worldAddress, nextHop, hostAddress, other.address]
+      const { left } = await sendWhile(() => Bun.sleep(3_000), to)
+      expect({ left, heard, other: other.arrived() - before }).toEqual({
+        left: Object.fromEntries(to.map(destination => [destination, 0])),
+        heard: 0,
+        other: 0,
+      })
+      // Nor does a stranger reach the VM.
+      const reached = arrivedAt(tap)
+      wire.arrive(udpPacket({ source: worldAddress, destination: address }, 100))
+      await Bun.sleep(300)
+      expect(arrivedAt(tap)).toBe(reached)
+      service.close()
+      await network.resync()
+      const restored = await sendWhile(() => Bun.sleep(300))
+      expect(restored.left[worldAddress]).toBeGreaterThan(0)
+      expect(restored.left[lanAddress]).toBe(0)
+    })
+
+    test('the namespace is opened again: its rules stay as they are, or are put back whole', async () => {
+      // Goal: an open namespace loses no packet to another start of the daemon, and a lost rule returns with it.
+      const rules = async () => await namespace.netns.run(() => command(['ip', 'rule', 'show']))
+      const before = await rules()
+      expect(insideRuleCommands(await readInside(), { nextHop, link: 'sr-host' })).toEqual([])
+      await namespace.netns.run(() => command(['ip', 'rule', 'delete', 'pref', '3']))
+      await namespace.open()
+      expect(await rules()).toBe(before)
     })
 
     test('rules of routing that others remove are put back while the daemon is up', async () => {
