@@ -20,7 +20,7 @@ import { NftWatch } from '../host/network/nft-watch.ts'
 import { ownAddresses, ownNetworks } from '../host/network/own-networks.ts'
 import { probeSsh } from '../host/network/ssh-probe.ts'
 import { tapMac } from '../host/network/tap.ts'
-import { createVmNamespace, removeVmNamespace, type VmNamespace } from '../host/network/vm-namespace.ts'
+import { createVmNamespace, type VmNamespace } from '../host/network/vm-namespace.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
 import { processUsage } from '../host/process-usage.ts'
 import type { SimulatedHost } from '../host/simulated-host.ts'
@@ -73,7 +73,7 @@ import type { GuestNetwork } from '../vm/network/guest-network.plan.ts'
 import { VmNetwork, type VmNetworkDeps } from '../vm/network/network.driver.ts'
 import { formerNetworkNames, keepNetworkNames, type NetworkNames } from '../vm/network/network-names.query.ts'
 import type { GatewayListen } from '../vm/network/nft.plan.ts'
-import { takeOver } from '../vm/network/takeover.driver.ts'
+import { removeFormer, takeOver } from '../vm/network/takeover.driver.ts'
 import type { CollateralService } from './collateral.ts'
 import type { Starter } from './starter/client.ts'
 
@@ -288,7 +288,7 @@ function composeNetwork({
     network,
     namespace,
     openNetwork: async () => {
-      if (former !== null) await removeVmNamespace({ name: former.table, tapPrefix: former.tapPrefix })
+      if (former !== null) await removeFormer(former, log.unit('network'))
       keepNetworkNames(store.ledger.db, { table, tapPrefix })
       await namespace.open()
       await takeOver({ ledger: store.ledger, namespace, nft: hostNft, tapPrefix, clock, log: log.unit('network') })

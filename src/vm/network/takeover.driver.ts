@@ -1,18 +1,20 @@
-// Migrates a host whose taps and counts have the layout of releases before the namespace of VMs: all of them in the
-// host's own network namespace, next to a guard. Effects: interfaces, nftables, the ledger.
+// Removes the network of VMs under its former names, and migrates a host whose taps and counts have the layout of
+// releases before the namespace of VMs: all of them in the host's own network namespace, next to a guard. Effects:
+// interfaces, nftables, routing rules, the ledger.
 
 import type { Clock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
-import type { Nft } from '../../host/network/nft.ts'
+import { createNft, type Nft } from '../../host/network/nft.ts'
 import { listTaps, moveTap, receivedBytes, removeTap } from '../../host/network/tap.ts'
-import { namespaceFile, type VmNamespace } from '../../host/network/vm-namespace.ts'
+import { namespaceFile, removeVmNamespace, type VmNamespace } from '../../host/network/vm-namespace.ts'
 import { run } from '../../linux/command.ts'
 import type { LedgerStore } from '../../store/db.ts'
 import { recordEgress } from '../../store/ledger/egress.query.ts'
 import { listResources } from '../../store/ledger/resource.query.ts'
 import type { EgressRow } from '../../store/ledger/vm.table.ts'
 import { isTapName } from '../launch.plan.ts'
+import type { NetworkNames } from './network-names.query.ts'
 import { quotaNames } from './nft.plan.ts'
 
 export type TakeoverDeps = {
@@ -29,6 +31,15 @@ const timeoutMs = 30_000
 const outputBytesMax = 1_048_576
 /** The table that closed taps while the appliance's own was absent. */
 const guardTable = 'strongroom_guard'
+
+/**
+ * Removes this host's tables, the link and the namespace of VMs under the names of an earlier configuration. Safe to
+ * repeat. Faults: host.*.
+ */
+export async function removeFormer({ table, tapPrefix }: NetworkNames, log: Logger): Promise<void> {
+  await createNft({ table, log }).deleteTables(timeoutMs)
+  await removeVmNamespace({ name: table, tapPrefix })
+}
 
 /**
  * Moves the taps and stores their counts. The next run of the firewall continues from there, and configures the taps. A
