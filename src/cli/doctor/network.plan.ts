@@ -4,8 +4,9 @@ import { guestDnsPort, LISTENERS, type Listener, listenAddress, listenOverlap } 
 import type { Config } from '../../config/schema.ts'
 import type { Forwarding } from '../../host/network/forwarding.ts'
 import type { Listening } from '../../host/network/listening.ts'
+import { droppedRemedy, droppedText } from '../../vm/firewall-probe/dropping-chain.plan.ts'
 import type { ProbeLook } from '../../vm/firewall-probe/probe.driver.ts'
-import { droppedRemedy, droppedText, type Family } from '../../vm/firewall-probe/probe.plan.ts'
+import type { Family } from '../../vm/firewall-probe/probe.plan.ts'
 import { type Check, fail, pass, skip, warn } from './check.ts'
 
 export type NetworkFacts = {
@@ -70,8 +71,8 @@ function firewallChecks({ firewalls }: NetworkFacts, config: Config): Check[] {
   if (firewalls.unknown !== null) return [skip(name, firewalls.unknown)]
   const found = ([fail, warn] as const).flatMap((verdict, index) => {
     const dropped = firewalls.dropped.filter(({ kind }) => kind === (['instances', 'services'] as const)[index])
-    const detail = droppedText(dropped)
-    return detail === null ? [] : [verdict(name, detail, droppedRemedy(dropped, config))]
+    const detail = droppedText(dropped, firewalls.chains)
+    return detail === null ? [] : [verdict(name, detail, droppedRemedy(dropped, config, firewalls.chains))]
   })
   return found.length > 0 ? found : [pass(name, 'what instances and services need passes all of them')]
 }

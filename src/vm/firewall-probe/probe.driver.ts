@@ -18,6 +18,8 @@ import { parseCounters } from '../../host/network/nft.ts'
 import { configureTap, openTap, type Tap, tapMac } from '../../host/network/tap.ts'
 import { namespaceFile, routeVm, unrouteVm } from '../../host/network/vm-namespace.ts'
 import { run } from '../../linux/command.ts'
+import { probeTaps } from '../network/nft.plan.ts'
+import { type DroppingChain, droppingChains } from './dropping-chain.plan.ts'
 import { probeFrame } from './frame.codec.ts'
 import {
   addressIn,
@@ -37,6 +39,8 @@ import {
 
 export type ProbeLook = {
   readonly dropped: readonly Need[]
+  /** Chains of other firewalls that may be the cause. Absent if nothing is dropped or nft did not list them. */
+  readonly chains?: readonly DroppingChain[]
   /** Why the result is missing or incomplete. Null if it is complete. */
   readonly unknown: string | null
 }
@@ -50,6 +54,7 @@ export type ForwardProbeOptions = {
 }
 
 const outputBytesMax = 1_048_576
+const rulesetBytesMax = 8_388_608
 const freedWithinMs = 1_000
 const freedPollMs = 10
 const noNamespace = 'nothing was tested: the network namespace of VMs is not there; start strongroom and ask again'
@@ -81,7 +86,23 @@ export class ForwardProbe {
     const first = await this.#send().catch(unknownFor)
     if (first.unknown === null && first.dropped.length === 0) return first
     this.close()
-    return await this.#send().catch(unknownFor)
+    const second = await this.#send().catch(unknownFor)
+    return second.dropped.length === 0 ? second : { ...second, ...(await this.#causes()) }
+  }
+
+  /** Lists the chains of others. Where that fails, what is dropped is reported without a cause. */
+  async #causes(): Promise<Pick<ProbeLook, 'chains'>> {
+    const { timeoutMs, config } = this.#options
+    const { table, tap_prefix: tapPrefix } = config.network
+    try {
+      const list = await run(['nft', '--json', '--terse', 'list', 'ruleset'], {
+        timeoutMs,
+        outputBytesMax: rulesetBytesMax,
+      })
+      return { chains: droppingChains(list.stdout, [table, ...probeTaps(tapPrefix)]) }
+    } catch {
+      return {}
+    }
   }
 
   /** Removes the taps. */

@@ -192,24 +192,6 @@ export function counterName(index: number): string {
   return `probe${index}`
 }
 
-/** Returns one line for the operator. Null if nothing is dropped. */
-export function droppedText(dropped: readonly Need[]): string | null {
-  const names = dropped.map(({ name }) => name)
-  return names.length === 0 ? null : `a firewall of this host drops ${names.join(', ')}`
-}
-
-/** Returns the rules that let the packets pass. Our own table still decides about each packet of a tap. */
-export function droppedRemedy(dropped: readonly Need[], { network }: Pick<Config, 'network'>): string {
-  const ports = dropped
-    .filter(({ kind, mappedPort }) => kind === 'services' && mappedPort === null)
-    .map(({ protocol, port }) => `"${protocol} dport ${port} accept"`)
-  const isTap = dropped.some(({ kind, mappedPort }) => kind === 'instances' || mappedPort !== null)
-  const taps = ['iifname', 'oifname'].map(way => `"${way} ${network.tap_prefix}* accept"`)
-  const rules = [...(isTap ? taps : []), ...ports].join(', ')
-  const peers = network.probe_peers.join(' or ')
-  return `let it pass, as ${rules} do in nft, where it drops (nft monitor trace shows that); or, where it lets others pass than ${peers}, name those in network.probe_peers`
-}
-
 /** The taps of the probes, and the address that each uses in every pool, so that the daemon's and doctor's differ. */
 export const PROBES = {
   daemon: { address: 'last', name: 0 },

@@ -4,8 +4,9 @@
 import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Config } from '../../config/schema.ts'
+import { droppedRemedy, droppedText } from './dropping-chain.plan.ts'
 import type { ProbeLook } from './probe.driver.ts'
-import { droppedRemedy, droppedText, type Need } from './probe.plan.ts'
+import type { Need } from './probe.plan.ts'
 
 export type FirewallWatchDeps = {
   readonly config: Pick<Config, 'network'>
@@ -29,6 +30,7 @@ export type FirewallProblem = { readonly name: 'firewall'; readonly detail: stri
 export class FirewallWatch {
   readonly #deps: FirewallWatchDeps
   #dropped: readonly Need[] = []
+  #chains: ProbeLook['chains']
   #reason: string | null = null
   #unknown: string | null = null
   #lookedMs = Number.NEGATIVE_INFINITY
@@ -55,7 +57,7 @@ export class FirewallWatch {
   /** Returns the problems found by the last check. */
   problems(): FirewallProblem[] {
     if (this.#reason === null) return []
-    const remedy = droppedRemedy(this.#dropped, this.#deps.config)
+    const remedy = droppedRemedy(this.#dropped, this.#deps.config, this.#chains)
     return [{ name: 'firewall', detail: this.#reason, remedy }]
   }
 
@@ -73,18 +75,19 @@ export class FirewallWatch {
 
   async #lookOnce(): Promise<void> {
     const { look, clock, log } = this.#deps
-    const { dropped, unknown } = await look()
+    const { dropped, chains, unknown } = await look()
     this.#lookedMs = clock.monotonicMs()
     if (unknown !== this.#unknown && unknown !== null)
       log.warn('whether other firewalls let instances through is not known', { reason: unknown })
     this.#unknown = unknown
+    this.#chains = chains
     this.#dropped = dropped.filter(({ kind }) => kind === 'instances')
     this.#report()
   }
 
   /** Logs and journals each change once. */
   #report(): void {
-    const reason = droppedText(this.#dropped)
+    const reason = droppedText(this.#dropped, this.#chains)
     if (reason === this.#reason) return
     const { config, log, onEvent } = this.#deps
     this.#reason = reason
@@ -93,7 +96,7 @@ export class FirewallWatch {
       onEvent('host.reachable', {})
       return
     }
-    const remedy = droppedRemedy(this.#dropped, config)
+    const remedy = droppedRemedy(this.#dropped, config, this.#chains)
     log.error('a firewall of this host drops what instances need: they cannot be reached', { reason, remedy })
     onEvent('host.cut_off', { reason })
   }

@@ -9,6 +9,7 @@ import type { Config } from '../../../src/config/schema.ts'
 import { hereNetns } from '../../../src/host/network/netns.ts'
 import { openTap } from '../../../src/host/network/tap.ts'
 import { createVmNamespace } from '../../../src/host/network/vm-namespace.ts'
+import { droppedRemedy } from '../../../src/vm/firewall-probe/dropping-chain.plan.ts'
 import { ForwardProbe } from '../../../src/vm/firewall-probe/probe.driver.ts'
 import { hostTableText } from '../../../src/vm/network/host-table.plan.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
@@ -148,6 +149,26 @@ inOwnNetns(
         }
       }`)
       expect(await look()).toEqual([inward, outward, others, services[0] ?? ''])
+    })
+
+    test('goal: the commands that are named let pass what was dropped', async () => {
+      const RULES = [
+        'iptables -P FORWARD DROP; iptables -N DOCKER-USER; iptables -A FORWARD -j DOCKER-USER',
+        'iptables -P FORWARD DROP; iptables -A INPUT -p tcp --dport 22 -j ACCEPT; iptables -P INPUT DROP',
+        `nft 'table inet fw { chain i { type filter hook input priority 0; policy drop; }; chain f { type filter hook forward priority 0; ct state established accept; counter reject; }; }'`,
+      ]
+      for (const rules of RULES) {
+        sh(rules)
+        const { dropped, chains } = await once({})
+        expect(dropped.length).toBeGreaterThan(1)
+        const ours = dropped.filter(({ kind }) => kind !== 'others')
+        const commands = /^run (.*); and store it/.exec(droppedRemedy(ours, config, chains))?.[1] ?? ''
+        expect(commands).not.toBe('')
+        sh(commands)
+        expect(await look()).toEqual([others])
+        sh('nft flush ruleset')
+        own()
+      }
     })
 
     test('goal: the older tables of iptables are met, which nft does not show', async () => {

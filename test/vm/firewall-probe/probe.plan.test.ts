@@ -3,12 +3,11 @@
 import { expect, test } from 'bun:test'
 import { defaultConfig } from '../../../src/config/load.ts'
 import type { Config } from '../../../src/config/schema.ts'
+import { droppedRemedy, droppedText } from '../../../src/vm/firewall-probe/dropping-chain.plan.ts'
 import { probeFrame } from '../../../src/vm/firewall-probe/frame.codec.ts'
 import {
   addressIn,
   counterName,
-  droppedRemedy,
-  droppedText,
   type Ends,
   type Need,
   neededPackets,

@@ -1,15 +1,15 @@
-// Goal: after `network.table` or `network.tap_prefix` has changed, a start leaves nothing behind under the former names,
-// and touches nothing of others. Real nftables and namespaces. Needs root.
+// Goal: after `network.table` or `network.tap_prefix` has changed, a start leaves nothing behind under the former
+// names, and touches nothing of others. Real nftables and namespaces. Needs root.
 
 import { expect, test } from 'bun:test'
-import { hostPlan, link } from '../../../scripts/rigs/guest/two-guests.ts'
-import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
-import { silentLogger } from '../../../src/base/log.ts'
-import { isNetns } from '../../../src/host/network/netns.ts'
-import { createVmNamespace, namespaceFile } from '../../../src/host/network/vm-namespace.ts'
-import { run } from '../../../src/linux/command.ts'
-import { hostTableText } from '../../../src/vm/network/host-table.plan.ts'
-import { removeFormer } from '../../../src/vm/network/takeover.driver.ts'
+import { hostPlan, link } from '../../../../scripts/rigs/guest/two-guests.ts'
+import { inOwnNetns } from '../../../../scripts/rigs/netns.ts'
+import { silentLogger } from '../../../../src/base/log.ts'
+import { isNetns } from '../../../../src/host/network/netns.ts'
+import { createVmNamespace, namespaceFile } from '../../../../src/host/network/vm-namespace.ts'
+import { run } from '../../../../src/linux/command.ts'
+import { hostTableText } from '../../../../src/vm/network/host-table.plan.ts'
+import { removeFormer } from '../../../../src/vm/network/takeover.driver.ts'
 
 const timeoutMs = 120_000
 const name = 'srt_former'
@@ -27,6 +27,7 @@ inOwnNetns(
     })
 
     test('tables of both families, the link, its rules and the namespace go; the table of another program stays', async () => {
+      // Goal: the host is as it was before the appliance had that name.
       await createVmNamespace({ ...link, name }).open()
       await command(['nft', '--file', '-'], hostTableText(hostPlan({ table: name })))
       await command(['nft', '--file', '-'], `add table arp ${name}\nadd table inet filter\n`)

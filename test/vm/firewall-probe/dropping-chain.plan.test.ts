@@ -1,0 +1,101 @@
+// Goal: an operator reads which table and chain of which firewall drops, and the commands of that firewall. The rules
+// are those that Docker 20.10, ufw 0.36.2 and firewalld 1.3.3 make, as nft 1.0.6 lists them (test/vectors/firewalls).
+
+import { expect, test } from 'bun:test'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { defaultConfig } from '../../../src/config/load.ts'
+import {
+  type DroppingChain,
+  droppedRemedy,
+  droppedText,
+  droppingChains,
+} from '../../../src/vm/firewall-probe/dropping-chain.plan.ts'
+import type { Need } from '../../../src/vm/firewall-probe/probe.plan.ts'
+
+const config = defaultConfig()
+const recorded = (name: string) => readFileSync(join(import.meta.dir, `../../vectors/firewalls/${name}.json`), 'utf8')
+const found = (name: string) => droppingChains(recorded(name), ['strongroom'])
+const ssh: Need = {
+  kind: 'instances',
+  family: 'ipv4',
+  protocol: 'tcp',
+  name: 'SSH',
+  from: 'world',
+  to: 'instance',
+  port: 22,
+  mappedPort: null,
+}
+const gateway: Need = { ...ssh, name: 'the gateway', from: 'instance', to: 'nextHop', port: 8442 }
+const service: Need = { ...ssh, kind: 'services', name: 'service A', to: 'host', port: 8441 }
+const commands = (chains: readonly DroppingChain[], ...dropped: Need[]) =>
+  /^run (.*); and store it/.exec(droppedRemedy(dropped, config, chains))?.[1]?.split('; ') ?? []
+
+test('goal: the chain that drops the rest is named, and none that drops by a condition', () => {
+  const text = (name: string) => droppedText([ssh], found(name))
+  expect(text('docker')).toBe('a firewall of this host drops SSH (Docker, chain FORWARD of table ip filter)')
+  expect(text('ufw')).toBe('a firewall of this host drops SSH (ufw, chain FORWARD of table ip filter)')
+  // Its policy is to accept; the last rule of the chain rejects.
+  expect(text('firewalld')).toBe(
+    'a firewall of this host drops SSH (firewalld, chain filter_FORWARD of table inet firewalld)',
+  )
+  // Docker limits nothing that is for this host.
+  expect(droppedText([service], found('docker'))).toBe('a firewall of this host drops service A')
+  expect(droppedText([], found('docker'))).toBeNull()
+})
+
+test('goal: the commands are those of the firewall that drops', () => {
+  expect(commands(found('docker'), ssh)).toEqual([
+    'iptables -I DOCKER-USER -i sr-vms -j ACCEPT',
+    'iptables -I DOCKER-USER -o sr-vms -j ACCEPT',
+  ])
+  expect(commands(found('ufw'), ssh, gateway, service)).toEqual([
+    'ufw allow in on sr-vms',
+    'ufw allow 8441/tcp',
+    'ufw route allow in on sr-vms',
+    'ufw route allow out on sr-vms',
+  ])
+  expect(commands(found('firewalld'), ssh, gateway, service)).toEqual([
+    'firewall-cmd --permanent --zone=trusted --add-interface=sr-vms',
+    'firewall-cmd --permanent --add-port=8441/tcp',
+    'firewall-cmd --permanent --new-policy=strongroom',
+    'firewall-cmd --permanent --policy=strongroom --add-ingress-zone=ANY',
+    'firewall-cmd --permanent --policy=strongroom --add-egress-zone=trusted',
+    'firewall-cmd --permanent --policy=strongroom --set-target=ACCEPT',
+    'firewall-cmd --reload',
+  ])
+})
+
+const list = (...items: unknown[]) => JSON.stringify({ nftables: items })
+const base = { family: 'inet', table: 'fw', name: 'fwd', hook: 'forward', policy: 'accept' }
+const rule = (chain: string, ...expr: unknown[]) => ({ rule: { family: 'inet', table: 'fw', chain, expr } })
+const match = { match: { op: '==', left: { meta: { key: 'iifname' } }, right: 'eth0' } }
+const names = (...items: unknown[]) => droppingChains(list(...items), ['strongroom']).map(({ chain }) => chain)
+
+test('goal: a chain is named for a drop without a condition alone, also behind jumps, and never one of ours', () => {
+  const chain = { chain: base }
+  expect(names(chain, rule('fwd', match, { drop: null }))).toEqual([])
+  expect(names(chain, rule('fwd', { xt: { type: 'match', name: 'addrtype' } }, { drop: null }))).toEqual([])
+  expect(names(chain, rule('fwd', { counter: {} }, { reject: {} }))).toEqual(['fwd'])
+  const behind = rule('rest', { drop: null })
+  expect(names(chain, rule('fwd', { jump: { target: 'rest' } }), behind)).toEqual(['fwd'])
+  expect(names(chain, rule('fwd', match, { jump: { target: 'rest' } }), behind)).toEqual([])
+  // Chains that lead to each other end.
+  expect(names(chain, rule('fwd', { jump: { target: 'a' } }), rule('a', { goto: { target: 'fwd' } }))).toEqual([])
+  for (const change of [{ table: 'strongroom' }, { hook: 'output' }, { family: 'bridge' }])
+    expect(names({ chain: { ...base, policy: 'drop', ...change } })).toEqual([])
+  expect(() => droppingChains('{"nftables": 7}', [])).toThrow('nft list')
+})
+
+test('goal: what no known chain explains keeps the rules that let it pass', () => {
+  const six: Need = { ...ssh, family: 'ipv6' }
+  // Tables of IPv4 do not drop IPv6.
+  for (const dropped of [[six], [ssh, six], [ssh, service]])
+    expect(droppedRemedy(dropped, config, found('docker'))).toStartWith('let it pass, as "iifname sr* accept"')
+  const chains = droppingChains(list({ chain: { ...base, policy: 'drop' } }), [])
+  expect(commands(chains, ssh, six)).toEqual([
+    'nft insert rule inet fw fwd iifname sr-vms accept',
+    'nft insert rule inet fw fwd oifname sr-vms accept',
+  ])
+  expect(droppedRemedy([ssh], config, chains)).toEndWith('name those in network.probe_peers')
+})
