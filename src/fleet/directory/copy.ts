@@ -128,7 +128,7 @@ export class Copy {
 
   async #read(): Promise<void> {
     for (;;) {
-      const changeSet = await readChangeSet(this.#deps.postgres, this.mark())
+      const changeSet = await readChangeSet(this.#deps.postgres, () => this.mark())
       if (changeSet.kind === 'snapshot') {
         if (changeSet.isOtherHistory) {
           this.#deps.log.warn('the directory has another history than the copy here, as after a restore: it is copied')

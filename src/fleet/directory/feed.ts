@@ -130,14 +130,18 @@ export async function fleetIdOf(sql: Sql): Promise<string> {
   return row.id
 }
 
-/** Reads changes with one statement. Fault `fleet.unavailable`. */
-export async function readChangeSet(sql: Sql, mark: ReplicaMark): Promise<ChangeSet> {
+/**
+ * Reads changes with one statement. `markNow`: the state of the copy, which may advance meanwhile. Changes that it has
+ * by then are left out: applied again, they would undo what this host has changed since. Fault `fleet.unavailable`.
+ */
+export async function readChangeSet(sql: Sql, markNow: () => ReplicaMark): Promise<ChangeSet> {
+  const mark = markNow()
   const rows = await sql.query<ChangeRow>(readChanges, [mark.version, changeCountMax, mark.change])
   const isOneVersion = rows.length === changeCountMax && rows[0]?.at === rows.at(-1)?.at
   const whole = isOneVersion
     ? await sql.query<ChangeRow>(readChanges, [mark.version, changesOfOneVersionMax, mark.change])
     : rows
-  return changeSetOf(whole, mark, null)
+  return changeSetOf(whole, mark, { end: null, hereVersion: markNow().version })
 }
 
 /** Returns a statement for `changesAndHostsIn`. */
@@ -154,12 +158,17 @@ export function changesAndHostsIn(rows: readonly Row[], mark: ReplicaMark, versi
   const found = rows as readonly ChangeRow[]
   const changeSet: ChangeSet =
     found.length < changeCountMax
-      ? changeSetOf(found, mark, version - 1)
+      ? changeSetOf(found, mark, { end: version - 1, hereVersion: mark.version })
       : { kind: 'changes', changes: [], to: mark, isWhole: false }
   return { changeSet, hosts: found[0]?.hosts ?? [] }
 }
 
-function changeSetOf(rows: readonly ChangeRow[], mark: ReplicaMark, end: number | null): ChangeSet {
+/** `mark`: the state of the copy when the rows were requested. `hereVersion`: its version now. */
+function changeSetOf(
+  rows: readonly ChangeRow[],
+  mark: ReplicaMark,
+  { end, hereVersion }: { readonly end: number | null; readonly hereVersion: number },
+): ChangeSet {
   const [first] = rows
   assert(first !== undefined, 'a directory has its counter')
   const { timeline, trimmed } = first
@@ -176,7 +185,7 @@ function changeSetOf(rows: readonly ChangeRow[], mark: ReplicaMark, end: number 
   // The copy may have advanced since the rows were requested.
   const version = isCut ? last - 1 : isWhole ? now : last
   const changes = taken.flatMap(({ at, table_name: table, row_key: key, row }) =>
-    at === null || at <= mark.version ? [] : [{ table, key, row }],
+    at === null || at <= hereVersion ? [] : [{ table, key, row }],
   )
   const newest = taken.at(-1)
   const isNewer = newest !== undefined && newest.at !== null && newest.at > mark.version

@@ -110,8 +110,9 @@ export function selectPage(table: ReplicaTable, isFirst: boolean): string {
 /**
  * Applies a row. Parameters: the columns in order, then this host's id. A row of this host keeps this host's own
  * values, and state never moves backwards. `isPart`: in a full copy, rows of other hosts take the directory's values,
- * even if that moves state backwards, because a failover may have lost what was copied from the previous server. A sum
- * that this host has removed, and has not reported as removed, is not written: its report would say that it exists.
+ * even if that moves state backwards, because a failover may have lost what was copied from the previous server. A row
+ * that only this host writes, and that it has removed without a report yet, is not written: the report would say that it
+ * exists.
  */
 export function upsertRow(table: ReplicaTable, isPart: boolean): string {
   const { name, key, columns } = table
@@ -128,7 +129,8 @@ export function upsertRow(table: ReplicaTable, isPart: boolean): string {
     `EXISTS (SELECT 1 FROM ${notes} WHERE table_name = '${name}' AND row_key = ${jsonOf(key, keyValue)})`
   const isRemoved = `NOT ${isHere} AND (${isNoted('outbox')} OR ${isNoted('outbox_held')})`
   // The parameter must occur, even if no column uses it.
-  const isWanted = `${me} IS NOT NULL${table.isSum === true ? ` AND NOT (${isRemoved})` : ''}`
+  const isOfHost = table.isSum === true || table.isHeld === true
+  const isWanted = `${me} IS NOT NULL${isOfHost ? ` AND NOT (${isRemoved})` : ''}`
   if (table.isLog === true) {
     return `INSERT INTO ${name} (${names}) SELECT ${values} WHERE ${isWanted} AND NOT ${isHere}`
   }
