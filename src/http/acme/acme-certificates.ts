@@ -14,7 +14,8 @@ import type { NamedCertificate } from '../pair.ts'
 import { verifyChain } from './chain.verify.ts'
 import { Challenges, type ChallengesDeps } from './challenges.ts'
 import type { PlaceOrder } from './order.ts'
-import { renewAtMs, retryAtMs } from './renewal.plan.ts'
+import { askAgainMs, firstAskMs, renewAtMs, renewWithinMs, retryAtMs } from './renewal.plan.ts'
+import { type AskRenewal, certificateId } from './renewal-info.ts'
 import { type Row, readRows, writeRows } from './rows.ts'
 import { AcmeFailure } from './transport.ts'
 
@@ -25,6 +26,7 @@ export type AcmeDeps = {
   /** Key of this host, and how it signs a request for a name. */
   readonly host: { readonly spkiSha256: string; readonly request: (name: string) => Uint8Array }
   readonly placeOrder: PlaceOrder
+  readonly askRenewal: AskRenewal
   readonly clock: Clock
   readonly random: RandomBytes
   readonly log: Logger
@@ -207,12 +209,33 @@ export class AcmeCertificates {
         this.#settled.resolve()
         this.#settled = Promise.withResolvers()
       }
+      const asked = due === undefined ? this.#rows.find(row => infoAtMs(row, nowMs) <= nowMs) : undefined
+      if (asked !== undefined) await this.#ask(asked)
       this.#tellOfChange()
-      if (due !== undefined) continue
+      if (due !== undefined || asked !== undefined) continue
       this.#wake = new AbortController()
-      const nextMs = Math.min(...this.#rows.map(dueAtMs), nowMs + checkMs)
+      const nextMs = Math.min(...this.#rows.flatMap(row => [dueAtMs(row), infoAtMs(row, nowMs)]), nowMs + checkMs)
       await pause(clock, Math.max(nextMs - nowMs, 1), AbortSignal.any([signal, this.#wake.signal]))
     }
+  }
+
+  /** Follows the server's suggestion when to renew. Without one, the time stays as it is. */
+  async #ask(row: Row): Promise<void> {
+    const { askRenewal, clock, log } = this.#deps
+    const verdict = this.#verdictOf(row, clock.nowMs())
+    const id = row.chain === null ? null : certificateId(row.chain)
+    const info = id === null ? null : await askRenewal(id, this.#stopping.signal)
+    if (this.#stopping.signal.aborted) return
+    const { nowMs, draw } = this.#now()
+    row.infoAtMs = askAgainMs(info?.retryAfterMs ?? null, nowMs)
+    row.isSuggested = info !== null
+    if (info !== null && verdict?.ok === true) {
+      const atMs = renewWithinMs(info.window, { ...verdict, renewAtMs: row.renewAtMs }, draw)
+      if (atMs !== row.renewAtMs)
+        log.info('the ACME server suggests a renewal', { name: row.name, renews_at: iso(Math.max(atMs, nowMs)) })
+      row.renewAtMs = atMs
+    }
+    this.#save()
   }
 
   async #order(row: Row, challenges: Challenges): Promise<void> {
@@ -221,7 +244,8 @@ export class AcmeCertificates {
     const detail = { name, holder }
     try {
       const csr = holder === 'host' ? host.request(name) : (fromBase64Url(row.csr) ?? new Uint8Array(0))
-      const order = { name, challenge: challengeFor(name), csr }
+      const id = row.isSuggested === true && row.chain !== null ? certificateId(row.chain) : null
+      const order = { name, challenge: challengeFor(name), csr, ...(id === null ? {} : { replaces: id }) }
       const text = await placeOrder(order, challenges, this.#stopping.signal)
       const verdict = verifyChain(text, { name, spkiSha256, nowMs: clock.nowMs() })
       if (!verdict.ok) throw new AcmeFailure(`the certificate is refused: ${verdict.reason}`, NO_PROBLEM)
@@ -230,6 +254,8 @@ export class AcmeCertificates {
       row.failures = 0
       row.failure = null
       row.retryAtMs = 0
+      row.infoAtMs = firstAskMs(clock.nowMs())
+      row.isSuggested = false
       const expires = { ...detail, expires_at: iso(verdict.notAfterMs), renews_at: iso(row.renewAtMs) }
       log.info('certificate by ACME', expires)
       onEvent('tls.acme_issued', expires)
@@ -238,6 +264,8 @@ export class AcmeCertificates {
       const { type, retryAfterMs } = error instanceof AcmeFailure ? error : NO_PROBLEM
       const now = this.#now()
       row.failures += 1
+      // The server may refuse the name of what it replaces.
+      row.isSuggested = false
       row.failure = { atMs: now.nowMs, type, detail: messageOf(error).slice(0, 512) }
       row.retryAtMs = retryAtMs({ failures: row.failures, retryAfterMs }, now)
       const failed = { ...detail, type, reason: row.failure.detail, retry_at: iso(row.retryAtMs) }
@@ -293,6 +321,13 @@ function newRow({ name, holder, spkiSha256 }: Pick<Row, 'name' | 'holder' | 'spk
 
 function dueAtMs(row: Row): number {
   return Math.max(row.chain === null ? 0 : row.renewAtMs, row.retryAtMs)
+}
+
+/** Never further ahead than a day, because a clock may have been set. */
+function infoAtMs(row: Row, nowMs: number): number {
+  if (row.chain === null) return Number.POSITIVE_INFINITY
+  const atMs = row.infoAtMs ?? 0
+  return atMs > nowMs + dayMs ? nowMs : atMs
 }
 
 function rank(row: Row): number {

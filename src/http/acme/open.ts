@@ -6,7 +6,8 @@ import { ensureDir } from '../../linux/files.ts'
 import { spkiOf, spkiSha256Of } from '../../linux/keys/spki.ts'
 import type { TlsDeps } from '../certificate-source.ts'
 import { AcmeCertificates } from './acme-certificates.ts'
-import { openAccount } from './order.ts'
+import { acmeServer, openAccount } from './order.ts'
+import { openRenewalInfo } from './renewal-info.ts'
 import { certificateRequest } from './request.ts'
 
 const pollMs = 1_000
@@ -21,6 +22,7 @@ export function openAcme({ config, stateDir, clock, random, log, onEvent }: TlsD
     challengeFor: name => challengeFor(name, config),
     host: { spkiSha256: spkiSha256Of(spkiOf(key)), request: name => certificateRequest(name, key) },
     placeOrder: openAccount({ dir, config: config.tls.acme, clock, pollMs }),
+    askRenewal: openRenewalInfo(acmeServer(config.tls.acme, clock), config.tls.acme.directory),
     clock,
     random,
     log,

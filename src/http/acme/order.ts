@@ -15,7 +15,7 @@ import { Fault, wrapFault } from '../../base/fault.ts'
 import type { AcmeConfig, ChallengeType } from '../../config/acme.ts'
 import { readTextOrNull, writeFileAtomic } from '../../linux/files.ts'
 import type { Challenges } from './challenges.ts'
-import { AcmeFailure, converse, send } from './transport.ts'
+import { AcmeFailure, type AcmeServer, converse, send } from './transport.ts'
 
 export type AccountDeps = {
   /** Where its file is: key and URL. */
@@ -31,6 +31,8 @@ export type Order = {
   readonly challenge: ChallengeType
   /** PKCS #10, DER, for this name alone. */
   readonly csr: Uint8Array
+  /** Identifier of the certificate that this one replaces (RFC 9773 5). */
+  readonly replaces?: string
 }
 
 export type PlaceOrder = (order: Order, challenges: Challenges, signal: AbortSignal) => Promise<string>
@@ -58,9 +60,8 @@ type Account = Static<typeof Account>
 export function openAccount({ dir, config, clock, pollMs }: AccountDeps): PlaceOrder {
   const { directory, eab_kid: kid } = config
   const file = join(dir, `account-${createHash('sha256').update(directory).digest('hex').slice(0, 16)}.json`)
-  const ca = config.ca_file === '' ? undefined : readNamed('ca_file', config.ca_file)
   const hmacKey = config.eab_key_file === '' ? null : readNamed('eab_key_file', config.eab_key_file).trim()
-  const server = { origin: new URL(directory).origin, ca, clock }
+  const server = acmeServer(config, clock)
   const contact = config.contact.map(address => `mailto:${address}`)
   let account = readAccount(file, directory) ?? newAccount(file, directory)
   let client: Client | null = null
@@ -106,6 +107,11 @@ export function openAccount({ dir, config, clock, pollMs }: AccountDeps): PlaceO
     })
 }
 
+/** Returns the server of a configuration. Throws Fault config.file if `ca_file` cannot be read. */
+export function acmeServer({ directory, ca_file: file }: AcmeConfig, clock: Clock): AcmeServer {
+  return { origin: new URL(directory).origin, ca: file === '' ? undefined : readNamed('ca_file', file), clock }
+}
+
 let loading: Promise<typeof import('acme-client')> | null = null
 
 function loadLibrary(): Promise<typeof import('acme-client')> {
@@ -122,10 +128,11 @@ function loadLibrary(): Promise<typeof import('acme-client')> {
 
 async function placeOrder(
   client: Client,
-  { name, challenge: type, csr }: Order,
+  { name, challenge: type, csr, replaces }: Order,
   challenges: Challenges,
 ): Promise<string> {
-  const order = await client.createOrder({ identifiers: [{ type: 'dns', value: name }] })
+  const named = replaces === undefined ? {} : { replaces }
+  const order = await client.createOrder({ identifiers: [{ type: 'dns', value: name }], ...named })
   if (order.authorizations?.length !== 1) throw new Error('the order has not one authorization for one name')
   const [authorization] = await client.getAuthorizations(order)
   const plain = name.replace(/^\*\./, '')

@@ -30,6 +30,10 @@ const Row = Type.Object({
   retryAtMs: Type.Number(),
   /** When a gateway's VM last asked for it; VMs that are gone never ask again. */
   askedAtMs: Type.Number(),
+  /** Time of the next poll for the server's suggestion. Absent in files of earlier releases. */
+  infoAtMs: Type.Optional(Type.Number()),
+  /** Whether the server has suggested a time for this chain, so that the next order may name it. */
+  isSuggested: Type.Optional(Type.Boolean()),
 })
 export type Row = Static<typeof Row>
 

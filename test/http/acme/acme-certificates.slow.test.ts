@@ -11,6 +11,7 @@ import { systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { AcmeCertificates } from '../../../src/http/acme/acme-certificates.ts'
 import type { Order } from '../../../src/http/acme/order.ts'
+import type { AskRenewal } from '../../../src/http/acme/renewal-info.ts'
 import { AcmeFailure } from '../../../src/http/acme/transport.ts'
 import { type Authority, openAuthority } from '../../../src/http/authority.ts'
 import { spkiOf, spkiSha256Of } from '../../../src/linux/keys/spki.ts'
@@ -44,7 +45,10 @@ async function newKey(): Promise<Uint8Array> {
 type PlaceOrder = (order: Order) => Promise<string>
 const issue: PlaceOrder = ({ name, csr }) => ca.certify(csr, [name], 30)
 
-function setUp({ place = issue, gatewayNames = [] as string[] } = {}) {
+/** A server without renewal information. */
+const nothing: AskRenewal = () => Promise.resolve(null)
+
+function setUp({ place = issue, gatewayNames = [] as string[], askRenewal = nothing } = {}) {
   const placed: string[] = []
   let running = 0
   const acme = new AcmeCertificates({
@@ -60,6 +64,7 @@ function setUp({ place = issue, gatewayNames = [] as string[] } = {}) {
         running -= 1
       })
     },
+    askRenewal,
     clock,
     random: () => new Uint8Array(1).fill(128),
     log: silentLogger,
@@ -210,4 +215,59 @@ test('goal: a file that somebody else has written is as none', async () => {
     writeFileSync(join(dir, 'certificates.json'), text)
     expect(setUp().acme.view()).toMatchObject([{ name: host, expiresAtMs: null, failure: null }])
   }
+})
+
+test('goal: a server that revokes has its certificates renewed at once, as replacements, and once an hour at most', async () => {
+  const day = { startMs: clock.nowMs() - dayMs, endMs: clock.nowMs() }
+  let window = { startMs: clock.nowMs() + 10 * dayMs, endMs: clock.nowMs() + 11 * dayMs }
+  const asked: string[] = []
+  const orders: Order[] = []
+  const { acme, start } = setUp({
+    place: order => {
+      orders.push(order)
+      return issue(order)
+    },
+    askRenewal: id => {
+      asked.push(id)
+      return Promise.resolve({ window, retryAfterMs: hourMs })
+    },
+  })
+  start()
+  await until('it is there', 15_000, () => own(acme).length === 1)
+  await clock.elapse(2 * hourMs)
+  expect(asked.length).toBeGreaterThan(0)
+  expect(acme.view()[0]?.nextAtMs).toBe(window.startMs + dayMs / 2)
+  window = day
+  await clock.elapse(hourMs + 1)
+  await until('it is renewed', 15_000, () => orders.length === 2)
+  expect(orders.map(({ replaces }) => replaces)).toEqual([undefined, asked[0]])
+  // Each new certificate is to be renewed at once, too.
+  for (const count of [3, 4, 5]) {
+    await until('the last is served', 15_000, () => acme.view()[0]?.nextAtMs !== null)
+    await clock.elapse(hourMs - 60_000)
+    expect(orders).toHaveLength(count - 1)
+    await clock.elapse(120_000)
+    await until('it is renewed again', 15_000, () => orders.length === count)
+  }
+})
+
+test('goal: a server that refuses the name of what is replaced gets an order without it', async () => {
+  const orders: (string | undefined)[] = []
+  const past = { startMs: clock.nowMs() - dayMs, endMs: clock.nowMs() }
+  const { acme, start } = setUp({
+    place: order => {
+      orders.push(order.replaces)
+      const type = 'urn:ietf:params:acme:error:alreadyReplaced'
+      return order.replaces === undefined
+        ? issue(order)
+        : Promise.reject(new AcmeFailure('no', { type, retryAfterMs: null }))
+    },
+    askRenewal: () => Promise.resolve({ window: past, retryAfterMs: null }),
+  })
+  start()
+  await until('it is there', 15_000, () => own(acme).length === 1)
+  await clock.elapse(hourMs + hourMs / 2)
+  await until('it is renewed', 15_000, () => orders.length === 3)
+  expect(orders.map(named => named !== undefined)).toEqual([false, true, false])
+  await until('it has succeeded', 15_000, () => acme.view()[0]?.failure === null)
 })

@@ -3,7 +3,7 @@
 
 import { expect, test } from 'bun:test'
 import fc from 'fast-check'
-import { renewAtMs, retryAtMs } from '../../../src/http/acme/renewal.plan.ts'
+import { askAgainMs, renewAtMs, renewWithinMs, retryAtMs } from '../../../src/http/acme/renewal.plan.ts'
 
 const dayMs = 86_400_000
 const draw = fc.double({ min: 0, max: 1, noNaN: true })
@@ -35,4 +35,20 @@ test('goal: a time that the server names is kept, but not for ever', () => {
   expect(retryAtMs({ failures: 1, retryAfterMs: dayMs }, now)).toBe(1_000 + dayMs)
   expect(retryAtMs({ failures: 1, retryAfterMs: 1 }, now)).toBe(1_000 + 300_000)
   expect(retryAtMs({ failures: 1, retryAfterMs: 1e15 }, now)).toBe(1_000 + 7 * dayMs)
+})
+
+test('goal: a suggested window is followed: within it, at once if it is past, and never until the certificate ends', () => {
+  const dates = { notBeforeMs: 0, notAfterMs: 60 * dayMs, renewAtMs: 38 * dayMs }
+  const at = (startMs: number, endMs: number, draw = 0.5) => renewWithinMs({ startMs, endMs }, dates, draw)
+  // The moment that was chosen before stays.
+  expect(at(37 * dayMs, 39 * dayMs)).toBe(38 * dayMs)
+  expect(at(10 * dayMs, 12 * dayMs)).toBe(11 * dayMs)
+  expect([at(10 * dayMs, 12 * dayMs, 0), at(10 * dayMs, 12 * dayMs, 1)]).toEqual([10 * dayMs, 12 * dayMs])
+  expect(at(-2 * dayMs, -dayMs)).toBe(-1.5 * dayMs)
+  expect(at(70 * dayMs, 80 * dayMs)).toBe(50 * dayMs)
+})
+
+test('goal: a server is asked again when it says so, but not within a minute and at least once a day', () => {
+  const waits = [null, 0, 3_600_000, 30 * dayMs].map(wish => askAgainMs(wish, 1_000) - 1_000)
+  expect(waits).toEqual([6 * 3_600_000, 60_000, 3_600_000, dayMs])
 })

@@ -6,7 +6,8 @@ import { join } from 'node:path'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { openAuthority } from '../../../src/http/authority.ts'
 
-export type ReceivedRequest = { readonly method: string; readonly path: string }
+/** `payload`: text of the signed message (RFC 8555 6.2), empty without one. */
+export type ReceivedRequest = { readonly method: string; readonly path: string; readonly payload: string }
 
 /** By path; instead of the honest answer. */
 export type Answers = Record<string, (honest: () => Response) => Response | Promise<Response>>
@@ -65,9 +66,11 @@ export async function startHostileServer(
     port: 0,
     development: false,
     tls: { cert, key },
-    fetch: request => {
+    fetch: async request => {
       const { pathname } = new URL(request.url)
-      asked.push({ method: request.method, path: pathname })
+      const { payload = '' } = request.method === 'POST' ? ((await request.json()) as { payload?: string }) : {}
+      const text = Buffer.from(payload, 'base64url').toString()
+      asked.push({ method: request.method, path: pathname, payload: text })
       return self.answers[pathname]?.(() => honest(pathname)) ?? honest(pathname)
     },
   })
