@@ -1,5 +1,5 @@
 // strongroom verify: judges evidence with the roots of AMD, Intel and NVIDIA and a policy. Only `gateway`, `instance`
-// and `report --fetch` use the network. Each command loads only its own code, because loading takes most of the time of
+// and --fetch use the network. Each command loads only its own code, because loading takes most of the time of
 // a verdict. Effects: loads modules.
 
 import { useHashes } from '../attest/hash.ts'

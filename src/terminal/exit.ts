@@ -18,13 +18,14 @@ export const EXIT_HELP = `Exit codes:
   0  done
   1  failed, or a check did not pass
   2  bad usage or bad input; the configuration file counts as input
-  3  no daemon, service A or gateway answers, or not to the end
+  3  no daemon, service A or gateway answers, or not to the end; or no collateral, with --fetch
   4  not found
   5  conflict with the current state
   6  genuine evidence, which a policy, a pin or a floor refuses`
 
 export function exitCodeOf(error: unknown): ExitCode {
   if (!(error instanceof Fault)) return EXIT.failed
+  if (error instanceof NoCollateralFault) return EXIT.unreachable
   const isUnreachable = error.code === 'admin.unreachable' || error.code === 'api.unreachable'
   return isUnreachable ? EXIT.unreachable : BY_WIRE[FAULTS[error.code].wire]
 }
@@ -46,6 +47,14 @@ export class AdvisedFault extends Fault {
     super(code, message, options)
     this.name = 'AdvisedFault'
     this.remedy = remedy
+  }
+}
+
+/** A service did not serve collateral. Without it nothing was judged, so this is no verdict on the evidence. */
+export class NoCollateralFault extends AdvisedFault {
+  constructor(message: string, options: FaultOptions & { readonly remedy: string }) {
+    super('attest.unavailable', message, options)
+    this.name = 'NoCollateralFault'
   }
 }
 

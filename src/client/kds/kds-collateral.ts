@@ -1,19 +1,18 @@
 // Certificates and CRL that verify a report: the relying party's files, and with --fetch those from AMD's key server.
-// Effects: the network, files below --save.
+// Effects: the network, files of --cache and --save.
 
-import { join } from 'node:path'
 import type { Product } from '../../attest/amd/product.ts'
 import { servedRequests } from '../../attest/kds/served.ts'
 import { kdsUrlDefault } from '../../attest/kds/service-url.ts'
 import { findReport } from '../../attest/report/form.ts'
 import { decodeReport, type SnpReport } from '../../attest/report/report.ts'
-import type { Check } from '../../attest/verdict.ts'
 import { systemClock } from '../../base/clock.ts'
 import type { Run } from '../../terminal/command.ts'
 import { InputFault } from '../../terminal/exit.ts'
-import { inputFault, isDirectory, readingInput } from '../../terminal/input-file.ts'
-import { writeOutputs } from '../../terminal/output-file.ts'
-import { type Fetched, fetchMissing, fetchTimeoutMs, type GivenFiles } from './kds-fetch.ts'
+import { readingInput } from '../../terminal/input-file.ts'
+import { requireDirectory } from '../collateral/cache.ts'
+import { Downloader } from '../collateral/download.ts'
+import { fetchMissing, type GivenFiles } from './kds-fetch.ts'
 import { checkKdsOptions, type KdsOptions } from './kds-options.ts'
 import { kdsUrls } from './kds-urls.ts'
 
@@ -24,8 +23,8 @@ export type ReportAsked = {
   readonly product: Product | undefined
 }
 
-/** `fetched` is null without --fetch. */
-export type KdsCollateral = GivenFiles & { readonly vek: Uint8Array; readonly fetched: Fetched | null }
+/** `downloader` is null without --fetch. */
+export type KdsCollateral = GivenFiles & { readonly vek: Uint8Array; readonly downloader: Downloader | null }
 
 /**
  * Prints the addresses if requested, and reports whether nothing else remains to do. Throws InputFault for conflicting
@@ -43,57 +42,22 @@ export async function printedKdsUrls(run: Run, asked: ReportAsked, options: KdsO
   return true
 }
 
-/**
- * Returns the certificates and the CRL. Throws InputFault without a VEK, and with --fetch the Faults of fetchMissing.
- */
+/** Returns certificates and CRL. Throws InputFault without a VEK, and with --fetch the Faults of fetchMissing. */
 export async function kdsCollateral(
   run: Run,
   asked: ReportAsked,
-  { given, options }: { readonly given: GivenFiles; readonly options: KdsOptions },
+  { given, options, asOfMs }: { readonly given: GivenFiles; readonly options: KdsOptions; readonly asOfMs: number },
 ): Promise<KdsCollateral> {
-  const { kdsUrl: baseUrl = kdsUrlDefault, save } = options
-  if (options.fetch !== true) return { ...given, vek: wholeVek(given.vek), fetched: null }
-  // Check before sending any request.
-  if (save !== undefined && !isDirectory(save))
-    throw inputFault({ path: save, param: 'save' }, 'there is no such directory', 'make it, or name another')
+  const { kdsUrl: baseUrl = kdsUrlDefault, save, cache } = options
+  if (options.fetch !== true) return { ...given, vek: wholeVek(given.vek), downloader: null }
+  requireDirectory({ save, cache })
   const { report, served } = await readingInput(`--report ${asked.path}`, () => {
     const report = read(asked)
     return { report, served: servedRequests(report, asked.product ?? null) }
   })
-  const from = { baseUrl, timeoutMs: fetchTimeoutMs, nowMs: systemClock.nowMs }
-  const fetched = await fetchMissing(report, { served, given }, from)
-  if (fetched.withoutChain !== null)
-    await run.hint(`the chain was not fetched, and the one that is built in is used: ${fetched.withoutChain}`)
-  const bytesOf = (wanted: string) => fetched.files.find(({ kind }) => kind === wanted)?.bytes
-  return {
-    vek: wholeVek(given.vek ?? bytesOf('vcek')),
-    chain: given.chain ?? bytesOf('chain'),
-    crl: given.crl ?? bytesOf('crl'),
-    fetched,
-  }
-}
-
-/** Returns the addresses of fetched files and the files of --save, for the document. Empty without --fetch. */
-export async function fetchedDocument(run: Run, fetched: Fetched | null, kept: KeepOptions): Promise<object> {
-  if (fetched === null) return {}
-  const addresses = Object.fromEntries(fetched.files.map(({ kind, url }) => [kind, url]))
-  return { fetched: addresses, saved: await keepFetched(run, fetched, kept) }
-}
-
-type KeepOptions = { readonly checks: readonly Check[]; readonly directory: string | undefined }
-
-/** Writes all files, or none if one fails or a check found one to be bad. Returns their paths. */
-async function keepFetched(run: Run, { files }: Fetched, { checks, directory }: KeepOptions): Promise<string[]> {
-  if (directory === undefined) return []
-  const bad = checks.find(({ name, outcome }) => outcome === 'fail' && /^(?:vek|chain)-/.test(name))
-  if (bad !== undefined) {
-    await run.hint(`nothing was saved: ${bad.name} failed`)
-    return []
-  }
-  const saved = files.map(({ file, bytes }) => ({ path: join(directory, file), param: 'save', bytes }))
-  writeOutputs(saved, { replaces: true })
-  for (const { path } of saved) await run.hint(`saved ${path}`)
-  return saved.map(({ path }) => path)
+  const downloader = new Downloader({ run, clock: systemClock, asOfMs, save, cache })
+  const { vek, ...rest } = await fetchMissing(report, { served, given }, { baseUrl, downloader })
+  return { ...rest, vek: wholeVek(vek), downloader }
 }
 
 /**

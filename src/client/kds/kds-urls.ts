@@ -5,6 +5,7 @@ import type { KdsRequest } from '../../attest/kds/request.ts'
 import { servedRequests } from '../../attest/kds/served.ts'
 import type { Signer } from '../../attest/report/bits.ts'
 import type { SnpReport } from '../../attest/report/report.ts'
+import { below } from '../collateral/fetch-options.ts'
 
 /** `vcek` is null if the server has no certificate for the signing key; `reason` then explains why. */
 export type KdsUrls = {
@@ -17,14 +18,10 @@ export type KdsUrls = {
 /** Returns the addresses. Throws Malformed if the product is unknown or REPORTED_TCB does not fit it. */
 export function kdsUrls(report: SnpReport, named: Product | null, baseUrl: string): KdsUrls {
   const { vcek, chain, crl } = servedRequests(report, named)
-  const url = (request: KdsRequest) => kdsUrl(baseUrl, request)
+  const url = ({ path }: KdsRequest) => below(baseUrl, path)
   const rest = { chain: url(chain), crl: url(crl) }
   if (typeof vcek === 'string') return { vcek: null, ...rest, reason: `${vcek}; ${noVcekRemedy(report.signer)}` }
   return { vcek: url(vcek), ...rest, reason: null }
-}
-
-export function kdsUrl(baseUrl: string, { path }: KdsRequest): string {
-  return `${baseUrl.replace(/\/+$/, '')}${path}`
 }
 
 /** Explains how to get a certificate that AMD's key server does not have. */

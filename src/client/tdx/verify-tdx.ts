@@ -1,4 +1,5 @@
-// strongroom verify tdx: verifies a saved TDX quote with its collateral and a policy, offline. Effects: reads files.
+// strongroom verify tdx: verifies a saved TDX quote with its collateral and a policy. Effects: reads files; with
+// --fetch the network, files of --cache.
 
 import { BUNDLE_LIMITS } from '../../attest/encoding/pem.ts'
 import { decodeAnchor, INTEL_ROOT, type TdxRoot } from '../../attest/tdx/chain.ts'
@@ -17,13 +18,18 @@ import { hexOption, required, timeOption } from '../../terminal/options.ts'
 import { verdictDocument } from '../../terminal/render.ts'
 import { exitCodeOfVerdict } from '../../terminal/verdict-exit.ts'
 import { pinCheckName } from '../../verifier/pins.ts'
+import { requireDirectory } from '../collateral/cache.ts'
+import { Downloader } from '../collateral/download.ts'
+import { addFetchOptions, type FetchOptions, mirrorOption, requireFetch } from '../collateral/fetch-options.ts'
 import { verboseHelp } from '../trust/trust-options.ts'
 import { rtmrPinName, verdictSummary } from '../verdict/summary.ts'
-import { collateralUrls } from './collateral-urls.ts'
+import { collateralUrls, pcsUrlDefault } from './collateral-urls.ts'
+import { fetchCollateral } from './fetch-collateral.ts'
 import { quoteDocument } from './quote-document.ts'
 import { readQuoteFile } from './quote-file.ts'
 
-type TdxOptions = {
+type TdxOptions = FetchOptions & {
+  pcsUrl?: string
   collateral?: string
   policy?: string
   reportData?: Uint8Array
@@ -36,7 +42,7 @@ type TdxOptions = {
 }
 
 export function addVerifyTdx(verify: Command): void {
-  verify
+  const command = verify
     .command('tdx')
     .description('verify a TDX quote: signatures, chain to Intel, revocation, TCB level and policy')
     .argument('<file>', 'quote of version 4 or 5, or hexadecimal or base64 of it; - is stdin')
@@ -64,8 +70,15 @@ export function addVerifyTdx(verify: Command): void {
       "PEM of a simulated root, instead of Intel's; the verdict is then marked SIMULATED",
     )
     .option('--print-collateral-urls', "print where Intel serves the quote's collateral, and end; uses no network")
+    .option(
+      '--pcs-url <url>',
+      `with --fetch or --print-collateral-urls: a mirror of ${pcsUrlDefault} that has /IntelSGXRootCA.der, too`,
+      mirrorOption,
+    )
     .option('--verbose', verboseHelp)
+  addFetchOptions(command, "the collateral from Intel's service, unless --collateral names it")
     .examples(
+      'strongroom verify tdx quote.bin --fetch --cache collateral --policy tdx.json',
       'strongroom verify tdx quote.bin --collateral collateral.json --policy tdx.json',
       'strongroom verify tdx quote.bin --print-collateral-urls',
       'strongroom verify policy-example --tdx > tdx.json   # then put your measurements into mrTds, rtmr1 and rtmr2',
@@ -75,28 +88,43 @@ export function addVerifyTdx(verify: Command): void {
 
 async function verifyTdx(run: Run, file: string, options: TdxOptions): Promise<void> {
   const { bytes, quote } = await readQuoteFile(file)
+  const root = await readTdxRoot(options.trustSimulatedRoot)
+  const anchor = decodeAnchor(root)
+  checkTdxOptions(options)
   if (options.printCollateralUrls === true) {
-    const urls = await readingInput(file, () => collateralUrls(quote))
+    const urls = await readingInput(file, () => collateralUrls(quote, anchor, options.pcsUrl))
     const line = ({ member, url, chain }: (typeof urls)[number]) =>
       `${member}: ${url}${chain === null ? '' : `\n  ${member}_issuer_chain: its header ${chain}`}\n`
     return await run.result({ urls }, urls.map(line).join(''))
   }
-  const collateral = readInput({
-    path: required('collateral', options.collateral),
-    param: 'collateral',
-    bytesMax: collateralBytesMax,
-  })
   const policy = withReportData(await readTdxPolicy(options.policy), options)
-  const root = await readTdxRoot(options.trustSimulatedRoot)
   const asOf = options.asOf ?? systemClock.nowMs()
+  const { fetch, cache, pcsUrl } = options
+  const downloader = fetch === true ? new Downloader({ run, clock: systemClock, asOfMs: asOf, cache }) : null
+  const collateral =
+    downloader === null || options.collateral !== undefined
+      ? readInput({
+          path: required('collateral', options.collateral),
+          param: 'collateral',
+          bytesMax: collateralBytesMax,
+        })
+      : await fetchCollateral(quote, { downloader, mirror: pcsUrl, anchor, path: file })
   const judged = await verifyTdxQuote(bytes, collateral, { asOfMs: asOf, policy, root })
   const checks = [...judged.checks, measurementPin(policy, options), rtmrPin(policy, options)]
   const shown = { ...verdict(checks), simulated: root.simulated === true }
+  const kept = (await downloader?.keep(checks)) ?? {}
   await run.result(
-    { ...verdictDocument(shown), as_of: iso(asOf), ...tdxDocument(judged) },
+    { ...verdictDocument(shown), as_of: iso(asOf), ...tdxDocument(judged), ...kept },
     verdictSummary(shown, { verbose: options.verbose === true, paint: run.paint }),
   )
   run.exitWith(exitCodeOfVerdict(shown))
+}
+
+/** Throws InputFault for options that go together with --fetch alone, and a missing directory. */
+function checkTdxOptions(options: TdxOptions): void {
+  const { cache, pcsUrl, printCollateralUrls } = options
+  requireFetch(options, { cache, ...(printCollateralUrls === true ? {} : { 'pcs-url': pcsUrl }) })
+  requireDirectory({ cache })
 }
 
 function tdxDocument({ quote, level, pck, untilMs }: TdxVerdict) {

@@ -15,7 +15,7 @@ import { REPORT_PINS } from '../../verifier/pins.ts'
 import { verifySavedReport } from '../../verifier/report.ts'
 import { evidenceBytesMax, type ReportEvidence } from '../evidence/evidence.ts'
 import { readEvidence } from '../evidence/read.ts'
-import { fetchedDocument, kdsCollateral, printedKdsUrls } from '../kds/kds-collateral.ts'
+import { kdsCollateral, printedKdsUrls } from '../kds/kds-collateral.ts'
 import { addKdsOptions, type KdsOptions } from '../kds/kds-options.ts'
 import { addPinOptions, type PinOptions, readPins, withFlags } from '../trust/pin-options.ts'
 import { addPolicyFlags, type PolicyFlags } from '../trust/policy-flags.ts'
@@ -82,7 +82,7 @@ export function addVerifyReport(verify: Command): void {
     .examples(
       'strongroom verify report --report report.bin --vek vcek.pem --crl crl.der --policy policy.json',
       'strongroom verify report --report report.bin --vek vlek.pem --crl crl.der --measurement LAUNCH_DIGEST',
-      'strongroom verify report --report report.bin --fetch --save collateral --policy policy.json',
+      'strongroom verify report --report report.bin --fetch --cache collateral --policy policy.json',
       'base64 report.bin | strongroom verify report --report - --vek vcek.pem --any-measurement --any-crl --verbose',
       'strongroom verify policy-example > policy.json   # then put your measurements into it',
     )
@@ -104,7 +104,7 @@ async function verifyReport(run: Run, options: ReportOptions): Promise<void> {
     chain: certificates('chain', options.chain) ?? (evidence.chain.length === 0 ? undefined : evidence.chain),
     crl: certificates('crl', options.crl) ?? evidence.crl ?? undefined,
   }
-  const { fetched, ...collateral } = await kdsCollateral(run, asked, { given, options })
+  const { downloader, ...collateral } = await kdsCollateral(run, asked, { given, options, asOfMs: asOf })
   const judged = await verifySavedReport({
     report,
     ...collateral,
@@ -119,7 +119,7 @@ async function verifyReport(run: Run, options: ReportOptions): Promise<void> {
   })
   const found = { ...judged, checks: withFlags(judged.checks).map(check => withContainer(check, evidence)) }
   const { product } = found
-  const saved = await fetchedDocument(run, fetched, { checks: found.checks, directory: options.save })
+  const saved = (await downloader?.keep(found.checks)) ?? {}
   await run.result(
     () => ({
       ...verdictDocument(found),

@@ -141,6 +141,13 @@ const Log = Type.Object({
 })
 const logField = { log: Type.Optional(Log) }
 
+/** Present with --fetch. */
+const downloads = {
+  fetched: Type.Optional(Type.Record(Type.String(), Type.String(), { description: 'addresses of downloads' })),
+  cached: Type.Optional(Type.Array(Type.String(), { description: 'files found in --cache' })),
+  saved: Type.Optional(Type.Array(Type.String(), { description: 'files written' })),
+}
+
 /** Document of each command. */
 export const VERDICT_DOCUMENTS = {
   report: Type.Object({
@@ -148,9 +155,7 @@ export const VERDICT_DOCUMENTS = {
     as_of: time,
     product: orNull(Type.String()),
     report: orNull(Report),
-    // Present with --fetch.
-    fetched: Type.Optional(Type.Object(optional(['vcek', 'chain', 'crl'], Type.String()))),
-    saved: Type.Optional(Type.Array(Type.String())),
+    ...downloads,
   }),
   vtpm: Type.Object({
     ...verdictFields,
@@ -175,6 +180,7 @@ export const VERDICT_DOCUMENTS = {
       Type.Object({ ...propertiesOf(['fmspc', 'ppid', 'pce_id'], hex), components: Type.Array(count), pce_svn: count }),
     ),
     collateral_until: orNull(time),
+    ...downloads,
   }),
   gpu: Type.Object({
     ...verdictFields,
@@ -186,6 +192,7 @@ export const VERDICT_DOCUMENTS = {
       orNull(Type.Object({ kind: words(['driver', 'vbios']), ...propertiesOf(['version', 'product'], Type.String()) })),
       { description: 'in the order of --rim; null: not good' },
     ),
+    ...downloads,
   }),
   'id-block': Type.Object({ ...verdictFields, ...propertiesOf(['id_key_digest', 'author_key_digest'], orNull(hex)) }),
   // The fields of the attestation are absent if none was received.

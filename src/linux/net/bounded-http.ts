@@ -1,10 +1,10 @@
-// One bounded GET. Effects: the network. The body proves nothing until its signature is verified.
+// One bounded GET or POST. Effects: the network. The body proves nothing until its signature is verified.
 
 import { onAbort } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 
 export type GetResult =
-  | { readonly kind: 'body'; readonly bytes: Uint8Array }
+  | { readonly kind: 'body'; readonly bytes: Uint8Array; readonly headers: Headers }
   | { readonly kind: 'status'; readonly status: number; readonly retryAfter: string | null }
   | { readonly kind: 'too-large' }
   | { readonly kind: 'unreachable'; readonly reason: string }
@@ -15,20 +15,24 @@ export type GetLimits = {
   readonly bodyBytesMax: number
   /** Ends the request early, as `unreachable`. */
   readonly signal: AbortSignal
+  /** Makes the request a POST with this body and Content-Type. */
+  readonly post?: { readonly type: string; readonly bytes: Uint8Array } | undefined
 }
 
 /** Follows no redirects. Never rejects. */
-export async function getBounded(url: string, { timeoutMs, bodyBytesMax, signal }: GetLimits): Promise<GetResult> {
+export async function getBounded(url: string, limits: GetLimits): Promise<GetResult> {
+  const { timeoutMs, bodyBytesMax, signal, post } = limits
   const stop = new AbortController()
   const timer = setTimeout(() => stop.abort(new Error(`no response within ${timeoutMs} ms`)), timeoutMs)
   const forget = onAbort(signal, () => stop.abort(new Error('stopped')))
   try {
-    const response = await fetch(url, { redirect: 'manual', signal: stop.signal })
+    const sent = post && { method: 'POST', body: post.bytes.slice(), headers: { 'content-type': post.type } }
+    const response = await fetch(url, { ...sent, redirect: 'manual', signal: stop.signal })
     if (response.status !== 200) {
       return { kind: 'status', status: response.status, retryAfter: response.headers.get('retry-after') }
     }
     const bytes = await readAtMost(response, bodyBytesMax)
-    return bytes === null ? { kind: 'too-large' } : { kind: 'body', bytes }
+    return bytes === null ? { kind: 'too-large' } : { kind: 'body', bytes, headers: response.headers }
   } catch (error) {
     return { kind: 'unreachable', reason: messageOf(stop.signal.aborted ? stop.signal.reason : error) }
   } finally {

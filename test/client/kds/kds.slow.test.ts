@@ -2,7 +2,7 @@
 // stand-in on 127.0.0.1. AMD's own service is never asked.
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'bun:test'
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import {
@@ -18,15 +18,18 @@ import { chainRequest, crlRequest, vcekRequest } from '../../../src/attest/kds/r
 import { servedRequests } from '../../../src/attest/kds/served.ts'
 import { decodeReport } from '../../../src/attest/report/report.ts'
 import { issueSimulatedCrl, issueSimulatedVcek } from '../../../src/attest/simulator/certificates.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { Downloader } from '../../../src/client/collateral/download.ts'
 import { fetchMissing } from '../../../src/client/kds/kds-fetch.ts'
+import type { Run } from '../../../src/terminal/command.ts'
 import { type KdsServer, type Respond, startKdsServer } from '../../rigs/kds-server.ts'
 import { checksOf, expectUsageError, runHere, vectors } from '../../rigs/program.ts'
 
 const product = 'genoa'
 const tcb = SIMULATED_TCBS[product]
 const wanted = { product, chipId: chipIdOf(product), tcb } as const
-const requests = [vcekRequest(wanted), chainRequest(product, 'vcek'), crlRequest(product, 'vcek')]
-const [vcekFile = '', chainFile = '', crlFile = ''] = requests.map(({ file }) => file)
+const requests = [vcekRequest(wanted), crlRequest(product, 'vcek')]
+const [vcekFile = '', crlFile = ''] = requests.map(({ file }) => file)
 
 let server: KdsServer
 let dir: string
@@ -76,25 +79,26 @@ function answer(change: (path: string) => Response | null): void {
 const isVcek = (path: string) => path.startsWith('/vcek/v1/Genoa/0')
 
 describe('a working server', () => {
-  // Goal: everything that is missing is fetched, once, and the verdict is good without a file of the user's own.
-  test('gives all three', async () => {
+  // Goal: what is missing is fetched, once, and the verdict is good without a file of the user's own. The chain is
+  // built in, and not fetched.
+  test('gives both', async () => {
     const { code, document } = await fetched('--save', save)
     expect([code, document.ok, document.simulated, checksOf(document, 'FAIL')]).toEqual([0, true, true, []])
     expect(checksOf(document, 'PASS')).toContain('chain-revocation')
-    expect(server.requests.toSorted()).toEqual(requests.map(({ path }) => path).toSorted())
+    expect(server.requests).toEqual(requests.map(({ path }) => path))
     const base = server.url.replace(/\/$/, '')
-    const [vcek, chain, crl] = requests.map(({ path }) => `${base}${path}`)
-    expect(document.fetched).toEqual({ vcek, chain, crl })
-    expect(document.saved).toEqual([vcekFile, chainFile, crlFile].map(name => join(save, name)))
+    const [vcek, crl] = requests.map(({ path }) => `${base}${path}`)
+    expect(document.fetched).toEqual({ vcek, crl })
+    expect(document.saved).toEqual([vcekFile, crlFile].map(name => join(save, name)))
   })
 
   // Goal: what was saved is all that the next verification needs, without a network; nothing else lies beside it.
   test('is not needed again', async () => {
     await fetched('--save', save)
-    expect(readdirSync(save).toSorted()).toEqual([vcekFile, chainFile, crlFile].toSorted())
+    expect(readdirSync(save).toSorted()).toEqual([vcekFile, crlFile].toSorted())
     expect(new Uint8Array(readFileSync(join(save, vcekFile)))).toEqual(new Uint8Array(server.platform.vcek))
     server.requests = []
-    const files = ['--vek', join(save, vcekFile), '--chain', join(save, chainFile), '--crl', join(save, crlFile)]
+    const files = ['--vek', join(save, vcekFile), '--crl', join(save, crlFile)]
     const { code, document } = await verify(...files)
     expect([code, document.fetched, document.saved, server.requests]).toEqual([0, undefined, undefined, []])
   })
@@ -108,14 +112,36 @@ describe('a working server', () => {
     const crl = ['--crl', file('crl.der', server.crl.with(40, 0))]
     const { code, document } = await fetched(...vek, ...crl)
     expect([code, checksOf(document, 'FAIL')]).toEqual([1, ['chain-revocation']])
-    expect(server.requests).toEqual([chainRequest(product, 'vcek').path])
+    expect(server.requests).toEqual([])
+  })
+
+  // Goal: --cache finds the files again; the CRL for a day, and neither one that is not in force nor a broken file.
+  test('is not asked again with --cache', async () => {
+    const first = await fetched('--cache', save)
+    expect([first.code, first.document.cached, readdirSync(save).toSorted()]).toEqual([
+      ...[0, [], [vcekFile, crlFile].toSorted()],
+    ])
+    server.requests = []
+    const second = await fetched('--cache', save)
+    expect([second.code, second.document.cached, second.document.saved]).toEqual([0, [vcekFile, crlFile], []])
+    expect([second.document.fetched, server.requests]).toEqual([{}, []])
+    const dayAgo = new Date(Date.now() - 24 * 3_600_000 - 1_000)
+    for (const name of [vcekFile, crlFile]) utimesSync(join(save, name), dayAgo, dayAgo)
+    const third = await fetched('--cache', save)
+    expect([third.code, third.document.cached, server.requests]).toEqual([0, [vcekFile], [requests[1]?.path ?? '']])
+    server.requests = []
+    const later = await fetched('--cache', save, '--as-of', '2026-12-02T00:00:00Z')
+    expect([later.code, server.requests]).toEqual([1, [requests[1]?.path ?? '']])
+    server.requests = []
+    writeFileSync(join(save, vcekFile), 'none')
+    expect([(await fetched('--cache', save)).code, server.requests]).toEqual([0, [requests[0]?.path ?? '']])
   })
 
   // Goal: without its root the same answers fail: the network makes nothing trusted.
   test('is not trusted', async () => {
     trust = []
     const { code, document } = await fetched('--save', save)
-    expect([code, document.ok, checksOf(document, 'FAIL')]).toEqual([1, false, expect.arrayContaining(['chain-root'])])
+    expect([code, document.ok, checksOf(document, 'FAIL')]).toEqual([1, false, ['chain-certificates']])
     expect([document.saved, readdirSync(save)]).toEqual([[], []])
   })
 
@@ -145,15 +171,11 @@ describe('a server that is wrong', () => {
       [(path: string) => (isVcek(path) ? body(other) : null), 'vek-chip-id'],
       [(path: string) => (isVcek(path) ? body(newer) : null), 'vek-tcb'],
       [(path: string) => (path.endsWith('/crl') ? body(revoked) : null), 'chain-revocation'],
-      [(path: string) => (path.endsWith('/crl') ? new Response('') : null), 'chain-revocation'],
-      [(path: string) => (path.endsWith('/cert_chain') ? new Response('none') : null), 'vek-certificate'],
     ] as const
     for (const [change, failed] of cases) {
       answer(change)
       const { code, document } = await fetched('--save', save)
-      // A chain that cannot be read is input.
-      const exit = failed === 'vek-certificate' ? 2 : 1
-      expect([failed, code, checksOf(document, 'FAIL')]).toEqual([failed, exit, [failed]])
+      expect([failed, code, checksOf(document, 'FAIL')]).toEqual([failed, 1, [failed]])
       expect([document.saved, readdirSync(save)]).toEqual([[], []])
     }
   })
@@ -164,13 +186,19 @@ describe('a server that is wrong', () => {
     await using _ = { [Symbol.asyncDispose]: () => other.stop(true) }
     const bomb = { body: Bun.gzipSync(new Uint8Array(2 ** 25)), init: { headers: { 'content-encoding': 'gzip' } } }
     const cases: [Respond, number, string, string][] = [
-      [() => new Response(bomb.body, bomb.init), 1, 'attest.unavailable', 'more than 65536 bytes came'],
-      [() => new Response(new Uint8Array(65_537)), 1, 'attest.unavailable', 'more than 65536 bytes came'],
-      [() => Response.redirect(other.url.href), 1, 'attest.unavailable', '302: redirects are not followed'],
-      [() => Response.redirect(`${server.url}x/crl`, 307), 1, 'attest.unavailable', '307: redirects are not followed'],
-      [() => new Response('', { status: 503 }), 1, 'attest.unavailable', 'HTTP status 503'],
+      [() => new Response(bomb.body, bomb.init), 3, 'attest.unavailable', 'more than 65536 bytes came'],
+      [() => new Response(new Uint8Array(65_537)), 3, 'attest.unavailable', 'more than 65536 bytes came'],
+      [() => Response.redirect(other.url.href), 3, 'attest.unavailable', '302: redirects are not followed'],
+      [() => Response.redirect(`${server.url}x/crl`, 307), 3, 'attest.unavailable', '307: redirects are not followed'],
+      [() => new Response(''), 3, 'attest.unavailable', 'not what was requested'],
+      [() => new Response('', { status: 503 }), 3, 'attest.unavailable', 'HTTP status 503'],
       [() => new Response('', { status: 404 }), 4, 'not_found', 'the server has no such file'],
-      [() => new Response('', { status: 429, headers: { 'retry-after': '7' } }), 1, 'attest.unavailable', 'status 429'],
+      [
+        () => new Response('', { status: 429, headers: { 'retry-after': '70' } }),
+        3,
+        'attest.unavailable',
+        'status 429',
+      ],
     ]
     for (const [respond, code, faultCode, message] of cases) {
       server.respond = request => (request.url.endsWith('/crl') ? respond(request) : server.serve(request))
@@ -184,7 +212,7 @@ describe('a server that is wrong', () => {
     }
     const argv = ['verify', 'report', '--report', report, ...trust, '--any-measurement', '--fetch']
     const waiting = await runHere([...argv, '--kds-url', server.url])
-    expect(waiting.stderr).toContain('remedy: try again in 7 s, name a mirror by --kds-url, or the file by --crl\n')
+    expect(waiting.stderr).toContain('remedy: try again in 70 s, name a mirror by --kds-url, or the file by --crl\n')
   })
 
   // Goal: a port where nobody listens is exit code 3.
@@ -207,25 +235,18 @@ describe('a server that is wrong', () => {
     answer(path => (isVcek(path) ? new Response(drip()) : null))
     const decoded = decodeReport(new Uint8Array(readFileSync(report)))
     const asked = { served: servedRequests(decoded, null), given: { vek: undefined, chain: undefined, crl: undefined } }
-    const failing = fetchMissing(decoded, asked, { baseUrl: server.url, timeoutMs: 150, nowMs: () => 0 })
+    const limits = { timeoutMs: 150 }
+    const downloader = new Downloader({
+      run: { hint: async () => {} } as unknown as Run,
+      clock: systemClock,
+      asOfMs: 0,
+      limits,
+    })
+    const failing = fetchMissing(decoded, asked, { baseUrl: server.url, downloader })
     await expect(failing).rejects.toMatchObject({
       code: 'api.unreachable',
       message: expect.stringContaining('no response within 150 ms'),
     })
-  })
-
-  // Goal: the chain alone may be missing: the one that is built in serves, and people are to read why.
-  test('no chain', async () => {
-    answer(path => (path.endsWith('/cert_chain') ? new Response('', { status: 500 }) : null))
-    const { code, document } = await fetched('--save', save)
-    expect([code, Object.keys(document.fetched), readdirSync(save).toSorted()]).toEqual([
-      0,
-      ['vcek', 'crl'],
-      [vcekFile, crlFile].toSorted(),
-    ])
-    const argv = ['verify', 'report', '--report', report, ...asOf, ...trust, '--any-measurement', '--fetch']
-    const { stderr } = await runHere([...argv, '--kds-url', server.url])
-    expect(stderr).toContain('the chain was not fetched, and the one that is built in is used: ')
   })
 })
 
@@ -266,7 +287,7 @@ describe('reports without a VCEK there', () => {
     expect((await runHere(argv)).stderr).toContain("remedy: AMD's key server has no VLEKs: take the certificate")
     expect(server.requests).toEqual([])
     await runHere([...argv, '--vek', genuine('milan-v3-vlek.vlek.der')])
-    expect(server.requests.toSorted()).toEqual(['/vlek/v1/Milan/cert_chain', '/vlek/v1/Milan/crl'])
+    expect(server.requests.toSorted()).toEqual(['/vlek/v1/Milan/crl'])
     const urls = await runHere(['verify', 'report', '--report', genuine('milan-v3-vlek.bin'), '--print-kds-urls'])
     expect([urls.code, urls.stdout]).toEqual([
       0,
@@ -291,6 +312,8 @@ test('options', async () => {
   await expectUsageError(argv, '--vek is missing')
   await expectUsageError([...argv, '--fetch', '--print-kds-urls'], 'exclude each other')
   await expectUsageError([...argv, '--vek', report, '--save', save], '--save goes with --fetch')
+  await expectUsageError([...argv, '--vek', report, '--cache', save], '--cache goes with --fetch')
+  await expectUsageError([...argv, '--fetch', '--cache', save, '--save', save], 'exclude each other')
   await expectUsageError([...argv, '--vek', report, '--kds-url', server.url], '--kds-url goes with')
   for (const url of ['', 'ftp://host', 'https://user:word@host', 'https://host?x=1', 'file:///etc'])
     await expectUsageError([...argv, '--fetch', '--kds-url', url], 'It must be an http or https URL')

@@ -74,6 +74,7 @@ export const INNER_ORDERS = {
     ['verify', 'show'],
     ['known-hosts.ts', 'known-images.ts', 'log', 'tdx'],
     ['trust', 'verdict', 'evidence', 'kds', 'source', 'measure', 'id-block', 'client-config.ts'],
+    ['collateral'],
   ],
   'src/cli': [
     ['index.ts'],

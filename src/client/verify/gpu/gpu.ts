@@ -1,4 +1,5 @@
-// strongroom verify gpu: verifies saved evidence of NVIDIA GPUs, offline. Effects: reads files.
+// strongroom verify gpu: verifies saved evidence of NVIDIA GPUs. Effects: reads files; with --fetch the network, files
+// of --cache.
 
 import type { GpuVerdict, JudgedGpu } from '../../../attest/nvidia/judge.ts'
 import { nonceBytes } from '../../../attest/nvidia/spdm.ts'
@@ -9,8 +10,12 @@ import type { Command, Run } from '../../../terminal/command.ts'
 import { hexOption, timeOption } from '../../../terminal/options.ts'
 import { verdictDocument } from '../../../terminal/render.ts'
 import { exitCodeOfVerdict } from '../../../terminal/verdict-exit.ts'
+import { requireDirectory } from '../../collateral/cache.ts'
+import { Downloader } from '../../collateral/download.ts'
+import { addFetchOptions, mirrorOption, requireFetch } from '../../collateral/fetch-options.ts'
 import { verboseHelp } from '../../trust/trust-options.ts'
 import { verdictSummary } from '../../verdict/summary.ts'
+import { fetchOcsp, fetchRims, ocspUrlDefault, rimUrlDefault } from './fetch.ts'
 import {
   type GpuOptions,
   readEvidenceFile,
@@ -21,7 +26,7 @@ import {
 } from './inputs.ts'
 
 export function addVerifyGpu(verify: Command): void {
-  verify
+  const command = verify
     .command('gpu')
     .description(
       "verify reports of NVIDIA GPUs (Hopper, Blackwell): certificates to NVIDIA's root, nonce, measurements against NVIDIA's manifests, revocation",
@@ -49,8 +54,12 @@ export function addVerifyGpu(verify: Command): void {
     )
     .option('--any-ocsp', 'accept certificates without a fresh OCSP response; a revoked one still fails')
     .option('--any-devtools', 'accept a GPU that may be in DevTools mode: no report shows that it is not')
+    .option('--rim-url <url>', `with --fetch: a mirror of ${rimUrlDefault}`, mirrorOption)
+    .option('--ocsp-url <url>', `with --fetch: another responder than ${ocspUrlDefault}`, mirrorOption)
     .option('--verbose', verboseHelp)
+  addFetchOptions(command, "manifests and OCSP responses from NVIDIA's services, unless --rim or --ocsp names any")
     .examples(
+      'strongroom verify gpu evidence.json --nonce $(cat nonce.hex) --fetch --cache collateral --policy gpu-policy.json',
       'strongroom verify gpu evidence.json --nonce $(cat nonce.hex) --rim driver.xml --rim vbios.xml --ocsp device.der --ocsp ica.der --ocsp identity.der --policy gpu-policy.json',
       'strongroom verify gpu evidence.json --nonce $(cat nonce.hex) --rim driver.xml --rim vbios.xml --any-gpu --any-ocsp --any-devtools',
     )
@@ -67,21 +76,36 @@ async function verifyGpu(run: Run, path: string, options: GpuOptions): Promise<v
   // Loaded here, because no other command needs these two libraries.
   const { readSignedXml } = await import('./signed-xml.ts')
   const { policy, checks } = await readGpuPolicy(options)
-  const judged = verifyGpus({
-    evidence: await readEvidenceFile(path),
-    nonce: options.nonce,
+  const { cache, rimUrl = rimUrlDefault, ocspUrl = ocspUrlDefault } = options
+  requireFetch(options, { cache, 'rim-url': options.rimUrl, 'ocsp-url': options.ocspUrl })
+  requireDirectory({ cache })
+  const evidence = await readEvidenceFile(path)
+  const roots = await readGpuRoots(options.trustSimulatedRoot, 'trust-simulated-root')
+  const given = {
     rims: await readRimFiles({ paths: options.rim, param: 'rim' }),
-    readSignedXml,
     ocsp: readOcspFiles({ paths: options.ocsp, param: 'ocsp' }),
-    roots: await readGpuRoots(options.trustSimulatedRoot, 'trust-simulated-root'),
+  }
+  const downloader = options.fetch === true ? new Downloader({ run, clock: systemClock, asOfMs, cache }) : null
+  const from = downloader && { downloader, rimUrl, ocspUrl, evidence, roots, readSignedXml, asOfMs }
+  const rims = from !== null && options.rim === undefined ? await fetchRims(from) : given.rims
+  const wantsOcsp = options.ocsp === undefined && options.anyOcsp !== true
+  const judged = verifyGpus({
+    evidence,
+    nonce: options.nonce,
+    rims,
+    readSignedXml,
+    ocsp: from !== null && wantsOcsp ? await fetchOcsp(from, { rims, policy }) : given.ocsp,
+    roots,
     policy,
     asOfMs,
     // Saved evidence has no statement by a measured guest.
     devtools: null,
   })
   const shown = { ...verdict([...judged.checks, ...checks]), simulated: judged.simulated }
+  const kept = (await downloader?.keep(shown.checks)) ?? {}
+  const gpus = judged.gpus.map(gpuDocument)
   await run.result(
-    { ...verdictDocument(shown), as_of: iso(asOfMs), gpus: judged.gpus.map(gpuDocument), rims: rimDocuments(judged) },
+    { ...verdictDocument(shown), as_of: iso(asOfMs), gpus, rims: rimDocuments(judged), ...kept },
     verdictSummary(shown, { verbose: options.verbose === true, paint: run.paint }),
   )
   run.exitWith(exitCodeOfVerdict(shown))

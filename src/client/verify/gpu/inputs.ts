@@ -13,9 +13,12 @@ import { type Check, fail, notChecked } from '../../../attest/verdict.ts'
 import { fromBase64 } from '../../../base/bytes.ts'
 import { InputFault } from '../../../terminal/exit.ts'
 import { MIB, readInput, readingInput, readJsonInput } from '../../../terminal/input-file.ts'
+import type { FetchOptions } from '../../collateral/fetch-options.ts'
 import { gpuDevtoolsPinName, gpuOcspPinName, gpuPinName } from '../../verdict/summary.ts'
 
-export type GpuOptions = {
+export type GpuOptions = FetchOptions & {
+  rimUrl?: string
+  ocspUrl?: string
   nonce: Uint8Array
   rim?: readonly string[]
   ocsp?: readonly string[]
@@ -49,7 +52,8 @@ export async function readRimFiles({ paths, param }: NamedFiles): Promise<readon
   )
 }
 
-function rimOf(bytes: Uint8Array): Uint8Array {
+/** Returns the manifest in a response of NVIDIA's RIM service. Throws Malformed. */
+export function rimOf(bytes: Uint8Array): Uint8Array {
   const document = parsedJson('manifest', bytes)
   const rim = typeof document === 'object' && document !== null && 'rim' in document ? document.rim : null
   const found = typeof rim === 'string' ? fromBase64(rim) : null

@@ -1,0 +1,123 @@
+// Downloads manifests from NVIDIA's RIM service and OCSP responses for the certificates of GPUs and manifests. Effects:
+// the network, files of --cache.
+
+import { sha256 } from '../../../attest/hash.ts'
+import { parsed } from '../../../attest/malformed.ts'
+import { checkChain, decodeChain } from '../../../attest/nvidia/chain.ts'
+import type { GpuEvidence } from '../../../attest/nvidia/evidence.ts'
+import { architectureOf } from '../../../attest/nvidia/judge.ts'
+import { decodeOcsp, ocspBytesMax } from '../../../attest/nvidia/ocsp.ts'
+import { encodeOcspRequest } from '../../../attest/nvidia/ocsp-request.ts'
+import type { GpuPolicy } from '../../../attest/nvidia/policy.ts'
+import { portableP384 } from '../../../attest/nvidia/portable-p384.ts'
+import { type ReadSignedXml, rimBytesMax } from '../../../attest/nvidia/rim.ts'
+import { type DecodedRoot, decodeRoots, type NvidiaRoots } from '../../../attest/nvidia/roots.ts'
+import { decodeGpuReport } from '../../../attest/nvidia/spdm.ts'
+import { type Certificate, commonNameOf } from '../../../attest/x509/certificate.ts'
+import { toHex } from '../../../base/bytes.ts'
+import type { Downloader } from '../../collateral/download.ts'
+import { below } from '../../collateral/fetch-options.ts'
+import { rimOf } from './inputs.ts'
+
+export const rimUrlDefault = 'https://rim.attestation.nvidia.com/v1/rim'
+export const ocspUrlDefault = 'https://ocsp.ndis.nvidia.com'
+
+export type GpuFetch = {
+  readonly downloader: Downloader
+  readonly rimUrl: string
+  readonly ocspUrl: string
+  readonly evidence: readonly GpuEvidence[]
+  readonly roots: readonly NvidiaRoots[]
+  readonly readSignedXml: ReadSignedXml
+  readonly asOfMs: number
+}
+
+/** Returns the manifests of the GPUs' drivers and VBIOSes. Evidence that cannot be read is left to the verdict. */
+export async function fetchRims({ downloader, rimUrl, evidence, readSignedXml }: GpuFetch): Promise<Uint8Array[]> {
+  const untilMs = (bytes: Uint8Array) => {
+    readSignedXml(bytes)
+    return Number.POSITIVE_INFINITY
+  }
+  const rims: Uint8Array[] = []
+  for (const id of new Set(evidence.flatMap(rimIds))) {
+    const file = `${id}.xml`
+    const url = below(rimUrl, `/${id}`)
+    const wanted = { kind: file, url, bodyBytesMax: 2 * rimBytesMax, param: 'rim', mirror: 'rim-url', fileOf: rimOf }
+    rims.push(await downloader.get(wanted, { file, fileBytesMax: rimBytesMax, isRenewed: false, untilMs }))
+  }
+  return rims
+}
+
+/** Returns the ids of the manifests of driver and VBIOS; of the driver alone if the report lacks the board. */
+function rimIds({ report, certificates }: GpuEvidence): readonly string[] {
+  const read = parsed(() => ({
+    fields: decodeGpuReport(report).fields,
+    device: decodeChain(certificates, 'GPU certificates')[1],
+  }))
+  if (!read.ok || read.value.device === undefined) return []
+  const { fields, device } = read.value
+  const [chip = ''] = commonNameOf(device.subject)
+    .replace(/^SIMULATED /, '')
+    .split(' ')
+  const architecture = architectureOf(chip)
+  if (architecture === null) return []
+  const driver = architecture === 'HOPPER' ? 'NV_GPU_DRIVER_GH100' : `NV_GPU_CC_DRIVER_${chip}`
+  const vbios = fields.board === null ? [] : [`NV_GPU_VBIOS_${fields.board}_${fields.vbiosVersion.replaceAll('.', '')}`]
+  return [`${driver}_${fields.driverVersion}`, ...vbios]
+}
+
+/**
+ * Returns a response for each certificate that can be revoked. Makes no request for a chain that does not end at a
+ * trusted root: the verdict rejects it anyway.
+ */
+export async function fetchOcsp(
+  from: GpuFetch,
+  { rims, policy }: { readonly rims: readonly Uint8Array[]; readonly policy: GpuPolicy },
+): Promise<Uint8Array[]> {
+  const { downloader, ocspUrl, evidence, readSignedXml } = from
+  const { device, rim } = decodeRoots(from.roots)
+  const pairs = [
+    // A GPU issues its own leaf, for which no responder has an entry.
+    ...evidence.flatMap(({ certificates }) => pairsOf(certificates, { ...from, decoded: device }).slice(1)),
+    ...rims.flatMap(bytes => {
+      const xml = parsed(() => readSignedXml(bytes))
+      return xml.ok ? pairsOf(xml.value.certificates, { ...from, decoded: rim }) : []
+    }),
+  ]
+  const requests = pairs.map(([certificate, issuer]) => encodeOcspRequest(certificate, issuer))
+  const distinct = new Map(requests.map(bytes => [`ocsp-${toHex(sha256(bytes)).slice(0, 32)}.der`, bytes]))
+  const responses: Uint8Array[] = []
+  for (const [file, bytes] of distinct) {
+    const post = { type: 'application/ocsp-request', bytes }
+    const url = below(ocspUrl, '/')
+    const wanted = { kind: file, url, post, bodyBytesMax: ocspBytesMax, param: 'ocsp', mirror: 'ocsp-url' }
+    const untilMs = (der: Uint8Array) => ocspUntilMs(der, policy)
+    responses.push(await downloader.get(wanted, { file, fileBytesMax: ocspBytesMax, isRenewed: true, untilMs }))
+  }
+  return responses
+}
+
+/** Returns each certificate of a good chain with its issuer, the root excepted. */
+function pairsOf(
+  ders: readonly Uint8Array[],
+  { decoded: roots, asOfMs }: Pick<GpuFetch, 'asOfMs'> & { readonly decoded: readonly DecodedRoot[] },
+): (readonly [Certificate, Certificate])[] {
+  const read = parsed(() => decodeChain(ders, 'chain'))
+  if (!read.ok) return []
+  const { chain } = checkChain('chain', { certificates: read.value, roots, asOfMs, verify: portableP384 })
+  const path = chain?.path ?? []
+  return path.flatMap((certificate, at) => {
+    const issuer = path[at + 1]
+    return issuer === undefined ? [] : [[certificate, issuer] as const]
+  })
+}
+
+/** Returns the time until which the policy accepts a response. Throws Malformed. */
+function ocspUntilMs(der: Uint8Array, { ocspMaximumAgeSeconds: age }: GpuPolicy): number {
+  const { singles } = decodeOcsp(der)
+  const ends = singles.flatMap(({ thisUpdateMs, nextUpdateMs }) => [
+    nextUpdateMs ?? Number.POSITIVE_INFINITY,
+    age === 'any' ? Number.POSITIVE_INFINITY : thisUpdateMs + age * 1000,
+  ])
+  return Math.min(...ends)
+}

@@ -1,0 +1,159 @@
+// Goal: `verify tdx --fetch` judges what Intel's service sends as it judges a file, keeps it with --cache, and never
+// calls a quote not genuine because the service fails; with a scripted stand-in for Intel's service on 127.0.0.1.
+
+import { afterAll, afterEach, beforeEach, expect, test } from 'bun:test'
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { toPem } from '../../../src/attest/encoding/pem.ts'
+import { encodeTdxPolicy, strictTdxPolicy } from '../../../src/attest/tdx/encode-policy.ts'
+import { fromHex, fromUtf8, toHex } from '../../../src/base/bytes.ts'
+import { type Answer, NO_COLLATERAL, startCollateralServer } from '../../rigs/attest/collateral-server.ts'
+import {
+  SIMULATED_PCK,
+  SIMULATED_REPORT,
+  simulateCollateral,
+  simulateQuote,
+  simulateTdx,
+} from '../../rigs/attest/tdx/simulated.ts'
+import { checksOf, expectUsageError, runHere } from '../../rigs/program.ts'
+
+const nowMs = Date.parse('2026-01-01T00:00:00Z')
+const platform = await simulateTdx(nowMs)
+const pck = await platform.pck(SIMULATED_PCK)
+const apart = JSON.parse(fromUtf8(await simulateCollateral(platform)))
+const signedBy = (header: string, body: string) => () =>
+  new Response(body, { headers: { [header]: encodeURIComponent(apart.tcb_info_issuer_chain) } })
+const bytes = (hex: string) => () => new Response((fromHex(hex) ?? new Uint8Array()).slice())
+const script: Readonly<Record<string, Answer>> = {
+  '/tdx/certification/v4/tcb': signedBy(
+    'TCB-Info-Issuer-Chain',
+    `{"tcbInfo":${apart.tcb_info},"signature":"${apart.tcb_info_signature}"}`,
+  ),
+  '/tdx/certification/v4/qe/identity': signedBy(
+    'SGX-Enclave-Identity-Issuer-Chain',
+    `{"enclaveIdentity":${apart.qe_identity},"signature":"${apart.qe_identity_signature}"}`,
+  ),
+  '/sgx/certification/v4/pckcrl': bytes(apart.pck_crl),
+  '/IntelSGXRootCA.der': bytes(apart.root_ca_crl),
+}
+const server = startCollateralServer(path => script[path])
+const everything = [
+  'GET /tdx/certification/v4/tcb?fmspc=b0c06f000000',
+  'GET /tdx/certification/v4/qe/identity',
+  'GET /sgx/certification/v4/pckcrl?ca=platform&encoding=der',
+  'GET /IntelSGXRootCA.der',
+]
+const kept = 'tdx-collateral-b0c06f000000-platform.json'
+
+const dir = mkdtempSync(join(tmpdir(), 'srt-tdx-fetch-'))
+const cache = join(dir, 'cache')
+afterAll(async () => {
+  rmSync(dir, { recursive: true })
+  await server[Symbol.asyncDispose]()
+})
+beforeEach(() => {
+  mkdirSync(cache)
+  server.requests = []
+  server.instead = () => null
+})
+afterEach(() => rmSync(cache, { recursive: true }))
+
+function file(name: string, contents: Uint8Array | string): string {
+  writeFileSync(join(dir, name), contents)
+  return join(dir, name)
+}
+
+const policy = (mrTd: string) =>
+  file(
+    `policy-${mrTd.slice(0, 4)}.json`,
+    JSON.stringify({
+      ...encodeTdxPolicy(strictTdxPolicy()),
+      ...{ mrTds: [mrTd], rtmr1: [toHex(SIMULATED_REPORT.rtmr1)], rtmr2: [toHex(SIMULATED_REPORT.rtmr2)] },
+    }),
+  )
+const quote = file('quote.bin', await simulateQuote(platform, { version: 4, report: SIMULATED_REPORT, pck }))
+const root = ['--trust-simulated-root', file('root.pem', toPem(platform.rootDer, 'CERTIFICATE'))]
+
+async function fetched(...more: readonly string[]) {
+  const expected = ['--policy', policy(toHex(SIMULATED_REPORT.mrTd)), '--as-of', '2026-01-01', ...root]
+  const argv = ['verify', 'tdx', quote, '--fetch', '--pcs-url', server.url, ...expected, ...more, '--json']
+  const { code, stdout, stderr } = await runHere(argv)
+  expect(stderr).toBe('')
+  return { code, document: JSON.parse(stdout) }
+}
+
+// Goal: the four answers are a good verdict, and the chain of Intel's root, which is built in, is not asked for.
+test('a working service', async () => {
+  const { code, document } = await fetched()
+  expect([code, document.ok, server.requests]).toEqual([0, true, everything])
+  expect(Object.keys(document.fetched)).toEqual(['tcb_info', 'qe_identity', 'pck_crl', 'root_ca_crl'])
+  expect([document.cached, document.saved]).toEqual([[], []])
+})
+
+// Goal: --cache finds again what is in force, also as --collateral; not what is a day old or cannot be read.
+test('--cache', async () => {
+  const path = join(cache, kept)
+  const first = await fetched('--cache', cache)
+  expect([first.code, first.document.saved, readdirSync(cache)]).toEqual([0, [path], [kept]])
+  server.requests = []
+  const second = await fetched('--cache', cache)
+  expect([second.code, second.document.cached, second.document.fetched, server.requests]).toEqual([0, [kept], {}, []])
+  const offline = ['verify', 'tdx', quote, '--collateral', path, ...root, '--as-of', '2026-01-01', '--any-measurement']
+  expect((await runHere(offline)).code).toBe(0)
+  const dayAgo = new Date(Date.now() - 24 * 3_600_000 - 1_000)
+  utimesSync(path, dayAgo, dayAgo)
+  expect([(await fetched('--cache', cache)).code, server.requests]).toEqual([0, everything])
+  server.requests = []
+  writeFileSync(path, '{')
+  expect([(await fetched('--cache', cache)).code, server.requests]).toEqual([0, everything])
+  server.requests = []
+  const later = await fetched('--cache', cache, '--as-of', '2026-03-01')
+  expect([later.code, server.requests]).toEqual([1, everything])
+})
+
+// Goal: whatever the service does instead of answering, exit code 3 says that nothing was judged, and nothing is kept.
+test.each(NO_COLLATERAL)('no collateral: %s', async (words, answer) => {
+  for (const path of Object.keys(script)) {
+    server.instead = request => (new URL(request.url).pathname === path ? answer() : null)
+    const { code, document } = await fetched('--cache', cache)
+    expect([path, code, document.error]).toEqual([
+      path,
+      3,
+      { code: 'attest.unavailable', message: expect.stringContaining(words), param: expect.any(String) },
+    ])
+  }
+  expect(readdirSync(cache)).toEqual([])
+})
+
+// Goal: a member without the header that has its chain is no collateral, either; a missing file is exit code 4.
+test('half an answer', async () => {
+  server.instead = request => (request.url.endsWith('/qe/identity') ? new Response('{}') : null)
+  const { code, document } = await fetched()
+  expect([code, document.error.message]).toEqual([
+    3,
+    `${server.url}tdx/certification/v4/qe/identity: not what was requested: no header SGX-Enclave-Identity-Issuer-Chain`,
+  ])
+  server.instead = () => new Response('', { status: 404 })
+  expect((await fetched()).code).toBe(4)
+})
+
+// Goal: genuine collateral stays when a policy refuses the quote; collateral of another authority is not kept.
+test('what is kept', async () => {
+  const refused = await fetched('--cache', cache, '--policy', policy('00'.repeat(48)))
+  expect([refused.code, readdirSync(cache)]).toEqual([6, [kept]])
+  rmSync(join(cache, kept))
+  const stranger = toHex(await platform.crl('stranger'))
+  server.instead = request => (request.url.endsWith('.der') && !request.url.includes('?') ? bytes(stranger)() : null)
+  const forged = await fetched('--cache', cache)
+  expect([forged.code, checksOf(forged.document, 'FAIL'), readdirSync(cache)]).toEqual([1, ['root-crl'], []])
+})
+
+// Goal: options without effect, and a directory that does not exist, are refused before any request.
+test('usage', async () => {
+  const argv = ['verify', 'tdx', quote]
+  await expectUsageError([...argv, '--cache', cache], '--cache goes with --fetch')
+  await expectUsageError([...argv, '--pcs-url', server.url], '--pcs-url goes with --fetch')
+  await expectUsageError([...argv, '--fetch', '--cache', join(dir, 'none')], 'there is no such directory')
+  await expectUsageError([...argv, '--fetch', '--pcs-url', 'ftp://host'], 'It must be an http or https URL')
+})
