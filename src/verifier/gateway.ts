@@ -55,8 +55,11 @@ export type GatewayQuestion = {
   readonly allowlist: ExpectedAllowlist | 'any'
   /** SHA-256 of the public key (SPKI) in the connection's certificate. A page cannot see it, and passes 'any'. */
   readonly tlsSpkiDigest: Uint8Array | 'any'
-  /** SHA-256 of the gateway's configuration, which lists its upstreams; the operator publishes the text. */
-  readonly configurationDigest: Uint8Array | 'any'
+  /**
+   * SHA-256 of the gateway's configuration, which lists its upstreams. 'required': fail if a gateway without
+   * workload.json is identified by its allowlist, which does not list them.
+   */
+  readonly configurationDigest: Uint8Array | 'any' | 'required'
   /**
    * workload.json of a gateway in a VM of its own, as served or as published by the operator: HOST_DATA must be its
    * digest. Null or absent if there is none; HOST_DATA must then be the allowlist's digest.
@@ -124,7 +127,7 @@ export async function judgeGateway(bytes: Uint8Array, asked: GatewayJudging): Pr
     togetherCheck(statements),
     tlsCheck(gateway, question.tlsSpkiDigest),
     ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
-    configurationCheck(gateway, question.configurationDigest),
+    configurationCheck(gateway, question),
     ...workloadChecks(gateway, ownWorkload, {
       outside: asked.outside ?? [],
       workloads: asked.workloads ?? 'any',
@@ -164,11 +167,7 @@ function questionOf(
 ): ReceiptQuestion<'workload'> & Pick<GatewayJudging, 'verifiers'> {
   return {
     kind: 'workload',
-    nonce,
-    asOf,
-    ageMsMax,
-    roots,
-    policy,
+    ...{ nonce, asOf, ageMsMax, roots, policy },
     requireCrl: pins.crl !== 'any',
     expected: {
       // The policy checks measurements and the operator's key.
@@ -229,12 +228,15 @@ function tlsCheck(gateway: StatementOf<'workload'> | null, connection: Uint8Arra
   )
 }
 
-function configurationCheck(gateway: StatementOf<'workload'> | null, expected: Uint8Array | 'any'): Check {
+function configurationCheck(gateway: StatementOf<'workload'> | null, question: GatewayQuestion): Check {
+  const { configurationDigest: expected, allowlist, policy } = question
   const name = 'gateway-configuration'
   if (gateway === null) return notChecked(name, "the gateway's receipt cannot be read", true)
   const found = gateway.configurationDigest === null ? 'none' : toHex(gateway.configurationDigest)
-  if (expected === 'any') {
-    return notChecked(name, `${found}: no configuration is expected; its upstreams are not known`, false)
+  if (typeof expected === 'string') {
+    const reason = `${found}: no configuration is expected; its upstreams are not known`
+    const isNeeded = expected === 'required' && (allowlist !== 'any' || policy.hostData !== 'any')
+    return isNeeded ? fail(name, `${reason}: name it, or say 'any'`) : notChecked(name, reason, false)
   }
   return check(name, found === toHex(expected), `the receipt names ${found}, not ${toHex(expected)}`, found)
 }
@@ -246,7 +248,7 @@ function withWorkload(question: GatewayJudging, workload: ReadWorkload | null): 
   return {
     ...question,
     allowlist: question.allowlist === 'any' ? allowlist : question.allowlist,
-    configurationDigest: question.configurationDigest === 'any' ? digest : question.configurationDigest,
+    configurationDigest: typeof question.configurationDigest === 'string' ? digest : question.configurationDigest,
   }
 }
 

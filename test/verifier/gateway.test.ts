@@ -93,6 +93,21 @@ describe('a good one', () => {
     }
   })
 
+  test('goal: an allowlist alone, or HOST_DATA, does not say which upstreams get prompts', async () => {
+    const reason = `${toHex(configurationDigest)}: no configuration is expected; its upstreams are not known: name it, or say 'any'`
+    const { found, bad, of } = await judge({ configurationDigest: 'required' })
+    expect([found.ok, bad, of('gateway-configuration')]).toEqual([
+      ...[false, ['gateway-configuration'], ['fail', reason, true]],
+    ])
+    const { policy: own, allowlist } = await gatewayQuestion(nonce)
+    const hostData = present(allowlist === 'any' ? null : allowlist.digest, 'the allowlist')
+    const policy = { ...own, hostData }
+    expect((await judge({ configurationDigest: 'required', allowlist: 'any', policy })).bad).toEqual([
+      'gateway-configuration',
+    ])
+    expect((await judge({ configurationDigest: 'any' })).found.ok).toBe(true)
+  })
+
   test('goal: what is not expected is said, and is open by choice', async () => {
     const { found, bad, of } = await judge({
       nonce: 'any',
@@ -107,6 +122,8 @@ describe('a good one', () => {
       `${toHex(configurationDigest)}: no configuration is expected; its upstreams are not known`,
       false,
     ])
+    const asked = { configurationDigest: 'required', allowlist: 'any' } as const
+    expect((await judge(asked)).of('gateway-configuration')[0]).toBe('not-checked')
     expect(of('inference-router/allowlist')).toEqual([
       ...['not-checked', 'no allowlist is expected; name yours by --allowlist', false],
     ])

@@ -20,7 +20,7 @@ export async function readAttestedOptions(url: URL, options: GatewayOptions): Pr
   const { pins, policy, workload, crl, outside = [], allow = [] } = trust
   const given = {
     allowlist: read(options.allowlist, 'allowlist'),
-    configuration: read(options.configuration, 'configuration'),
+    configuration: trust.configurationDigest === 'any' ? 'any' : read(options.configuration, 'configuration'),
     simulatedRoot: read(options.trustSimulatedRoot, 'trust-simulated-root', BUNDLE_LIMITS.bytesMax),
     ca: decodeText(read(options.ca, 'ca')),
     workload: workload ?? undefined,

@@ -72,6 +72,8 @@ export function withFlags(checks: readonly Check[]): Check[] {
   return checks.map(check => {
     if (check.outcome !== 'pass' && check.reason.includes(noCrl))
       return { ...check, reason: check.reason.replace(noCrl, crlAdvice) }
+    if (check.outcome === 'fail' && check.reason.endsWith(nameConfiguration))
+      return { ...check, reason: check.reason.replace(nameConfiguration, configurationAdvice) }
     const pin = EVERY_PIN.find(name => check.name === pinCheckName(name))
     if (pin === undefined || check.outcome === 'pass') return check
     const { accepted, missing } = PIN_WORDS[pin]
@@ -88,6 +90,9 @@ export function withFlags(checks: readonly Check[]): Check[] {
 /** The library's wording, and what to do about it on the command line. */
 const noCrl = 'no CRL was given'
 const crlAdvice = `${noCrl}; name one with --crl, or accept evidence without one with --any-crl`
+
+const nameConfiguration = "name it, or say 'any'"
+const configurationAdvice = 'name it with --configuration, or accept any with --any-configuration'
 
 function flagOf(pin: Pin): string {
   return `--any-${pin}`

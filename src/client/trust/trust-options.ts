@@ -29,6 +29,7 @@ export type TrustOptions = PinOptions &
     policy?: string
     allowlist?: string
     configuration?: string
+    anyConfiguration?: boolean
     workload?: string
     allowOutside?: readonly string[]
     allow?: readonly Exposure[]
@@ -44,7 +45,11 @@ export function addTrustOptions(command: Command): Command {
   command
     .option('--policy <file>', 'JSON as in `verify policy-schema`; it names the measurements and the operator key')
     .option('--allowlist <file>', 'the allowlist; the receipts must have its digest, images and commands')
-    .option('--configuration <file>', 'the configuration that the gateway serves: its receipt must have the digest')
+    .option(
+      '--configuration <file>',
+      "gateway-configuration.json, which lists the gateway's upstreams; required with --allowlist for a gateway without workload.json",
+    )
+    .option('--any-configuration', 'accept any upstreams of a gateway without workload.json')
     .option('--workload <file>', 'workload.json of a gateway in a VM of its own: HOST_DATA must be its digest')
   return addPinOptions(addEvidenceOptions(addAllowOption(addOutsideOption(addPolicyFlags(command)))), PINS)
 }
@@ -119,7 +124,7 @@ export async function readTrust(options: TrustOptions): Promise<Trust> {
     crl: await readCrl(options.crl),
     pins,
     allowlist: await readAllowlistFile(options.allowlist),
-    configurationDigest: readConfigurationDigest(options.configuration),
+    configurationDigest: readConfigurationDigest(options),
   }
 }
 
@@ -180,9 +185,13 @@ export async function readCrl(path: string | undefined): Promise<Uint8Array | un
   return await readingInput(`--crl ${path}`, () => derBlocks(bytes, 'X509 CRL', 'revocation list')[0])
 }
 
-function readConfigurationDigest(path: string | undefined): Trust['configurationDigest'] {
-  if (path === undefined) return 'any'
-  return sha256(readInput({ path, param: 'configuration', bytesMax: filesBytesMax }))
+function readConfigurationDigest({ configuration, anyConfiguration }: TrustOptions): Trust['configurationDigest'] {
+  if (configuration !== undefined && anyConfiguration === true) {
+    const remedy = 'leave one of the two out'
+    throw new InputFault('--any-configuration contradicts --configuration', { param: 'any-configuration', remedy })
+  }
+  if (configuration === undefined) return anyConfiguration === true ? 'any' : 'required'
+  return sha256(readInput({ path: configuration, param: 'configuration', bytesMax: filesBytesMax }))
 }
 
 async function readWorkloadFile(path: string | undefined): Promise<Uint8Array | null> {

@@ -30,7 +30,7 @@ const FAILED: Readonly<Record<string, string>> = {
   reach: 'its programs may reach other destinations than you expect',
   prompts: 'its prompts do not go where you expect',
   'gateway-key': 'its key for the gateway is not its own',
-  'gateway-configuration': 'the gateway has another configuration than you expect',
+  'gateway-configuration': 'the gateway has another configuration than you expect, or you named none',
   'workload-upstreams': 'prompts would leave the measured VM',
   'workload-settings': 'the gateway has settings that show more than you allowed',
   'workload-pinned': 'the gateway has another workload.json than you expect',

@@ -97,8 +97,8 @@ export function addVerifyGateway(verify: Command): void {
       'after',
       clientLogHelp +
         helpText(
-          'strongroom verify gateway https://gateway.example:8442 --policy policy.json --allowlist allowlist.json',
-          'strongroom verify gateway https://127.0.0.1:8442 --ca ca.pem --policy policy.json --allowlist allowlist.json --trust-simulated-root root.pem',
+          'strongroom verify gateway https://gateway.example:8442 --policy policy.json --workload workload.json',
+          'strongroom verify gateway https://127.0.0.1:8442 --ca ca.pem --policy policy.json --allowlist allowlist.json --configuration gateway-configuration.json --trust-simulated-root root.pem',
           'strongroom verify gateway --document attestation.json --workload workload.json --nonce TEXT --policy policy.json',
           'strongroom verify gateway https://gateway.example:8442 --in-log --log https://instances.example:8441 --log-key KEY --witness KEY',
         ),

@@ -50,7 +50,8 @@ export type AttestedFetchOptions = {
    */
   readonly allow?: readonly Exposure[]
   /**
-   * For a gateway without a VM of its own: its `gateway-configuration.json`, byte by byte; its receipt has the digest.
+   * For a gateway without a VM of its own: its `gateway-configuration.json`, byte by byte, which lists its upstreams.
+   * Required beside an allowlist or HOST_DATA of such a gateway; 'any' accepts any upstreams.
    */
   readonly configuration?: string | Uint8Array | 'any'
   /**
@@ -104,7 +105,7 @@ type Trust = {
   readonly pins: Pins
   readonly crl: Uint8Array | undefined
   readonly allowlist: ExpectedAllowlist | 'any'
-  readonly configurationDigest: Uint8Array | 'any'
+  readonly configurationDigest: Uint8Array | 'any' | 'required'
   /** Null to use the one that the gateway serves. */
   readonly workload: Uint8Array | null
   /** Allowed upstreams. */
@@ -229,7 +230,7 @@ function readReverifyAfter({ reverifyAfterMs }: AttestedFetchOptions, evidenceAg
 }
 
 function readTrust(options: AttestedFetchOptions): Trust {
-  const { simulatedRoot, crl, configuration = 'any' } = options
+  const { simulatedRoot, crl } = options
   const workload = options.workload === undefined ? null : toBytes('workload', options.workload)
   const trust: Trust = {
     roots:
@@ -244,13 +245,18 @@ function readTrust(options: AttestedFetchOptions): Trust {
     outside: readOutside(options.outside ?? []),
     ...(options.workloads === undefined ? {} : { workloads: readWorkloads(options.workloads) }),
     allow: readAllow(options.allow ?? []),
-    configurationDigest: configuration === 'any' ? 'any' : sha256(toBytes('configuration', configuration)),
+    configurationDigest: readConfiguration(options.configuration),
   }
   for (const check of pinChecks(PINS, trust.pins, { ...trust, workloadCount: trust.workloads?.length ?? 0 })) {
     const pin = PINS.find(name => pinCheckName(name) === check.name)
     if (check.outcome === 'fail' && pin !== undefined) throw new OptionError(...MISSING[pin])
   }
   return trust
+}
+
+function readConfiguration(given: AttestedFetchOptions['configuration']): Trust['configurationDigest'] {
+  if (given === undefined) return 'required'
+  return given === 'any' ? 'any' : sha256(toBytes('configuration', given))
 }
 
 /** Where to set a missing pin. A revocation list and the floors are required unless waived, and cannot be missing. */

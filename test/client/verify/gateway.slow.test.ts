@@ -142,6 +142,22 @@ describe('what must not pass', () => {
     expect(document.encryption_keys).toEqual({ x25519: toHex(x25519), xwing: toHex(mlkem768) + toHex(x25519) })
   })
 
+  test('no configuration', async () => {
+    // Goal: an allowlist does not list the upstreams that get prompts; an option accepts any, and the verdict has it.
+    const at = all.indexOf('--configuration')
+    const rest = all.toSpliced(at, 2)
+    const { code, document } = await verify(...line(gateway.url, ...rest))
+    expect([code, document.failed, checksOf(document, 'FAIL')]).toEqual([6, 'policy', ['gateway-configuration']])
+    const { stdout } = await runHere(line(gateway.url, ...rest))
+    expect(stdout).toContain('name it with --configuration, or accept any with --any-configuration')
+    const any = await verify(...line(gateway.url, ...rest, '--any-configuration'))
+    expect([any.code, checksOf(any.document, 'NOT CHECKED')]).toEqual([
+      0,
+      expect.arrayContaining(['gateway-configuration']),
+    ])
+    await expectUsageError(line(gateway.url, ...all, '--any-configuration'), 'contradicts --configuration')
+  })
+
   test('another allowlist', async () => {
     // Goal: digest and admission are compared with the relying party's own file.
     const other = file('other.json', allowlistText.replace('--part=0', '--part=9'))

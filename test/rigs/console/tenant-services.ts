@@ -131,8 +131,13 @@ export async function serveTenant(to: ScriptedConsole): Promise<Tenancy> {
 
 /** The same for the gateway, which is of another simulated host. */
 export async function gatewayFiles(): Promise<Readonly<Record<string, string>>> {
-  const { policy, allowlist, simulatedRoot } = await attestedOptions()
-  return { 'gateway-policy.json': JSON.stringify(policy), 'allowlist.json': allowlist, 'root.pem': simulatedRoot }
+  const { policy, allowlist, configuration, simulatedRoot } = await attestedOptions()
+  return {
+    'gateway-policy.json': JSON.stringify(policy),
+    'allowlist.json': allowlist,
+    'gateway-configuration.json': configuration,
+    'root.pem': simulatedRoot,
+  }
 }
 
 function record(status: InstanceRecord['status']): InstanceRecord {

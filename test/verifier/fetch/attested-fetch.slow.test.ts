@@ -267,6 +267,8 @@ test('goal: each wrong expectation fails under its own name, and nothing is sent
     [{ policy: { ...policy, hostData: '07'.repeat(32) }, allowlist: 'any' }, 'gateway/allowlist'],
     [{ allowlist: `${options.allowlist}`.replace('--part=0', '--part=9') }, 'gateway/allowlist'],
     [{ configuration: '{}' }, 'gateway-configuration'],
+    // An allowlist does not list upstreams, so its gateway's configuration has to be named.
+    [{ configuration: undefined } as unknown as Partial<AttestedFetchOptions>, 'gateway-configuration'],
     [{ policy: { ...policy, minimumGuestSvn: 4_000_000_000 } }, 'gateway/evidence'],
   ]
   for (const [changes, name] of rows) {

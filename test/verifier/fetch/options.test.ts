@@ -4,6 +4,7 @@
 import { afterAll, describe, expect, test } from 'bun:test'
 import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
 import { attestedOptions } from '../../../scripts/rigs/gateway/attested-gateway.ts'
+import { sha256 } from '../../../src/attest/hash.ts'
 import { OptionError } from '../../../src/verifier/fetch/errors.ts'
 import { type AttestedFetchOptions, readOptions } from '../../../src/verifier/fetch/options.ts'
 
@@ -73,6 +74,13 @@ test('goal: workload.json by its digests, and settings by their names; anything 
   const open = { ...rest, policy: { ...policy, idKeyDigest: 'any', hostData: 'any' } }
   expect(() => readOptions(open)).toThrow(OptionError)
   expect(readOptions({ ...open, workloads: ['0a'.repeat(32)] }).trust.workloads).toHaveLength(1)
+})
+
+// Goal: a configuration is required unless the caller accepts any.
+test('configuration', () => {
+  const digestOf = (changes: object) => readOptions({ ...all, ...changes }).trust.configurationDigest
+  expect([digestOf({ configuration: undefined }), digestOf({ configuration: 'any' })]).toEqual(['required', 'any'])
+  expect(digestOf({ configuration: '{}' })).toEqual(sha256(new TextEncoder().encode('{}')))
 })
 
 // Goal: a gateway may be below a path, given with or without the end of an OpenAI client's baseURL.

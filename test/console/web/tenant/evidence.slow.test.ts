@@ -161,7 +161,7 @@ test('the gateway', async () => {
   await page.getByText('--allowlist allowlist.json').waitFor()
   const { command } = await download()
   expect(command).toMatch(
-    /^strongroom verify gateway --document gateway-attestation\.json --nonce [\w-]{43} --policy gateway-policy\.json --allowlist allowlist\.json$/,
+    /^strongroom verify gateway --document gateway-attestation\.json --nonce [\w-]{43} --policy gateway-policy\.json --allowlist allowlist\.json --configuration gateway-configuration\.json$/,
   )
   const { code, failed, open } = await verify(command, await gatewayFiles())
   expect([code, failed]).toEqual([0, []])

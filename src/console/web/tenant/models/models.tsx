@@ -68,7 +68,7 @@ function GatewayEvidence() {
   // These files decide what passes, so they must be the reader's own: this page saves none from the host.
   const own = {
     policy: 'gateway-policy.json',
-    ...(found.data === false ? { allowlist: 'allowlist.json' } : { workload: 'workload.json' }),
+    ...(found.data === false ? hostFiles : { workload: 'workload.json' }),
   }
   const load = async () => {
     const nonce = toBase64Url(crypto.getRandomValues(new Uint8Array(nonceBytes)))
@@ -87,6 +87,9 @@ function GatewayEvidence() {
     </EvidenceCard>
   )
 }
+
+/** Files that pin a gateway without a VM of its own. */
+const hostFiles = { allowlist: 'allowlist.json', configuration: 'gateway-configuration.json' }
 
 const workloadPath = '/workload.json'
 
