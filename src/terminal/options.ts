@@ -1,9 +1,9 @@
 // Values of options: numbers, hexadecimal, times. Pure. Parsers throw commander's InvalidArgumentError.
 
 import { InvalidArgumentError } from 'commander'
-import { fromHex } from '../base/bytes.ts'
 import { parseUserBudget, type UserBudget, userBudgetExample } from '../contract/admin/user-budget.ts'
 import { InputFault } from './exit.ts'
+import { pastedHex } from './hex.ts'
 
 /** The value of an option that this use of a command cannot do without. */
 export function required<T>(param: string, value: T | undefined): T {
@@ -14,7 +14,7 @@ export function required<T>(param: string, value: T | undefined): T {
 /** Exactly this many bytes in hexadecimal, of either case. */
 export function hexOption(sizeBytes: number): (text: string) => Uint8Array {
   return text => {
-    const bytes = fromHex(text)
+    const bytes = pastedHex(text)
     if (bytes !== null && bytes.length === sizeBytes) return bytes
     throw new InvalidArgumentError(
       `It must be ${sizeBytes} bytes in hexadecimal, which is ${sizeBytes * 2} characters.`,
@@ -25,7 +25,7 @@ export function hexOption(sizeBytes: number): (text: string) => Uint8Array {
 /** From 1 byte to this many in hexadecimal, of either case. */
 export function hexUpToOption(bytesMax: number): (text: string) => Uint8Array {
   return text => {
-    const bytes = fromHex(text)
+    const bytes = pastedHex(text)
     if (bytes !== null && bytes.length >= 1 && bytes.length <= bytesMax) return bytes
     throw new InvalidArgumentError(`It must be 1 to ${bytesMax} bytes in hexadecimal, two characters for each.`)
   }

@@ -9,9 +9,10 @@
 import { encodeTcb } from '../../attest/amd/tcb-encode.ts'
 import { wellFormed } from '../../attest/malformed.ts'
 import type { FieldName } from '../../attest/report/report.ts'
-import { concat, fromBase64, fromBase64Url, fromHex, utf8 } from '../../base/bytes.ts'
+import { concat, fromBase64, fromBase64Url, utf8 } from '../../base/bytes.ts'
 import { messageOf } from '../../base/fault.ts'
 import { parseJson } from '../../base/json.ts'
+import { pastedHex } from '../../terminal/hex.ts'
 import { bareReport, type ReportEvidence } from './evidence.ts'
 import { type FieldValues, reportOf } from './report-fields.ts'
 
@@ -180,7 +181,7 @@ function isByte(value: unknown): boolean {
 /** Decodes DER in base64 or hexadecimal, or PEM. */
 function certificateOf(text: string, name: string): Uint8Array {
   if (text.startsWith('-----BEGIN')) return utf8(text)
-  const bytes = fromBase64(text) ?? fromBase64Url(text) ?? fromHex(text)
+  const bytes = pastedHex(text) ?? fromBase64(text) ?? fromBase64Url(text)
   wellFormed(bytes !== null && bytes.length > 0, `evidence: ${name} is neither base64 nor PEM`)
   return bytes
 }

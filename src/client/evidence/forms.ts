@@ -5,8 +5,9 @@ import { gunzipSync } from 'node:zlib'
 import { wellFormed } from '../../attest/malformed.ts'
 import { certificateTableBytesMax, readCertificateTable } from '../../attest/report/certificate-table.ts'
 import { reportSizeBytes, reportVersions } from '../../attest/report/report.ts'
-import { fromBase64, fromBase64Url, fromHex } from '../../base/bytes.ts'
+import { fromBase64, fromBase64Url } from '../../base/bytes.ts'
 import { resultOr } from '../../base/result-or.ts'
+import { pastedHex } from '../../terminal/hex.ts'
 import { bundleEvidence } from './bundles.ts'
 import { bareReport, evidenceBytesMax, type ReportEvidence } from './evidence.ts'
 import { protobufEvidence } from './protobuf.ts'
@@ -32,12 +33,12 @@ export function readEvidenceForm(bytes: Uint8Array, layer = 0): ReportEvidence {
  */
 export function quoteBytes(bytes: Uint8Array): Uint8Array {
   const text = asciiText(bytes)
-  return text === null ? bytes : (bytesOfText(text.replace(/^0x/, '')) ?? bytes)
+  return text === null ? bytes : (bytesOfText(text) ?? bytes)
 }
 
 /** Decodes hexadecimal, base64 or base64url; null for anything else. */
 function bytesOfText(text: string): Uint8Array | null {
-  const decoded = fromHex(text) ?? fromBase64(text) ?? fromBase64Url(text)
+  const decoded = pastedHex(text) ?? fromBase64(text) ?? fromBase64Url(text)
   return decoded === null || decoded.length === 0 ? null : decoded
 }
 

@@ -6,10 +6,11 @@ import { type VerityRoot, verityRoot, verityRootOf } from '../../attest/verity/r
 import { checkVerityParameters, type VerityParameters, veritySaltBytesMax } from '../../attest/verity/superblock.ts'
 import { verityDigestBytes } from '../../attest/verity/tree.ts'
 import { checkVerity } from '../../attest/verity/verify.ts'
-import { equalConstantTime, fromHex, toHex } from '../../base/bytes.ts'
+import { equalConstantTime, toHex } from '../../base/bytes.ts'
 import { blockSha256 } from '../../linux/native-hash.ts'
 import type { Command, Run } from '../../terminal/command.ts'
 import { InputFault } from '../../terminal/exit.ts'
+import { pastedHex } from '../../terminal/hex.ts'
 import { readingInput } from '../../terminal/input-file.ts'
 import { countOption, hexOption, required } from '../../terminal/options.ts'
 import { fields } from '../../terminal/render.ts'
@@ -138,7 +139,7 @@ function rootText(root: VerityRoot, run: Run): string {
 }
 
 function saltOption(text: string): Uint8Array {
-  const bytes = fromHex(text)
+  const bytes = pastedHex(text)
   if (bytes !== null && bytes.length <= veritySaltBytesMax) return bytes
   throw new InvalidArgumentError(`It must be at most ${veritySaltBytesMax} bytes in hexadecimal.`)
 }

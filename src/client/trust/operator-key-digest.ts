@@ -5,8 +5,8 @@ import { webBytes } from '../../attest/hash.ts'
 import { publicIdKey } from '../../attest/launch/id-block-sign.ts'
 import { idKeyDigest } from '../../attest/launch/id-block-verify.ts'
 import { present } from '../../base/assert.ts'
-import { fromHex } from '../../base/bytes.ts'
 import { InputFault } from '../../terminal/exit.ts'
+import { pastedHex } from '../../terminal/hex.ts'
 import { readInput, readingInput } from '../../terminal/input-file.ts'
 
 /** Length of SHA-384. */
@@ -14,7 +14,7 @@ const idKeyDigestBytes = 48
 
 /** Returns the digest given directly, or of the public key in a PEM file. Fault invalid_request. */
 export async function operatorKeyDigest(given: string): Promise<Uint8Array> {
-  const digest = fromHex(given)
+  const digest = pastedHex(given)
   if (digest !== null && digest.length === idKeyDigestBytes) return digest
   const pem = readInput({ path: given, param: 'operator-key', bytesMax: BUNDLE_LIMITS.bytesMax })
   return await operatorKeyDigestOf(pem, `--operator-key ${given}`)

@@ -4,13 +4,13 @@ import { Option } from 'commander'
 import { sha256 } from '../../attest/hash.ts'
 import { laterFieldsIn } from '../../attest/policy/encode.ts'
 import type { Policy } from '../../attest/policy/policy.ts'
-import { fromHex } from '../../base/bytes.ts'
 import { checkValue } from '../../contract/check.ts'
 import { exposureNames } from '../../contract/vm/exposure.ts'
 import { UnattestedReason } from '../../contract/vm/inference-gateway.ts'
 import { workloadBytesMax } from '../../contract/vm/workload.ts'
 import type { Command } from '../../terminal/command.ts'
 import { InputFault } from '../../terminal/exit.ts'
+import { pastedHex } from '../../terminal/hex.ts'
 import { readInput } from '../../terminal/input-file.ts'
 import { type AllowedOfInstance, type ExpectedGateway, hostKeyName } from '../../verifier/claim.ts'
 import type { ClientDefaults } from '../client-config.ts'
@@ -73,7 +73,7 @@ export async function readExpectedGateway(
 
 /** Returns the given SHA-256 in hexadecimal, or the file's. */
 function workloadDigest(text: string): Uint8Array {
-  const digest = fromHex(text)
+  const digest = pastedHex(text)
   if (digest?.length === 32) return digest
   return sha256(readInput({ path: text, param: 'gateway-workload', bytesMax: workloadBytesMax }))
 }

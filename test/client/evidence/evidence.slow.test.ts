@@ -41,6 +41,7 @@ const base64 = (bytes: Uint8Array) => Buffer.from(bytes).toString('base64')
 const FORMS: Readonly<Record<string, readonly [write: (report: Uint8Array) => Uint8Array, has: string]>> = {
   'its bytes': [report => report, ''],
   hexadecimal: [report => utf8(`${hex(report).toUpperCase()}\n`), ''],
+  'hexadecimal after 0x': [report => utf8(`0x${hex(report)}\n`), ''],
   'base64 in lines': [report => utf8(base64(report).replace(/.{76}/g, '$&\n')), ''],
   base64url: [report => utf8(toBase64Url(report)), ''],
   gzip: [report => gzipSync(report), ''],
@@ -52,6 +53,13 @@ const FORMS: Readonly<Record<string, readonly [write: (report: Uint8Array) => Ui
   'CoCo, without certificates': [report => json(cocoEvidence(report, null)), ''],
   CoCo: [report => json(cocoEvidence(report, certificates)), 'vek ask ark'],
   'attestation-rs': [report => json(attestationRs(report, certificates)), 'vek ask ark'],
+  'attestation-rs, certificates in hexadecimal': [
+    report => {
+      const cert_chain = { vcek: hex(vek), ask: `0x${hex(ask)}`, ark: hex(ark) }
+      return json({ ...attestationRs(report, certificates), cert_chain })
+    },
+    'vek ask ark',
+  ],
   'attestation-rs in its envelope': [
     report => json({ platform: 'snp', evidence: attestationRs(report, certificates) }),
     'vek ask ark',

@@ -64,7 +64,7 @@ export const INNER_ORDERS = {
     ['command.ts', 'progress.ts'],
     ['render.ts', 'output-file.ts'],
     ['verdict-exit.ts', 'input-file.ts', 'options.ts', 'standard-stream.ts', 'stop-signal.ts'],
-    ['exit.ts', 'io.ts', 'refusal.ts', 'person.ts'],
+    ['exit.ts', 'io.ts', 'refusal.ts', 'person.ts', 'hex.ts'],
   ],
   'src/client': [
     ['verify-commands.ts', 'build', 'connect', 'setup', 'snapshot.ts', 'ssh.ts'],

@@ -2,12 +2,13 @@
 
 import { InvalidArgumentError, Option } from 'commander'
 import { type Check, verdict } from '../../../attest/verdict.ts'
-import { fromHex, toHex } from '../../../base/bytes.ts'
+import { toHex } from '../../../base/bytes.ts'
 import { iso, systemClock } from '../../../base/clock.ts'
 import type { LogFact } from '../../../contract/http/log-entry.ts'
 import { blockSha256 } from '../../../linux/native-hash.ts'
 import { type Command, helpText, type Run } from '../../../terminal/command.ts'
 import { type ExitCode, InputFault } from '../../../terminal/exit.ts'
+import { pastedHex } from '../../../terminal/hex.ts'
 import { timeOption } from '../../../terminal/options.ts'
 import { oneLine, type Paint, type ShownVerdict, verdictDocument } from '../../../terminal/render.ts'
 import { exitCodeOfVerdict } from '../../../terminal/verdict-exit.ts'
@@ -101,7 +102,7 @@ const clientTrustHelp = `
 export const nonceBytesMax = 16
 
 export function buildNonceOption(text: string): Uint8Array {
-  const bytes = fromHex(text)
+  const bytes = pastedHex(text)
   if (bytes !== null && bytes.length >= 1 && bytes.length <= nonceBytesMax) return bytes
   throw new InvalidArgumentError(`It must be 1 to ${nonceBytesMax} bytes in hexadecimal.`)
 }

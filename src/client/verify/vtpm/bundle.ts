@@ -6,7 +6,8 @@
 
 import { parsedJson } from '../../../attest/encoding/json.ts'
 import { Malformed, wellFormed } from '../../../attest/malformed.ts'
-import { concat, fromBase64, fromBase64Url, fromHex, utf8 } from '../../../base/bytes.ts'
+import { concat, fromBase64, fromBase64Url, utf8 } from '../../../base/bytes.ts'
+import { pastedHex } from '../../../terminal/hex.ts'
 
 /** Size limit. Real files have 8 KiB, in lists of bytes 14 KiB. */
 export const bundleBytesMax = 128 * 1024
@@ -62,7 +63,7 @@ function objectOf(value: unknown, name: string): Readonly<Record<string, unknown
 }
 
 function hexOf(value: unknown, name: string): Uint8Array {
-  const bytes = typeof value === 'string' ? fromHex(value) : null
+  const bytes = typeof value === 'string' ? pastedHex(value) : null
   if (bytes === null || bytes.length === 0) throw new Malformed(`${name}: missing or not bytes in hexadecimal`)
   return bytes
 }

@@ -11,7 +11,8 @@ import {
 } from '../../../attest/tpm/event-log-verify.ts'
 import type { PcrValues } from '../../../attest/tpm/quote.ts'
 import { type Check, check, fail, notChecked, pass } from '../../../attest/verdict.ts'
-import { concat, equalConstantTime, fromHex, toHex } from '../../../base/bytes.ts'
+import { concat, equalConstantTime, toHex } from '../../../base/bytes.ts'
+import { pastedHex } from '../../../terminal/hex.ts'
 import { hexNumber } from '../../../terminal/render.ts'
 import { pcrPinName } from '../../verdict/summary.ts'
 
@@ -24,8 +25,8 @@ const strongBanks: readonly StrongHash[] = bankNames.filter(bank => bank !== 'SH
 
 /** Parses `INDEX=HEX`. May be repeated. The length of the value determines its bank. */
 export function pcrOption(text: string, before: readonly ExpectedPcr[] = []): readonly ExpectedPcr[] {
-  const [, index = '', hex = ''] = /^([0-9]{1,2})=(?:0[xX])?([0-9a-fA-F]+)$/.exec(text) ?? []
-  const value = fromHex(hex)
+  const [, index = '', hex = ''] = /^([0-9]{1,2})=([0-9a-fA-FxX]+)$/.exec(text) ?? []
+  const value = pastedHex(hex)
   const bank = strongBanks.find(bank => BANKS[bank].sizeBytes === value?.length)
   if (value === null || bank === undefined || Number(index) > pcrMax) {
     throw new InvalidArgumentError(

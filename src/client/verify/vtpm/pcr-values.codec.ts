@@ -9,8 +9,9 @@ import { wellFormed } from '../../../attest/malformed.ts'
 import { BANKS, bankNames, bankOf } from '../../../attest/tpm/algorithm.ts'
 import type { PcrValues } from '../../../attest/tpm/quote.ts'
 import type { Quote } from '../../../attest/tpm/structures.ts'
-import { fromHex, fromUtf8, toHex } from '../../../base/bytes.ts'
+import { fromUtf8, toHex } from '../../../base/bytes.ts'
 import { resultOr } from '../../../base/result-or.ts'
+import { pastedHex } from '../../../terminal/hex.ts'
 
 /** TPMS_ATTEST selects from at most 32 PCRs. */
 const pcrCount = 32
@@ -99,7 +100,7 @@ function entryOf(name: string, pcr: string, value: unknown): Entry {
   const bank = bankNames.find(bank => toolName(bank) === name)
   wellFormed(bank !== undefined, `${what}: ${JSON.stringify(name.slice(0, 16))} is none of sha256, sha384 and sha512`)
   wellFormed(/^(0|[1-9][0-9]?)$/.test(pcr) && Number(pcr) < pcrCount, `${what}: ${name}: there is no such PCR`)
-  const bytes = typeof value === 'string' ? fromHex(value.replace(/^0[xX]/, '')) : null
+  const bytes = typeof value === 'string' ? pastedHex(value) : null
   const { sizeBytes } = BANKS[bank]
   wellFormed(bytes?.length === sizeBytes, `${what}: ${name} PCR ${pcr} is not ${sizeBytes} bytes in hexadecimal`)
   return [bank, Number(pcr), bytes]
