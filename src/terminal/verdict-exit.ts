@@ -96,4 +96,5 @@ const POLICY_CHECKS: ReadonlySet<string> = new Set([
   ...['rtmr3', 'mr-service-td', 'fmspc', 'ppid', 'tcb-status', 'advisories', 'tcb-date'],
   ...['tcb-evaluation-data-number'],
   'collateral-age',
+  'event-policy',
 ])

@@ -24,22 +24,32 @@ import { addFetchOptions, type FetchOptions, mirrorOption, requireFetch } from '
 import { verboseHelp } from '../trust/trust-options.ts'
 import { rtmrPinName, verdictSummary } from '../verdict/summary.ts'
 import { collateralUrls, pcsUrlDefault } from './collateral-urls.ts'
+import {
+  addEventOptions,
+  type EventInput,
+  type EventOptions,
+  eventChecks,
+  eventsDocument,
+  namesEvents,
+  readEvents,
+} from './event-log.ts'
 import { fetchCollateral } from './fetch-collateral.ts'
 import { quoteDocument } from './quote-document.ts'
 import { readQuoteFile } from './quote-file.ts'
 
-type TdxOptions = FetchOptions & {
-  pcsUrl?: string
-  collateral?: string
-  policy?: string
-  reportData?: Uint8Array
-  asOf?: number
-  anyMeasurement?: boolean
-  anyRtmr?: boolean
-  trustSimulatedRoot?: string
-  printCollateralUrls?: boolean
-  verbose?: boolean
-}
+type TdxOptions = FetchOptions &
+  EventOptions & {
+    pcsUrl?: string
+    collateral?: string
+    policy?: string
+    reportData?: Uint8Array
+    asOf?: number
+    anyMeasurement?: boolean
+    anyRtmr?: boolean
+    trustSimulatedRoot?: string
+    printCollateralUrls?: boolean
+    verbose?: boolean
+  }
 
 export function addVerifyTdx(verify: Command): void {
   const command = verify
@@ -76,7 +86,7 @@ export function addVerifyTdx(verify: Command): void {
       mirrorOption,
     )
     .option('--verbose', verboseHelp)
-  addFetchOptions(command, "the collateral from Intel's service, unless --collateral names it")
+  addFetchOptions(addEventOptions(command), "the collateral from Intel's service, unless --collateral names it")
     .examples(
       'strongroom verify tdx quote.bin --fetch --cache collateral --policy tdx.json',
       'strongroom verify tdx quote.bin --collateral collateral.json --policy tdx.json',
@@ -98,6 +108,7 @@ async function verifyTdx(run: Run, file: string, options: TdxOptions): Promise<v
     return await run.result({ urls }, urls.map(line).join(''))
   }
   const policy = withReportData(await readTdxPolicy(options.policy), options)
+  const events = await readEvents(options)
   const asOf = options.asOf ?? systemClock.nowMs()
   const { fetch, cache, pcsUrl } = options
   const downloader = fetch === true ? new Downloader({ run, clock: systemClock, asOfMs: asOf, cache }) : null
@@ -110,11 +121,18 @@ async function verifyTdx(run: Run, file: string, options: TdxOptions): Promise<v
         })
       : await fetchCollateral(quote, { downloader, mirror: pcsUrl, anchor, path: file })
   const judged = await verifyTdxQuote(bytes, collateral, { asOfMs: asOf, policy, root })
-  const checks = [...judged.checks, measurementPin(policy, options), rtmrPin(policy, options)]
+  const pins = [measurementPin(policy, options), rtmrPin(policy, options, events)]
+  const checks = [...judged.checks, ...eventChecks(events, judged.quote), ...pins]
   const shown = { ...verdict(checks), simulated: root.simulated === true }
   const kept = (await downloader?.keep(checks)) ?? {}
   await run.result(
-    { ...verdictDocument(shown), as_of: iso(asOf), ...tdxDocument(judged), ...kept },
+    {
+      ...verdictDocument(shown),
+      as_of: iso(asOf),
+      ...tdxDocument(judged),
+      event_log: eventsDocument(events, judged.quote),
+      ...kept,
+    },
     verdictSummary(shown, { verbose: options.verbose === true, paint: run.paint }),
   )
   run.exitWith(exitCodeOfVerdict(shown))
@@ -182,10 +200,10 @@ function measurementPin({ mrTds }: TdxPolicy, { anyMeasurement }: TdxOptions): C
  * Requires RTMRs. MRTD only measures the firmware, which a cloud gives to every TD. The firmware measures the loader or
  * the kernel into RTMR 1; command line and initrd follow in RTMR 2.
  */
-function rtmrPin(policy: TdxPolicy, { anyMeasurement, anyRtmr }: TdxOptions): Check {
+function rtmrPin(policy: TdxPolicy, { anyMeasurement, anyRtmr }: TdxOptions, events: EventInput | null): Check {
   const name = rtmrPinName
-  const open = openRtmrs(policy)
-  if (open.length === 0) return pass(name, 'RTMR 1 and 2, named in the policy')
+  const open = openRtmrs(policy).filter(register => !namesEvents(events, register))
+  if (open.length === 0) return pass(name, 'RTMR 1 and 2, named in the policy or event by event')
   if (anyRtmr === true || (anyMeasurement === true && policy.mrTds === 'any')) {
     const flag = anyRtmr === true ? '--any-rtmr' : '--any-measurement'
     return notChecked(name, `accepted any kernel that this firmware starts: you asked with ${flag}`, false)

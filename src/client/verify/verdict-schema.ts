@@ -132,6 +132,7 @@ const TdxQuote = Type.Object({
   }),
 })
 
+const TdxEvent = Type.Object({ rtmr: count, type: hexNumber, digest: hex, data: orNull(hex) })
 const Event = Type.Object({ pcr: count, type: hexNumber, digest: hex, data: orNull(hex) })
 
 /** Present with --log. */
@@ -180,6 +181,9 @@ export const VERDICT_DOCUMENTS = {
       Type.Object({ ...propertiesOf(['fmspc', 'ppid', 'pce_id'], hex), components: Type.Array(count), pce_svn: count }),
     ),
     collateral_until: orNull(time),
+    event_log: orNull(
+      Type.Object({ events: Type.Array(TdxEvent, { description: 'empty unless the quote proves them' }) }),
+    ),
     ...downloads,
   }),
   gpu: Type.Object({

@@ -1,0 +1,86 @@
+// Goal: a TD's event log replays to the registers that its quote has, and nothing but such a log is read.
+
+import { expect, test } from 'bun:test'
+import { sha384 } from '../../../src/attest/hash.ts'
+import { Malformed } from '../../../src/attest/malformed.ts'
+import { decodeTdxEventLog, isTdxDataMeasured, replayRtmrs } from '../../../src/attest/tdx/event-log.ts'
+import { concat, toHex, utf8 } from '../../../src/base/bytes.ts'
+import { ccelEvent, ccelHeader, ccelLog, u32 } from '../../rigs/attest/tdx/event-log.ts'
+import { fuzz } from '../../rigs/hostile/fuzz.ts'
+
+const cos = new Uint8Array(await Bun.file(new URL('../../vectors/tdx/cos-113.ccel.bin', import.meta.url)).arrayBuffer())
+
+test('goal: the log of a TD on Google Cloud replays to the registers that its source publishes', () => {
+  const events = decodeTdxEventLog(cos)
+  expect(events).toHaveLength(43)
+  expect(replayRtmrs(events).map(toHex)).toEqual([
+    '3fa2f61f395b7f5feefb4ec2df61297f109ad8abcd6410c1b7df60f21f37b19297fc35e544039c7e1edece752afd17f6',
+    'f62dbc072bd5d3f3438b7b35c39a727f5aea2ffc2473f43723953f530daf62504f0a7944aa62c41a86e8a878c2b122c1',
+    '4969684dc87381fc3b3134176c8d8806eaf0a901859f5f70cfae8d17714b46c10a8de219048c9fc09f11f381a6fbe7c1',
+    '00'.repeat(48),
+  ])
+  expect(events.filter(isTdxDataMeasured)).toHaveLength(13)
+})
+
+const firmware = { index: 1, data: 'firmware' }
+const kernel = { index: 2, data: 'kernel' }
+
+test('goal: index 1 to 4 is RTMR 0 to 3, in the order of the log; no register has what is informational', () => {
+  const first = sha384(concat(new Uint8Array(48), sha384(utf8('kernel'))))
+  const second = sha384(concat(first, sha384(utf8('initrd'))))
+  const log = ccelLog(
+    kernel,
+    { index: 0, data: 'note', type: 3 },
+    { index: 2, data: 'initrd' },
+    { index: 4, data: 'late' },
+  )
+  const events = decodeTdxEventLog(log)
+  expect(events.map(({ rtmr }) => rtmr)).toEqual([1, 1, 3])
+  const late = sha384(concat(new Uint8Array(48), sha384(utf8('late'))))
+  expect(replayRtmrs(events)).toEqual([new Uint8Array(48), second, new Uint8Array(48), late])
+})
+
+test('goal: unused space at the end is no event, and anything else there is refused', () => {
+  for (const filler of [0, 0xff]) {
+    expect(decodeTdxEventLog(concat(ccelLog(firmware), new Uint8Array(1000).fill(filler)))).toHaveLength(1)
+    const broken = concat(ccelLog(firmware), new Uint8Array(1000).fill(filler), Uint8Array.of(7))
+    expect(() => decodeTdxEventLog(broken)).toThrow(Malformed)
+  }
+})
+
+test('goal: other logs are refused, and the message says why', () => {
+  const event = ccelEvent(firmware)
+  const cases: readonly (readonly [Uint8Array, string])[] = [
+    [new Uint8Array(0), 'truncated'],
+    [concat(u32(1), u32(4), new Uint8Array(64)), 'does not begin with a Spec ID event'],
+    [concat(u32(1), u32(3), new Uint8Array(20).with(3, 1), new Uint8Array(64)), 'with a digest'],
+    [concat(ccelHeader(Uint8Array.of(0x0b, 0, 32, 0)), event), 'other digests than SHA-384'],
+    [concat(ccelHeader(Uint8Array.of(0x0c, 0, 48, 0, 0x0b, 0, 32, 0), 2), event), 'other digests than SHA-384'],
+    [concat(ccelHeader(), event.slice(0, -1)), 'truncated'],
+    [concat(ccelHeader(), event.with(8, 2)), 'exactly one SHA-384 digest'],
+    [concat(ccelHeader(), event.with(12, 0x0b)), 'exactly one SHA-384 digest'],
+    [ccelLog({ index: 0, data: 'MRTD' }), 'register 0, which is no RTMR'],
+    [ccelLog({ index: 5, data: 'none' }), 'register 5, which is no RTMR'],
+    [new Uint8Array(4 * 1024 * 1024 + 1), 'at most 4194304'],
+    [
+      concat(ccelHeader(), ...Array.from({ length: 16_385 }, () => ccelEvent({ index: 1, data: '' }))),
+      'more than 16384',
+    ],
+  ]
+  for (const [bytes, words] of cases) expect(() => decodeTdxEventLog(bytes)).toThrow(words)
+})
+
+test('goal: hostile bytes give Malformed and nothing else, and what is read can be replayed', async () => {
+  const samples = [
+    cos.slice(0, 2000),
+    ccelLog(firmware, kernel),
+    concat(ccelLog(firmware), new Uint8Array(64).fill(0xff)),
+  ]
+  await fuzz({ samples, count: 2000 }, bytes => {
+    try {
+      expect(replayRtmrs(decodeTdxEventLog(bytes))).toHaveLength(4)
+    } catch (error) {
+      if (!(error instanceof Malformed)) throw error
+    }
+  })
+})
