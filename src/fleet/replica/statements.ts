@@ -111,8 +111,8 @@ export function selectPage(table: ReplicaTable, isFirst: boolean): string {
  * Applies a row. Parameters: the columns in order, then this host's id. A row of this host keeps this host's own
  * values, and state never moves backwards. `isPart`: in a full copy, rows of other hosts take the directory's values,
  * even if that moves state backwards, because a failover may have lost what was copied from the previous server. A row
- * that only this host writes, and that it has removed without a report yet, is not written: the report would say that it
- * exists.
+ * that only this host writes, and that it has removed without a report yet, is not written: the report would say that
+ * the row exists.
  */
 export function upsertRow(table: ReplicaTable, isPart: boolean): string {
   const { name, key, columns } = table
