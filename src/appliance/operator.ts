@@ -10,6 +10,8 @@ import { createBuildMetrics } from '../builds/metrics.ts'
 import type { Config } from '../config/schema.ts'
 import type { AdminLeak, AdminStatus } from '../contract/admin/admin.ts'
 import { findGatewayVmLeaks } from '../enclave-host/leaks.ts'
+import { hostChipId } from '../host/chip-id.ts'
+import type { OperatorKey } from '../host/operator-key.ts'
 import { mintGatewayKey } from '../inference/keys/authenticate.ts'
 import { readAttested } from '../inference/metrics/attested-read.ts'
 import { createDnsMetrics } from '../instances/dns/metrics.ts'
@@ -84,7 +86,7 @@ export type OperatorParts = Runtime & {
   /** Null if it is switched off. */
   readonly dns: Pick<DnsServer, 'answers'> | null
   readonly tls: StatusDeps['tls']
-  readonly operatorKey: StatusDeps['operatorKey']
+  readonly operatorKey: StatusDeps['operatorKey'] & Pick<OperatorKey, 'keys'>
   readonly listening: StatusDeps['listening']
   /** Null if it is off. */
   readonly console: Pick<Console, 'control' | 'attach'> | null
@@ -99,6 +101,11 @@ export type OperatorParts = Runtime & {
 }
 
 export type ServedOperator = AdminServer & { readonly metrics: () => string; readonly start: () => void }
+
+function chipsOf({ config, stateDir, engine, operatorKey }: OperatorParts): AdminDeps['chips'] {
+  const own = () => hostChipId(stateDir, engine.platform)
+  return { own, keys: operatorKey.keys, isInFleet: config.fleet.database !== '' }
+}
 
 /** Answers at once; `start` begins what runs without a request. Faults: conflict (another daemon), host.unsupported. */
 export async function serveOperator(parts: OperatorParts): Promise<ServedOperator> {
@@ -135,6 +142,7 @@ export async function serveOperator(parts: OperatorParts): Promise<ServedOperato
     ...{ store, clock, random, log },
     ...{ clockGuard: parts.clockGuard, maintenance: parts.maintenance },
     transparency: parts.transparency,
+    chips: chipsOf(parts),
     fleet: member.admin,
     hostName: id => hostNameOf(parts, id),
     ...{ mintKey, mintGatewayKey },

@@ -28,6 +28,7 @@ const COMMANDS: Loaders<Run> = {
   doctor: async () => (await import('./doctor/doctor.ts')).addDoctor,
   config: async () => (await import('./config.ts')).addConfig,
   'operator-key': async () => (await import('./operator/operator-key.ts')).addOperatorKey,
+  chips: async () => (await import('./fleet/chips.ts')).addChips,
   backup: async () => (await import('./backup/backup.ts')).addBackup,
   'backup-key': async () => (await import('./backup/backup.ts')).addBackupKey,
   restore: async () => (await import('./backup/backup.ts')).addRestore,

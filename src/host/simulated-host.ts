@@ -28,7 +28,7 @@ import {
   type StoredSimulatedKeys,
 } from '../attest/simulator/keys.ts'
 import { simulateReport } from '../attest/simulator/report.ts'
-import { concat, fromBase64, toBase64, utf8 } from '../base/bytes.ts'
+import { concat, fromBase64, toBase64, toHex, utf8 } from '../base/bytes.ts'
 import { Fault, wrapFault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import { dayMs } from '../base/time.ts'
@@ -235,6 +235,13 @@ async function readKept(path: string): Promise<StoredHost | null> {
   } catch (error) {
     throw wrapFault(error, `read ${path}; restore it, or remove it to get another simulated root`)
   }
+}
+
+/** Returns the stored CHIP_ID in hexadecimal; null if there is none yet. Throws Fault internal. */
+export function simulatedChipId(stateDir: string): string | null {
+  const text = readTextOrNull(join(stateDir, 'simulator', 'keys.json'))
+  if (text === null) return null
+  return toHex(decode(checkedJson(KeptFile, utf8(text), { what: 'keys.json', code: 'internal' }).chipId))
 }
 
 function mapKeys<T, U>(keys: Readonly<Record<SimulatedKeyName, T>>, map: (key: T) => U): Record<SimulatedKeyName, U> {

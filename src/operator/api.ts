@@ -23,7 +23,7 @@ import { consoleRoutes } from './console.ts'
 import { deletionRoutes } from './deletion.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
 import { egressRoutes } from './egress.ts'
-import { fleetRoutes } from './fleet.ts'
+import { chipRoutes, fleetRoutes } from './fleet.ts'
 import { gatewayKeyRoutes } from './gateway-keys.ts'
 import { inferenceRoutes } from './inference.ts'
 import { instanceRoutes } from './instances.ts'
@@ -177,6 +177,7 @@ function adminApp(deps: AdminDeps, recording: Recording) {
       .use(clockRoutes(deps))
       .use(maintenanceRoutes(deps, readBody))
       .use(logRoutes(deps.transparency, readBody))
+      .use(chipRoutes(deps, readBody))
       .use(fleetRoutes(deps))
       .use(usageRoutes(deps))
       .use(billingRoutes(deps))

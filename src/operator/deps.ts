@@ -19,6 +19,7 @@ import type { Administrator } from './access/caller.ts'
 import type { ConsoleControl } from './access/console-control.ts'
 import type { TestAlerts } from './alerts/routes.ts'
 import type { OperatorClock } from './clock.ts'
+import type { OperatorChips } from './fleet.ts'
 import type { OperatorLog } from './log.ts'
 import type { MaintenanceMode } from './maintenance/mode.ts'
 
@@ -62,6 +63,7 @@ export type AdminDeps = Runtime & {
   readonly clockGuard: OperatorClock
   readonly maintenance: Pick<MaintenanceMode, 'view' | 'begin' | 'end'>
   readonly transparency: OperatorLog
+  readonly chips: OperatorChips
   readonly fleet: FleetAdmin
   /** Takes commands that ran beside the daemon into the record. Never throws. */
   readonly takeHostCommands: () => void

@@ -1,8 +1,16 @@
-// The fleet in the admin interface: its hosts; draining, removing and forgetting them. Effects: the directory's.
+// The fleet in the admin interface: its hosts; draining, removing and forgetting them; the signed list of its chips, or
+// of this host's. Effects: the directory's; an entry of the transparency log.
 
 import { Elysia } from 'elysia'
-import { FleetHost, FleetHosts } from '../contract/admin/fleet.ts'
+import { sha256 } from '../attest/hash.ts'
+import { signChipList } from '../attest/policy/chip-list.ts'
+import { fromHex, toHex, utf8 } from '../base/bytes.ts'
+import type { Clock } from '../base/clock.ts'
+import { Fault } from '../base/fault.ts'
+import { AdminChips, FleetHost, FleetHosts } from '../contract/admin/fleet.ts'
+import { AdminPublishPolicy } from '../contract/admin/log.ts'
 import type { FleetAdmin } from '../fleet/hosts/fleet-admin.ts'
+import type { TransparencyLog } from '../transparency/log.ts'
 
 export function fleetRoutes({ fleet }: { readonly fleet: FleetAdmin }) {
   const response = { response: FleetHost }
@@ -13,4 +21,65 @@ export function fleetRoutes({ fleet }: { readonly fleet: FleetAdmin }) {
     .post('/fleet/hosts/:name/undrain', ({ params: { name } }) => fleet.undrain(name), response)
     .post('/fleet/hosts/:name/remove', ({ params: { name } }) => fleet.remove(name), response)
     .post('/fleet/hosts/:name/forget', ({ params: { name } }) => fleet.forget(name), response)
+}
+
+export type OperatorChips = {
+  /** CHIP_ID of this host in hexadecimal; null before its first report. */
+  readonly own: () => string | null
+  /** The operator key. */
+  readonly keys: CryptoKeyPair
+  /** Whether the list has the chips of a fleet. */
+  readonly isInFleet: boolean
+}
+
+type ChipDeps = {
+  readonly chips: OperatorChips
+  readonly fleet: Pick<FleetAdmin, 'list'>
+  readonly transparency: { readonly log: Pick<TransparencyLog, 'append'> }
+  readonly clock: Pick<Clock, 'nowMs'>
+}
+
+export function chipRoutes(
+  deps: ChipDeps,
+  readBody: (context: { readonly request: Request; readonly route: string }) => Promise<unknown>,
+) {
+  return new Elysia({ normalize: false })
+    .post('/chips/export', () => exportChips(deps), { response: AdminChips })
+    .post(
+      '/chips/publish',
+      ({ body }) => {
+        deps.transparency.log.append({ kind: 'chip-list', sha256: body.sha256 })
+        return body
+      },
+      { parse: readBody, body: AdminPublishPolicy, response: AdminPublishPolicy },
+    )
+}
+
+/** Signs the list and logs it. Throws Fault conflict if no host has made a report yet, and Faults of fleet and log. */
+export async function exportChips({ chips, fleet, transparency, clock }: ChipDeps): Promise<AdminChips> {
+  const own = { host: 'this host', chip_id: chips.own() }
+  const hosts = chips.isInFleet ? await fleetChips(fleet, own.chip_id) : [own]
+  const chipIds = hosts.flatMap(({ chip_id: chipId }) => fromHex(chipId ?? '') ?? []).filter(({ length }) => length > 0)
+  if (chipIds.length === 0) {
+    throw new Fault('conflict', 'no host has made a report yet, so no chip is known; launch a VM, then export again')
+  }
+  const list = await signChipList({ chipIds, issuedAtMs: clock.nowMs() }, chips.keys)
+  const digest = toHex(sha256(utf8(list)))
+  // In the log before anyone has it.
+  transparency.log.append({ kind: 'chip-list', sha256: digest })
+  return { list, sha256: digest, hosts: [...hosts] }
+}
+
+/** Returns the chips of the hosts that are not given up. */
+async function fleetChips(fleet: Pick<FleetAdmin, 'list'>, own: string | null): Promise<AdminChips['hosts']> {
+  const hosts = (await fleet.list()).filter(({ state }) => state !== 'lost')
+  return hosts.map(({ name, is_this_host: isOwn, chip_id: chipId }) => ({
+    host: name,
+    chip_id: isOwn ? own : chipIdIn(chipId ?? ''),
+  }))
+}
+
+/** Null for text that is no CHIP_ID, or a masked one. Hosts of other releases write it. */
+function chipIdIn(text: string): string | null {
+  return /^(?!0+$)[0-9a-f]{128}$/.test(text) ? text : null
 }

@@ -16,6 +16,13 @@ export const NO_ADMINISTRATORS = {
   vmUsage: () => [],
   testAlerts: null,
   takeHostCommands: () => {},
+  chips: {
+    own: () => null,
+    isInFleet: false,
+    get keys(): CryptoKeyPair {
+      throw new Error('this test signs no chips')
+    },
+  },
   maintenance: { view: () => null, begin: notice => ({ since: '', ...notice }), end: () => false },
   instanceHours: () => Promise.reject(new Error('this test sums no instance-hours')),
   transparency: {

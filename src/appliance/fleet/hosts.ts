@@ -23,6 +23,7 @@ import { checkSchema, newestOf } from '../../fleet/migrations.ts'
 import type { PeerReach } from '../../fleet/peers/watch.ts'
 import { openPostgres, type Postgres } from '../../fleet/postgres.ts'
 import { fleetName, fleetTarget } from '../../fleet/target.ts'
+import { hostChipId } from '../../host/chip-id.ts'
 import { defaultRouteAddress } from '../../host/network/default-route.ts'
 import type { OperatorKey } from '../../host/operator-key.ts'
 import type { WarmPool } from '../../instances/pool.ts'
@@ -70,6 +71,7 @@ export type FleetHostParts = Pick<Runtime, 'clock' | 'log'> & {
   readonly store: Store
   readonly engine: Pick<Engine, 'platform' | 'capacity' | 'diskGibMax'>
   readonly operatorKey: Pick<OperatorKey, 'digest'>
+  readonly stateDir: string
   readonly pool: Pick<WarmPool, 'status'>
   readonly clockGuard: Pick<ClockGuard, 'certainMs'>
   readonly onEvent: (kind: string, detail: LogFields) => void
@@ -139,7 +141,7 @@ export function composeFleetHost(parts: FleetHostParts): FleetHostService {
 }
 
 /** Instances that this host has and can take besides, and what the operator compares. */
-function reportOf({ config, store, engine, operatorKey, pool, clock, clockGuard, link }: FleetHostParts): {
+function reportOf({ config, store, engine, operatorKey, pool, clock, clockGuard, link, ...parts }: FleetHostParts): {
   readonly places: number
   readonly report: HostReport
 } {
@@ -157,6 +159,7 @@ function reportOf({ config, store, engine, operatorKey, pool, clock, clockGuard,
   )
   const reserved = reservedBy(store.ledger.db, store.hostId)
   const { warm, booting } = pool.status()
+  const chipId = hostChipId(parts.stateDir, engine.platform)
   const taken = placesTaken(store.directory.db).get(store.hostId) ?? 0
   return {
     // VMs of the pool become instances without more room.
@@ -175,6 +178,7 @@ function reportOf({ config, store, engine, operatorKey, pool, clock, clockGuard,
       vcpus_total: engine.capacity.vcpus,
       image: imageOf(config),
       operator_key: toHex(operatorKey.digest),
+      ...(chipId === null ? {} : { chip_id: chipId }),
       addresses: serviceAddresses(config, defaultRouteAddress()),
     },
   }

@@ -38,6 +38,7 @@ export function hostText(host: FleetHost, paint: Paint): string {
     ['domain', oneLine(dash(host.domain))],
     ['image', oneLine(dash(host.image))],
     ['operator key', oneLine(dash(host.operator_key))],
+    ['chip', oneLine(host.chip_id ?? '-')],
     ['answers hosts', oneLine(host.peer_address ?? 'no: fleet.peer_listen is off there')],
     ['by the key', dash(host.peer_key)],
     ...reachedFields(host, paint),

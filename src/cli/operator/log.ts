@@ -6,6 +6,7 @@ import { parsePolicy } from '../../attest/policy/policy.ts'
 import { toHex, utf8 } from '../../base/bytes.ts'
 import { entryText } from '../../client/log/entry-text.ts'
 import { addMonitor } from '../../client/log/monitor-command.ts'
+import { splitChipList } from '../../client/trust/chip-list.ts'
 import { AdminLog, AdminLogEntries, logEntryListMax } from '../../contract/admin/log.ts'
 import { readLogEntry } from '../../contract/http/log-entry.ts'
 import { KIB, MIB, readInput, readingInput, readJsonInput, readTextInput } from '../../terminal/input-file.ts'
@@ -50,7 +51,7 @@ export function addLog(program: Command): void {
     .examples('strongroom log publish-policy policy.json')
     .runs(async (run, path: string) => {
       const input = { path, param: 'file', bytesMax: MIB }
-      await readingInput(path, () => parsePolicy(readJsonInput(input)))
+      await readingInput(path, () => parsePolicy(splitChipList(readJsonInput(input)).policy))
       const body = { sha256: toHex(sha256(readInput(input))) }
       await run.show({ method: 'POST', path: '/log/policy', body, response: AdminLog }, statusText)
     })

@@ -2,10 +2,12 @@
 // instead of a pin. Effects: those of log/judge.ts; writes a proof on request.
 
 import { InvalidArgumentError, Option } from 'commander'
+import { sha256 } from '../../attest/hash.ts'
 import { decodeNoteKey, type NoteKey } from '../../attest/log/note.ts'
 import { parsed } from '../../attest/malformed.ts'
-import { type Check, notChecked, pass } from '../../attest/verdict.ts'
-import { equalConstantTime, utf8 } from '../../base/bytes.ts'
+import type { Policy } from '../../attest/policy/policy.ts'
+import { type Check, isBroken, notChecked, pass } from '../../attest/verdict.ts'
+import { equalConstantTime, toHex, utf8 } from '../../base/bytes.ts'
 import { systemClock } from '../../base/clock.ts'
 import { dayMs } from '../../base/time.ts'
 import type { LogFact } from '../../contract/http/log-entry.ts'
@@ -17,6 +19,7 @@ import { writeOutputs } from '../../terminal/output-file.ts'
 import type { KnownLog } from '../../verifier/log.ts'
 import { type Pin, pinCheckName } from '../../verifier/pins.ts'
 import { type ClientDefaults, loadClientDefaults, logAgeDaysMax, witnessesMax } from '../client-config.ts'
+import { chipListChecks, chipListOf } from '../trust/chip-list.ts'
 import type { PinOptions } from '../trust/pin-options.ts'
 import { loggedPinWords } from '../verdict/summary.ts'
 import { type AskedLog, judgeLogged, type LogJudgement } from './judge.ts'
@@ -308,6 +311,24 @@ export async function askLog(
   if (judged.forkFile !== null)
     await run.hint(`both checkpoints, which prove the fork to everybody: ${judged.forkFile}`)
   return judged
+}
+
+/** Returns the check of the policy's list of chips, which the log, if one is used, must have; none without a list. */
+export async function askChipList(
+  policy: Pick<Policy, 'chipIds'>,
+  question: LogQuestion | null,
+  asOf: number,
+): Promise<readonly Check[]> {
+  const list = chipListOf(policy)
+  // A proof of --save-proof has one entry, which is not the list's.
+  if (list === null || question === null || 'file' in question.source) return chipListChecks(policy, asOf)
+  const { checks, place } = await judgeLogged(
+    { kind: 'chip-list', sha256: toHex(sha256(list.bytes)) },
+    { ...question, asOf },
+  )
+  const broken = checks.find(isBroken)
+  const words = broken?.reason ?? `entry ${place?.index} of ${place?.size} in the transparency log`
+  return chipListChecks(policy, asOf, { ok: broken === undefined, words })
 }
 
 /** Adds the log's checks to those of a verdict, and marks requirements that the log satisfies instead of a pin. */

@@ -2,18 +2,17 @@
 // the file. Fault invalid_request.
 
 import { parsed, wellFormed } from '../../attest/malformed.ts'
-import { type Policy, parsePolicy } from '../../attest/policy/policy.ts'
-import { policySchema } from '../../attest/policy/schema.ts'
+import type { Policy } from '../../attest/policy/policy.ts'
 import { type EgressPolicy, egressPolicyProblem } from '../../contract/http/egress-policy.ts'
 import type { SecretFacts } from '../../contract/vm/orders/secret-facts.ts'
 import { InputFault } from '../../terminal/exit.ts'
-import { readingInput, readJsonInput } from '../../terminal/input-file.ts'
+import { readingInput } from '../../terminal/input-file.ts'
 import { ofForm } from '../../verifier/form.ts'
 import type { Pins } from '../../verifier/pins.ts'
 import { readSshKey } from '../../verifier/ssh-key.ts'
-import { type PolicyFlags, withPolicyFlags } from './policy-flags.ts'
+import { policyFileSchema } from './chip-list.ts'
 import { StatedFields } from './stated-fields.ts'
-import { policyBytesMax, readPolicy } from './trust-options.ts'
+import { completePolicy, type FlagsAsOf, readPolicy, readPolicyDocument, readPolicyJson } from './trust-options.ts'
 
 /** Expected fields of the statement; 'any' is not compared. */
 export type ExpectedStatement = {
@@ -25,23 +24,24 @@ export type ExpectedStatement = {
 
 /** JSON schema of the file. Its last three fields are refused by commands for other evidence. */
 export const instancePolicySchema = {
-  ...policySchema,
-  properties: { ...(policySchema.properties as object), ...StatedFields.properties },
+  ...policyFileSchema,
+  properties: { ...policyFileSchema.properties, ...StatedFields.properties },
 }
 
 /** Reads the policy of the report like `readPolicy`, and adds the other fields to what options name. */
 export async function readInstancePolicy(
   path: string | undefined,
   pins: Pick<Pins, 'vmpl'>,
-  flags: PolicyFlags,
+  flags: FlagsAsOf,
   options: ExpectedStatement,
+  operatorKey?: string,
 ): Promise<ExpectedStatement & { readonly policy: Policy }> {
   if (path === undefined) return { policy: await readPolicy(path, pins, flags), ...options }
-  const document = readJsonInput({ path, param: 'policy', bytesMax: policyBytesMax })
-  const { policy, stated } = await readingInput(`--policy ${path}`, () => parsedFields(document))
+  const document = readPolicyJson(path, 'policy')
+  const { report, stated } = await readingInput(`--policy ${path}`, () => parsedFields(document))
   const { egress, secrets, loginKeys } = stated
   return {
-    policy: withPolicyFlags(policy, flags, path),
+    policy: await completePolicy(path, report, flags, operatorKey),
     egressPolicy: either({ path, option: 'egress-policy', field: 'egress' }, options.egressPolicy, egress),
     secrets: either({ path, option: 'secrets', field: 'secrets' }, options.secrets, secrets),
     loginKeys: either({ path, option: 'login-keys', field: 'loginKeys' }, options.loginKeys, loginKeys),
@@ -62,7 +62,7 @@ function parsedFields(document: unknown) {
     wellFormed(key.ok, `policy.loginKeys[${at}]: ${key.ok ? '' : key.reason}`)
   }
   const report = isObject ? Object.fromEntries(entries.filter(entry => !isStated(entry))) : document
-  return { policy: parsePolicy(report), stated }
+  return { report: readPolicyDocument(report), stated }
 }
 
 type Names = { readonly path: string; readonly option: string; readonly field: string }

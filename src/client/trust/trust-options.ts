@@ -18,6 +18,8 @@ import { defaultPolicy } from '../../verifier/default-policy.ts'
 import type { GatewayQuestion } from '../../verifier/gateway.ts'
 import { PINS, type Pins } from '../../verifier/pins.ts'
 import { readSimulatedRoot } from '../../verifier/simulated-root.ts'
+import { type ChipListReference, splitChipList, withChipList } from './chip-list.ts'
+import { operatorKeyDigest } from './operator-key-digest.ts'
 import { addPinOptions, type PinOptions, readPins } from './pin-options.ts'
 import { addPolicyFlags, type PolicyFlags, withPolicyFlags } from './policy-flags.ts'
 import { StatedFields } from './stated-fields.ts'
@@ -39,7 +41,6 @@ export type TrustOptions = PinOptions &
 export type EvidenceOptions = { crl?: string; trustSimulatedRoot?: string; verbose?: boolean }
 
 const filesBytesMax = MIB
-export const policyBytesMax = filesBytesMax
 
 export function addTrustOptions(command: Command): Command {
   command
@@ -143,14 +144,38 @@ export async function readRoots(path: string | undefined): Promise<readonly Trus
   return [...AMD_ROOTS, await readingInput(`--trust-simulated-root ${path}`, () => readSimulatedRoot(pem))]
 }
 
-/** Reads the policy file, or takes the default one, and adds the flags. */
+export type FlagsAsOf = PolicyFlags & { readonly asOf?: number }
+
+/** Reads the policy file, or takes the default one, and completes it: see `completePolicy`. */
 export async function readPolicy(
   path: string | undefined,
   pins: Pick<Pins, 'vmpl'>,
-  flags: PolicyFlags,
+  flags: FlagsAsOf,
+  operatorKey?: string,
 ): Promise<Policy> {
-  const policy = path === undefined ? defaultPolicy(pins) : await readPolicyFile(path, 'policy')
-  return withPolicyFlags(policy, flags, path)
+  if (path === undefined) return withPolicyFlags(defaultPolicy(pins), flags, path)
+  return await completePolicy(path, await readPolicyFile(path, 'policy'), flags, operatorKey)
+}
+
+/**
+ * Adds the flags to the policy of a file, and the chips of the list that it names. `operatorKey`: file or digest of the
+ * key that counts if the policy names none.
+ */
+export async function completePolicy(
+  path: string,
+  { policy: given, chips }: PolicyInFile,
+  flags: FlagsAsOf,
+  operatorKey: string | undefined,
+): Promise<Policy> {
+  const policy = withPolicyFlags(given, flags, path)
+  if (chips === null) return policy
+  if (flags.chipId !== undefined) {
+    const remedy = `name every chip in the list, or leave chipIds out there ("any")`
+    throw new InputFault(`--chip-id: ${path} names a list of chips, too`, { param: 'chip-id', remedy })
+  }
+  const isKeyOpen = policy.idKeyDigest === 'any' && operatorKey !== undefined
+  const keyed = isKeyOpen ? { ...policy, idKeyDigest: await operatorKeyDigest(operatorKey) } : policy
+  return await withChipList(keyed, chips, { file: path, asOf: flags.asOf })
 }
 
 function hostDataTwice(): InputFault {
@@ -160,9 +185,12 @@ function hostDataTwice(): InputFault {
   })
 }
 
+/** A policy, and the list of chips that it names, without the list's content. */
+export type PolicyInFile = { readonly policy: Policy; readonly chips: ChipListReference | null }
+
 /** Reads a policy. `option`: the option that names the file, without dashes. */
-export async function readPolicyFile(path: string, option: string): Promise<Policy> {
-  const document = readJsonInput({ path, param: option, bytesMax: policyBytesMax })
+export async function readPolicyFile(path: string, option: string): Promise<PolicyInFile> {
+  const document = readPolicyJson(path, option)
   const stated = Object.keys(StatedFields.properties).find(name => Object.hasOwn(Object(document), name))
   if (stated !== undefined) {
     throw new InputFault(`--${option} ${path}: policy.${stated}: only commands for instances compare it`, {
@@ -170,7 +198,17 @@ export async function readPolicyFile(path: string, option: string): Promise<Poli
       remedy: `leave ${stated} out of this file`,
     })
   }
-  return await readingInput(`--${option} ${path}`, () => parsePolicy(document))
+  return await readingInput(`--${option} ${path}`, () => readPolicyDocument(document))
+}
+
+export function readPolicyJson(path: string, option: string): unknown {
+  return readJsonInput({ path, param: option, bytesMax: filesBytesMax })
+}
+
+/** Throws Malformed. */
+export function readPolicyDocument(document: unknown): PolicyInFile {
+  const { policy, chips } = splitChipList(document)
+  return { policy: parsePolicy(policy), chips }
 }
 
 /** Reads the host's certificate table from a file; undefined if none is given. */

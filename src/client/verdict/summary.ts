@@ -125,6 +125,7 @@ const BASIS: readonly (readonly [label: string, names: readonly string[]])[] = [
   // In a good verdict every GPU's root is trusted. If one is simulated, the verdict reports it.
   ['root', ['chain-root', 'pck-chain', 'gpu-0/gpu-chain-root']],
   ['measurement', ['measurement', 'mr-td']],
+  ['chips', ['chip-list']],
   ['TCB', ['tcb-level']],
   ['workloads', ['pin-allowlist']],
   ['prompts', ['workload-upstreams', 'prompts']],

@@ -82,8 +82,8 @@ function workloadDigest(text: string): Uint8Array {
  * Reads the policy. The instance itself verifies the gateway with these three fields, so further fields are an error.
  */
 async function readGatewayPolicy(path: string): Promise<Policy> {
-  const policy = await readPolicyFile(path, 'gateway-policy')
-  const [unused] = laterFieldsIn(policy)
+  const { policy, chips } = await readPolicyFile(path, 'gateway-policy')
+  const [unused] = [...(chips === null ? [] : ['chipIds']), ...laterFieldsIn(policy)]
   if (unused === undefined) return policy
   throw new InputFault(
     `--gateway-policy ${path}: policy.${unused}: only measurements, idKeyDigest and hostData count here`,

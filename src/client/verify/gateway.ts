@@ -31,6 +31,7 @@ import { workloadIn } from '../../verifier/workload.ts'
 import type { LogJudgement } from '../log/judge.ts'
 import {
   addLogOptions,
+  askChipList,
   askLog,
   type LogOptions,
   logDocument,
@@ -142,7 +143,8 @@ async function verifyAt(run: Run, url: URL | undefined, options: GatewayOptions)
   const { body, connection, ...asked } = evidence
   const found = await verifyGateway(body, { ...trust, gpus, ...asked })
   const logged = await askLog(run, gatewayFact(found), log, asked.asOf)
-  const checks = [...connection, ...found.checks, ...expectedGpuChecks(options, found)]
+  const chips = await askChipList(trust.policy, log, asked.asOf)
+  const checks = [...connection, ...found.checks, ...chips, ...expectedGpuChecks(options, found)]
   const judged = verdict(withLog(checks, logged, log))
   const isGood = judged.ok && found.ok
   const maker =

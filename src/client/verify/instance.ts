@@ -32,6 +32,7 @@ import { manifestOfGateway, manifestOfLaunch } from '../known-images.ts'
 import type { LogJudgement } from '../log/judge.ts'
 import {
   addLogOptions,
+  askChipList,
   askLog,
   type LogOptions,
   type LogQuestion,
@@ -177,11 +178,13 @@ export async function readExpectation(
   const pins = readPins(loggedPins(given, log))
   const ownKeys = await readOwnKeys(run.io.env, given.publicKey ?? defaults.public_key, identities)
   const [policyFile, imagePath] = [given.policy ?? defaults.policy, given.image ?? defaults.image]
-  const { policy, loginKeys, ...stated } = await readInstancePolicy(policyFile, pins, given, {
+  const statedOptions = {
     egressPolicy: egressPolicyIn(given.egressPolicy),
     secrets: secretsIn(given.secrets),
-    loginKeys: given.loginKeys === undefined ? 'any' : readLoginKeys(given.loginKeys),
-  })
+    loginKeys: given.loginKeys === undefined ? ('any' as const) : readLoginKeys(given.loginKeys),
+  }
+  const read = await readInstancePolicy(policyFile, pins, given, statedOptions, defaults.operator_key)
+  const { policy, loginKeys, ...stated } = read
   return {
     ownKeys,
     log,
@@ -265,10 +268,11 @@ async function judgeDocument(
   const found = await verifyInstance(bytes, { ...expected, instance, nonce, asOf, ageMsMax })
   const remark = notChecked('scope', 'attested are launch and claim, not what was done in the instance since', false)
   const logged = await askLog(run, instanceFact(found), log, asOf)
+  const chips = await askChipList(expected.policy, log, asOf)
   // No command that accepts an image which only the verified VM may still run.
   const stored = isOtherVm ? noStoredImages : storedImages(run, found, given, expected.policy)
   const judged = found.checks.map(check => withImageAdvice(withOwnKeyAdvice(check, ownKeys), stored))
-  const checks = [...withFlags(withLog(isOtherVm ? judged.map(ofOtherVm) : judged, logged, log)), remark]
+  const checks = [...withFlags(withLog(isOtherVm ? judged.map(ofOtherVm) : judged, logged, log)), ...chips, remark]
   const shown = { ok: found.ok && verdict(checks).ok, simulated: found.simulated, checks }
   const { gateway } = expected
   const words = { found, checks, argv: run.argv, hostname: instance.hostname, sources, gateway, stored }

@@ -17,6 +17,7 @@ import { evidenceBytesMax, type ReportEvidence } from '../evidence/evidence.ts'
 import { readEvidence } from '../evidence/read.ts'
 import { kdsCollateral, printedKdsUrls } from '../kds/kds-collateral.ts'
 import { addKdsOptions, type KdsOptions } from '../kds/kds-options.ts'
+import { chipListChecks } from '../trust/chip-list.ts'
 import { addPinOptions, type PinOptions, readPins, withFlags } from '../trust/pin-options.ts'
 import { addPolicyFlags, type PolicyFlags } from '../trust/policy-flags.ts'
 import { readPolicy, readRoots, readTable, verboseHelp } from '../trust/trust-options.ts'
@@ -105,19 +106,21 @@ async function verifyReport(run: Run, options: ReportOptions): Promise<void> {
     crl: certificates('crl', options.crl) ?? evidence.crl ?? undefined,
   }
   const { downloader, ...collateral } = await kdsCollateral(run, asked, { given, options, asOfMs: asOf })
+  const policy = await readPolicy(options.policy, pins, options)
   const judged = await verifySavedReport({
     report,
     ...collateral,
     roots: await readRoots(options.trustSimulatedRoot),
     product: options.product,
-    policy: await readPolicy(options.policy, pins, options),
+    policy,
     pins,
     reportData: options.reportData,
     maskedChipId: options.maskedChipId === true ? 'any' : 'refuse',
     certificateTable: readTable(options.certificateTable) ?? evidence.table ?? undefined,
     asOf,
   })
-  const found = { ...judged, checks: withFlags(judged.checks).map(check => withContainer(check, evidence)) }
+  const listed = [...withFlags(judged.checks), ...chipListChecks(policy, asOf)]
+  const found = { ...judged, checks: listed.map(check => withContainer(check, evidence)) }
   const { product } = found
   const saved = (await downloader?.keep(found.checks)) ?? {}
   await run.result(

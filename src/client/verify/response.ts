@@ -11,6 +11,7 @@ import { exitCodeOfVerdict } from '../../terminal/verdict-exit.ts'
 import { attestationBytesMax } from '../../verifier/gateway.ts'
 import { verifyGatewayResponse } from '../../verifier/response.ts'
 import { verifyGateway } from '../../verifier/verify-gateway.ts'
+import { chipListChecks } from '../trust/chip-list.ts'
 import { withFlags } from '../trust/pin-options.ts'
 import { measurementSources } from '../trust/policy-flags.ts'
 import {
@@ -85,7 +86,10 @@ async function verifySaved(run: Run, options: ResponseOptions): Promise<void> {
     tlsSpkiDigest: 'any',
   })
   const judged = await verifyGatewayResponse(exchange, attestation, { outside: options.allowOutside })
-  const found = { ...judged, checks: withFlags(judged.checks).map(withOutsideFlag) }
+  const found = {
+    ...judged,
+    checks: [...withFlags(judged.checks).map(withOutsideFlag), ...chipListChecks(trust.policy, asOf)],
+  }
   const details = attestation.receipts.flatMap(({ verdict }) => verdict.checks)
   const sorting = { details, named: checksOfNamed(options) }
   const { outside = [], allow = [] } = trust

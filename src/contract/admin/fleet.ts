@@ -42,6 +42,8 @@ export const HostReport = Closed({
   image: TextOrNull,
   /** SHA-384 of its operator key, as ID_KEY_DIGEST in reports, in hexadecimal. */
   operator_key: Type.String(),
+  /** CHIP_ID in its reports, in hexadecimal. Absent before the first report, and in reports of earlier releases. */
+  chip_id: Type.Optional(Type.String()),
   addresses: ServiceAddresses,
 })
 export type HostReport = Static<typeof HostReport>
@@ -73,6 +75,8 @@ export const FleetHost = Closed({
   image: TextOrNull,
   /** SHA-384 of its operator key, in hexadecimal. */
   operator_key: TextOrNull,
+  /** CHIP_ID in its reports, in hexadecimal, as the host states it. */
+  chip_id: Type.Optional(TextOrNull),
   domain: TextOrNull,
   /** Where it answers other hosts; null if it does not. */
   peer_address: TextOrNull,
@@ -107,3 +111,14 @@ export const FleetStatus = Closed({
   peers: Type.Array(Closed({ name: Type.String(), is_reached: Type.Boolean(), problem: TextOrNull })),
 })
 export type FleetStatus = Static<typeof FleetStatus>
+
+/** The signed list of the chips of a host, or of its fleet, and its entry in the log. */
+export const AdminChips = Closed({
+  /** The file for relying parties (attest/policy/chip-list.ts). */
+  list: Type.String(),
+  /** SHA-256 of the list, as the transparency log has it. */
+  sha256: Type.String(),
+  /** `chip_id`: null before the host's first report; the list then lacks the host. */
+  hosts: Type.Array(Closed({ host: Type.String(), chip_id: OrNull(Type.String()) })),
+})
+export type AdminChips = Static<typeof AdminChips>

@@ -60,5 +60,5 @@ export type AdminLogEntries = Static<typeof AdminLogEntries>
 
 /** A signed note with cosignatures. */
 export const AdminCosign = Closed({ note: Type.String({ minLength: 1, maxLength: 32_768 }) })
-/** SHA-256 of a policy file that relying parties get. */
+/** SHA-256 of a policy file, or of a list of chips, that relying parties get. */
 export const AdminPublishPolicy = Closed({ sha256: Sha256 })

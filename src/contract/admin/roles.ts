@@ -78,6 +78,9 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
   'POST /log/cosign': { name: 'log.cosign', right: 'operate' },
   // Presents this policy to relying parties as the operator's.
   'POST /log/policy': { name: 'log.publish-policy', right: 'administer' },
+  // Presents these chips to relying parties as the operator's.
+  'POST /chips/export': { name: 'chips.export', right: 'administer' },
+  'POST /chips/publish': { name: 'chips.publish', right: 'administer' },
   'GET /fleet/hosts': { name: 'fleet.list', right: 'look' },
   'GET /fleet/hosts/:name': { name: 'fleet.show', right: 'look' },
   'POST /fleet/hosts/:name/drain': { name: 'fleet.drain', right: 'operate' },

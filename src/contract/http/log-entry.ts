@@ -24,6 +24,8 @@ const KINDS = {
   'operator-key': Closed({ ...kind('operator-key'), sha384: Sha384 }),
   /** SHA-256 of a policy file that the operator hands out. */
   'verifier-policy': Closed({ ...kind('verifier-policy'), sha256: Sha256 }),
+  /** SHA-256 of a signed list of the operator's chips. */
+  'chip-list': Closed({ ...kind('chip-list'), sha256: Sha256 }),
   /** A gateway VM before its first client. `receipt_key`: SHA-256 of its Ed25519 key, which no other start has. */
   'gateway-start': Closed({
     ...kind('gateway-start'),

@@ -140,6 +140,7 @@ export function hostDocument(host: HostState, ownId: string | null, reach?: Peer
     lacking: text('lacking'),
     image: text('image'),
     operator_key: text('operator_key'),
+    chip_id: text('chip_id'),
     domain: text('domain'),
     peer_address: host.peerAddress,
     peer_key: keyOf(host.peerCertificate),

@@ -34,6 +34,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       peers: NO_FLEET_PEERS,
       config,
       store,
+      stateDir: '/nonexistent',
       operatorKey: { digest: new Uint8Array(48).fill(0xef) },
       engine: {
         platform: 'tcg',

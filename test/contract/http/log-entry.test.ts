@@ -13,6 +13,7 @@ const ENTRIES: readonly (readonly [fact: LogFact, spelled: string])[] = [
   [{ kind: 'workload', sha256 }, `${head}"kind":"workload","sha256":"${sha256}"}`],
   [{ kind: 'operator-key', sha384 }, `${head}"kind":"operator-key","sha384":"${sha384}"}`],
   [{ kind: 'verifier-policy', sha256 }, `${head}"kind":"verifier-policy","sha256":"${sha256}"}`],
+  [{ kind: 'chip-list', sha256 }, `${head}"kind":"chip-list","sha256":"${sha256}"}`],
   [
     { kind: 'gateway-start', measurement: sha384, workload: sha256, operator_key: sha384, receipt_key: sha256 },
     `${head}"kind":"gateway-start","measurement":"${sha384}","operator_key":"${sha384}",` +

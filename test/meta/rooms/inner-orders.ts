@@ -230,6 +230,7 @@ export const INNER_ORDERS = {
     ],
   ],
   'src/host': [
+    ['chip-id.ts'],
     ['changed-settings.ts', 'host-commands.ts', 'simulated-host.ts', 'vfio.ts'],
     [
       'descriptors.ts',

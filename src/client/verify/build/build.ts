@@ -19,6 +19,7 @@ import { loadClientDefaults } from '../../client-config.ts'
 import type { LogJudgement } from '../../log/judge.ts'
 import {
   addLogOptions,
+  askChipList,
   askLog,
   type LogOptions,
   type LogQuestion,
@@ -130,8 +131,13 @@ function buildFact({ completion }: BuildVerdict): LogFact | null {
 }
 
 /** Adds the log's checks, in the wording of the command line. */
-function shownBuild(found: BuildVerdict, logged: LogJudgement | null, log: LogQuestion | null): ShownVerdict {
-  const checks = withLog(found.checks, logged, log)
+function shownBuild(
+  found: BuildVerdict,
+  chips: readonly Check[],
+  logged: LogJudgement | null,
+  log: LogQuestion | null,
+): ShownVerdict {
+  const checks = [...withLog(found.checks, logged, log), ...chips]
   const ok = found.ok && verdict(checks).ok
   return { ok, simulated: found.simulated, checks: withFlags(checks).map(withOwnImage) }
 }
@@ -183,12 +189,13 @@ export async function judgeResult<Options extends BuildOptions & { readonly logQ
   // Do not wait for a witness if the result is bad.
   const waiting = log === null || found.ok ? log : { ...log, waitMs: 0 }
   const logged = await askLog(run, buildFact(found), waiting, asOf)
+  const chips = await askChipList(question.policy, log, asOf)
   const ownImages = options.ownImage === true ? [options.igvm, options.image] : []
   const sources = [
     ...measurementSources(question.policy, options, options.policy),
     ...new Set(ownImages.filter(path => path !== undefined)),
   ]
-  return { found, shown: shownBuild(found, logged, log), sources, logged, asOf, files }
+  return { found, shown: shownBuild(found, chips, logged, log), sources, logged, asOf, files }
 }
 
 function nonceOf({ nonce, anyNonce }: BuildOptions): Uint8Array | 'any' {

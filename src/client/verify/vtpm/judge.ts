@@ -16,6 +16,7 @@ import type { EvidenceVerdict } from '../../../attest/verify/evidence.ts'
 import { equalConstantTime } from '../../../base/bytes.ts'
 import { readInput, readOptionalInput } from '../../../terminal/input-file.ts'
 import { verifySavedReport } from '../../../verifier/report.ts'
+import { chipListChecks } from '../../trust/chip-list.ts'
 import { readPins, withFlags } from '../../trust/pin-options.ts'
 import { readPolicy, readRoots, readTable } from '../../trust/trust-options.ts'
 import type { VtpmBundle } from './bundle.ts'
@@ -146,7 +147,8 @@ async function reportOf(
     certificateTable: readTable(options.certificateTable),
     asOf,
   })
-  return { evidence, measurement: measurementOf(policy, evidence.report) }
+  const checks = [...evidence.checks, ...chipListChecks(policy, asOf)]
+  return { evidence: { ...evidence, checks }, measurement: measurementOf(policy, evidence.report) }
 }
 
 function readVek(options: VtpmOptions): Uint8Array {

@@ -1,0 +1,53 @@
+// strongroom chips: the signed list of the operator's chips, for relying parties. Effects: requests to the daemon;
+// writes the list.
+
+import { sha256 } from '../../attest/hash.ts'
+import { chipListBytesMax, readChipList } from '../../attest/policy/chip-list.ts'
+import { toHex, utf8 } from '../../base/bytes.ts'
+import { AdminStatus } from '../../contract/admin/admin.ts'
+import { AdminChips } from '../../contract/admin/fleet.ts'
+import { AdminPublishPolicy } from '../../contract/admin/log.ts'
+import { readInput, readingInput } from '../../terminal/input-file.ts'
+import { writeOutput } from '../../terminal/output-file.ts'
+import { oneLine, table } from '../../terminal/render.ts'
+import type { Command } from '../operator-run.ts'
+
+export function addChips(program: Command): void {
+  const chips = program
+    .command('chips')
+    .description("the signed list of this operator's chips, which a policy may name: export, publish")
+    .examples('strongroom chips export --out chips.json')
+  chips
+    .command('publish')
+    .description("enter a list that another host of the fleet exported into this host's transparency log")
+    .argument('<file>', 'the list, signed by the operator key of this host')
+    .examples('strongroom chips publish chips.json')
+    .runs(async (run, path: string) => {
+      const bytes = readInput({ path, param: 'file', bytesMax: chipListBytesMax })
+      const { operator_key: key } = await run.client().request({ path: '/status', response: AdminStatus })
+      await readingInput(path, () => readChipList(bytes, [Uint8Array.fromHex(key.digest)]))
+      const body = { sha256: toHex(sha256(bytes)) }
+      const request = { method: 'POST', path: '/chips/publish', body, response: AdminPublishPolicy } as const
+      await run.show(request, found => `SHA-256 of the list, in the transparency log: ${found.sha256}\n`)
+    })
+  chips
+    .command('export')
+    .description(
+      'sign a list of the chips of this host, or of every host of its fleet, by the operator key, and enter it into the transparency log',
+    )
+    .option('--out <file>', 'write the list to this file; default: standard output')
+    .examples('strongroom chips export --out chips.json', 'strongroom chips export > chips.json')
+    .runs(async (run, { out }: { out?: string }) => {
+      const found = await run.client().request({ method: 'POST', path: '/chips/export', response: AdminChips })
+      const { hosts, list, sha256: digest } = found
+      const rows = hosts.map(({ host, chip_id: chipId }) => [
+        oneLine(host),
+        chipId ?? 'absent from the list: it has made no report yet; launch a VM there, then export again',
+      ])
+      const text = table(run.paint, ['HOST', 'CHIP'], rows)
+      if (out !== undefined) writeOutput(out, utf8(list))
+      await run.result(found, out === undefined ? list : text)
+      if (out === undefined) await run.hint(text.trimEnd())
+      await run.hint(`SHA-256 of the list, as in the transparency log: ${digest}`)
+    })
+}

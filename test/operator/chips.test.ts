@@ -1,0 +1,89 @@
+// Goal: the operator's list has the chips of the host, or of each host of the fleet, and stands in the log before
+// anyone has it; hosts without a chip are named, and none makes up another's.
+
+import { expect, test } from 'bun:test'
+import { sha256 } from '../../src/attest/hash.ts'
+import { publicIdKey } from '../../src/attest/launch/id-block-sign.ts'
+import { idKeyDigest } from '../../src/attest/launch/id-block-verify.ts'
+import { readChipList } from '../../src/attest/policy/chip-list.ts'
+import { toHex, utf8 } from '../../src/base/bytes.ts'
+import { silentLogger } from '../../src/base/log.ts'
+import type { AdminChips, FleetHost } from '../../src/contract/admin/fleet.ts'
+import { createAdmin } from '../../src/operator/api.ts'
+import type { AdminDeps } from '../../src/operator/deps.ts'
+import { openStore } from '../../src/store/db.ts'
+import { asRoot, NO_ADMINISTRATORS } from '../rigs/admin.ts'
+
+const nowMs = Date.parse('2026-11-30T12:00:00Z')
+const [own, other] = ['0a'.repeat(64), '0b'.repeat(64)]
+const keys = await crypto.subtle.generateKey({ name: 'ECDSA', namedCurve: 'P-384' }, true, ['sign', 'verify'])
+const signer = await idKeyDigest(await publicIdKey(keys.publicKey))
+
+async function exported(
+  chipId: string | null,
+  hosts: readonly Partial<FleetHost>[] | null = null,
+  [path, body]: readonly [string, string?] = ['export'],
+) {
+  using ended = new DisposableStack()
+  const store = ended.adopt(openStore(':memory:'), opened => opened.close())
+  const logged: object[] = []
+  const { transparency } = NO_ADMINISTRATORS
+  const append = (...facts: readonly object[]) => void logged.push(...facts)
+  const deps = {
+    ...NO_ADMINISTRATORS,
+    ...{ store, log: silentLogger, clock: { nowMs: () => nowMs, monotonicMs: () => 0, sleep: async () => {} } },
+    ...{ gateway: 'off', collectors: [] },
+    chips: { own: () => chipId, keys, isInFleet: hosts !== null },
+    fleet: { list: async () => hosts },
+    transparency: { ...transparency, log: { ...transparency.log, append } },
+  }
+  const admin = asRoot(createAdmin(deps as unknown as AdminDeps))
+  const headers = body === undefined ? {} : { 'content-type': 'application/json' }
+  const response = await admin(new Request(`http://admin/chips/${path}`, { method: 'POST', body, headers }))
+  const document = (await response.json()) as AdminChips & { error?: { code: string } }
+  return { status: response.status, document, logged }
+}
+
+// Goal: the list is signed by the operator key, and its digest is in the log.
+test('a host alone', async () => {
+  const { status, document, logged } = await exported(own)
+  expect([status, document.hosts]).toEqual([200, [{ host: 'this host', chip_id: own }]])
+  const list = utf8(document.list)
+  expect(await readChipList(list, [signer])).toEqual({ chipIds: [Uint8Array.fromHex(own)], issuedAtMs: nowMs, signer })
+  expect(document.sha256).toBe(toHex(sha256(list)))
+  expect(logged).toEqual([{ kind: 'chip-list', sha256: document.sha256 }])
+})
+
+// Goal: no host's text becomes a chip unless it is one, and a host that was given up has none.
+test('a fleet: each host that is not given up, this one as it knows itself', async () => {
+  const { document } = await exported(own, [
+    { name: 'rack-1', state: 'serving', is_this_host: true, chip_id: 'ff'.repeat(64) },
+    { name: 'rack-2', state: 'silent', is_this_host: false, chip_id: other },
+    { name: 'rack-3', state: 'lost', is_this_host: false, chip_id: '0c'.repeat(64) },
+    { name: 'rack-4', state: 'serving', is_this_host: false, chip_id: 'no chip' },
+    { name: 'rack-5', state: 'serving', is_this_host: false },
+    { name: 'rack-6', state: 'serving', is_this_host: false, chip_id: '00'.repeat(64) },
+  ])
+  expect(document.hosts).toEqual([
+    { host: 'rack-1', chip_id: own },
+    { host: 'rack-2', chip_id: other },
+    ...['rack-4', 'rack-5', 'rack-6'].map(host => ({ host, chip_id: null })),
+  ])
+  const { chipIds } = await readChipList(utf8(document.list), [signer])
+  expect(chipIds.map(toHex)).toEqual([own, other])
+})
+
+// Goal: an empty list is never handed out.
+test('without any chip nothing is signed and nothing logged', async () => {
+  const { status, document, logged } = await exported(null)
+  expect([status, document.error?.code, logged]).toEqual([409, 'conflict', []])
+})
+
+// Goal: a list of another host enters this host's log, by its digest and nothing else.
+test('publish', async () => {
+  const sha256 = 'ab'.repeat(32)
+  const { status, logged } = await exported(own, null, ['publish', JSON.stringify({ sha256 })])
+  expect([status, logged]).toEqual([200, [{ kind: 'chip-list', sha256 }]])
+  const other = await exported(own, null, ['publish', JSON.stringify({ sha256: 'rack-1' })])
+  expect([other.status, other.logged]).toEqual([400, []])
+})
