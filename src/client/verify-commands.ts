@@ -20,6 +20,7 @@ const COMMANDS: Loaders = {
   response: async () => (await import('./verify/response.ts')).addVerifyResponse,
   instance: async () => (await import('./verify/instance.ts')).addVerifyInstance,
   build: async () => (await import('./verify/build/build.ts')).addVerifyBuild,
+  policy: async () => (await import('./verify/policy-init.ts')).addPolicyInit,
   'policy-schema': async () => (await import('./verify/schemas.ts')).addPolicySchema,
   'tdx-policy-schema': async () => (await import('./verify/schemas.ts')).addTdxPolicySchema,
   'gpu-policy-schema': async () => (await import('./verify/gpu/policy-schema.ts')).addGpuPolicySchema,

@@ -60,9 +60,13 @@ export function readTextInput(input: InputFile): string {
   }
 }
 
-/** Strict JSON (base/json.ts), because trust depends on the content of every file that is read this way. */
-export function readJsonInput(input: InputFile): unknown {
-  const text = readTextInput(input)
+/**
+ * Strict JSON (base/json.ts), because trust depends on the content of every file that is read this way. `hasComments`:
+ * lines that begin with // are left out.
+ */
+export function readJsonInput(input: InputFile, { hasComments = false } = {}): unknown {
+  const read = readTextInput(input)
+  const text = hasComments ? read.replaceAll(/^[ \t]*[/]{2}.*$/gm, '') : read
   const remedy = 'correct the JSON in the file'
   try {
     // The strict reader does not say where the mistake is.

@@ -18,10 +18,11 @@ export function strictPolicy(): Policy {
 }
 
 /**
- * Parses a policy given as text, or as the result of a strict reader. A duplicate name in the text is an error, because
- * JSON.parse silently keeps the last one. Throws Malformed that names the field, as in `policy.guestPolicy.debug: …`.
+ * Parses a policy given as text, whose lines that begin with // are comments, or as the result of a strict reader. A
+ * duplicate name in the text is an error, because JSON.parse silently keeps the last one. Throws Malformed that names
+ * the field, as in `policy.guestPolicy.debug: …`.
  */
 export function parsePolicy(json: unknown): Policy {
-  const text = typeof json === 'string' ? utf8(json) : json
+  const text = typeof json === 'string' ? utf8(json.replaceAll(/^[ \t]*[/]{2}.*$/gm, '')) : json
   return policyKind.parse(text instanceof Uint8Array ? parsedJson('policy', text) : json, 'policy')
 }

@@ -2,11 +2,10 @@
 // to the daemon.
 
 import { sha256 } from '../../attest/hash.ts'
-import { parsePolicy } from '../../attest/policy/policy.ts'
 import { toHex, utf8 } from '../../base/bytes.ts'
 import { entryText } from '../../client/log/entry-text.ts'
 import { addMonitor } from '../../client/log/monitor-command.ts'
-import { splitChipList } from '../../client/trust/chip-list.ts'
+import { readPolicyDocument } from '../../client/trust/trust-options.ts'
 import { AdminLog, AdminLogEntries, logEntryListMax } from '../../contract/admin/log.ts'
 import { readLogEntry } from '../../contract/http/log-entry.ts'
 import { KIB, MIB, readInput, readingInput, readJsonInput, readTextInput } from '../../terminal/input-file.ts'
@@ -51,7 +50,7 @@ export function addLog(program: Command): void {
     .examples('strongroom log publish-policy policy.json')
     .runs(async (run, path: string) => {
       const input = { path, param: 'file', bytesMax: MIB }
-      await readingInput(path, () => parsePolicy(splitChipList(readJsonInput(input)).policy))
+      await readingInput(path, () => readPolicyDocument(readJsonInput(input, { hasComments: true })))
       const body = { sha256: toHex(sha256(readInput(input))) }
       await run.show({ method: 'POST', path: '/log/policy', body, response: AdminLog }, statusText)
     })

@@ -62,7 +62,7 @@ function parsedFields(document: unknown) {
     wellFormed(key.ok, `policy.loginKeys[${at}]: ${key.ok ? '' : key.reason}`)
   }
   const report = isObject ? Object.fromEntries(entries.filter(entry => !isStated(entry))) : document
-  return { report: readPolicyDocument(report), stated }
+  return { report: readPolicyDocument(report, instancePolicySchema), stated }
 }
 
 type Names = { readonly path: string; readonly option: string; readonly field: string }

@@ -18,9 +18,10 @@ import { defaultPolicy } from '../../verifier/default-policy.ts'
 import type { GatewayQuestion } from '../../verifier/gateway.ts'
 import { PINS, type Pins } from '../../verifier/pins.ts'
 import { readSimulatedRoot } from '../../verifier/simulated-root.ts'
-import { type ChipListReference, splitChipList, withChipList } from './chip-list.ts'
+import { type ChipListReference, policyFileSchema, splitChipList, withChipList } from './chip-list.ts'
 import { operatorKeyDigest } from './operator-key-digest.ts'
 import { addPinOptions, type PinOptions, readPins } from './pin-options.ts'
+import { explainingPolicy } from './policy-errors.ts'
 import { addPolicyFlags, type PolicyFlags, withPolicyFlags } from './policy-flags.ts'
 import { StatedFields } from './stated-fields.ts'
 
@@ -202,13 +203,15 @@ export async function readPolicyFile(path: string, option: string): Promise<Poli
 }
 
 export function readPolicyJson(path: string, option: string): unknown {
-  return readJsonInput({ path, param: option, bytesMax: filesBytesMax })
+  return readJsonInput({ path, param: option, bytesMax: filesBytesMax }, { hasComments: true })
 }
 
-/** Throws Malformed. */
-export function readPolicyDocument(document: unknown): PolicyInFile {
-  const { policy, chips } = splitChipList(document)
-  return { policy: parsePolicy(policy), chips }
+/** `schema`: that of the whole file, for examples. Throws Malformed with value and example. */
+export function readPolicyDocument(document: unknown, schema: object = policyFileSchema): PolicyInFile {
+  return explainingPolicy(document, schema, () => {
+    const { policy, chips } = splitChipList(document)
+    return { policy: parsePolicy(policy), chips }
+  })
 }
 
 /** Reads the host's certificate table from a file; undefined if none is given. */

@@ -68,8 +68,8 @@ test.each<[string, object]>([
   ['policy: /secrets/0/value: ', { secrets: [{ ...secrets[0], value: 'not here' }] }],
   ['policy: /loginKeys: ', { loginKeys: [] }],
   ['policy.loginKeys[1]: ', { loginKeys: [samplePublicKey, 'ssh-ed25519 AAAA'] }],
-  ['policy.secret: unknown field', { secret: secrets }],
-  ['policy.vmpls[0]: ', { vmpls: [4], egress }],
+  ['policy.secret: unknown field; did you mean secrets?', { secret: secrets }],
+  ['policy.vmpls[0]: 4 is not an integer from 0 to 3; for example 0', { vmpls: [4], egress }],
 ])('goal: %s', async (reason, document) => {
   const message = expect.stringContaining(`--policy ${join(dir, 'policy.json')}: ${reason}`)
   await expect(read({ ...report, ...document })).rejects.toMatchObject({ code: 'invalid_request', message })
@@ -77,7 +77,8 @@ test.each<[string, object]>([
 
 // Goal: JSON of another kind is an error, too.
 test.each(['[]', 'null', '7'])('goal: %s is no policy', async text => {
-  await expect(read(text)).rejects.toMatchObject({ message: expect.stringContaining('policy: not an object') })
+  const message = expect.stringContaining(`policy: ${text} is not an object; for example { "format": `)
+  await expect(read(text)).rejects.toMatchObject({ message })
 })
 
 // Goal: no command ignores a field that its user expects to be compared.

@@ -314,12 +314,12 @@ describe('policies', () => {
     const { format: __, ...formless } = good
     const { guestPolicy: ___, ...bitless } = good
     const policies: [string, unknown, string][] = [
-      ['wrong.json', { ...good, vmpls: [4] }, 'policy.vmpls[0]: not an integer from 0 to 3'],
+      ['wrong.json', { ...good, vmpls: [4] }, 'policy.vmpls[0]: 4 is not an integer from 0 to 3; for example 0'],
       ['missing.json', missing, 'policy.vmpls: it is missing; write what you accept, or "any" to skip this check'],
       ['formless.json', formless, 'policy.format: it is missing; write "strongroom/snp-policy/v1"'],
       ['bitless.json', bitless, 'policy.guestPolicy: it is missing; copy it from a policy that is whole'],
-      ['unknown.json', { ...good, measurment: 'any' }, 'policy.measurment: unknown field'],
-      ['list.json', [], 'policy: not an object'],
+      ['unknown.json', { ...good, measurment: 'any' }, 'policy.measurment: unknown field; did you mean measurements?'],
+      ['list.json', [], 'policy: [] is not an object; for example { "format": '],
     ]
     for (const [name, policy, message] of policies) {
       const path = file(name, JSON.stringify(policy))
