@@ -112,7 +112,7 @@ export function parseSnpLeaf(leaf: Uint8Array): SnpFacts {
   }
 }
 
-function readCpuid(root: string, leaf: number): Uint8Array {
+export function readCpuid(root: string, leaf: number): Uint8Array {
   const path = join(root, 'dev/cpu/0/cpuid')
   let fd: number
   try {

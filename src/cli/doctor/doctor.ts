@@ -1,13 +1,20 @@
 // strongroom doctor: checks this host; with --leaks, compares ledger and host. Effects: reads the host, requests to
 // the daemon.
 
+import { utf8 } from '../../base/bytes.ts'
+import { iso, systemClock } from '../../base/clock.ts'
+import { defaultConfig } from '../../config/load.ts'
+import type { Config } from '../../config/schema.ts'
 import { type AdminLeak, AdminLeaks } from '../../contract/admin/admin.ts'
 import { EXIT } from '../../terminal/exit.ts'
+import { writeOutputs } from '../../terminal/output-file.ts'
 import { dash, oneLine, type Paint, table } from '../../terminal/render.ts'
 import type { Command, Run } from '../operator-run.ts'
 import type { Check } from './check.ts'
 import { collectHostFacts, leaksTimeoutMs } from './host.driver.ts'
 import { judge } from './host.plan.ts'
+import { collectMachineReport } from './machine/report.driver.ts'
+import { hardwareReport } from './machine/report.ts'
 
 export function addDoctor(program: Command): void {
   program
@@ -17,14 +24,21 @@ export function addDoctor(program: Command): void {
     )
     .option('--leaks', 'report resources that are on the host but not in the ledger, and the reverse')
     .option('--no-canary', 'do not boot the canary VM, which shows in a few seconds whether guests run')
-    .examples('strongroom doctor', 'strongroom doctor --leaks --json')
-    .runs(async (run, { leaks, canary }: { leaks?: boolean; canary: boolean }) => {
+    .option(
+      '--report <file>',
+      'also write what developers need to know about SEV-SNP on this host: versions, CPUID, kernel messages, checks of a launch; no text of the configuration',
+    )
+    .examples('strongroom doctor', 'strongroom doctor --report report.json', 'strongroom doctor --leaks --json')
+    .runs(async (run, { leaks, canary, report }: { leaks?: boolean; canary: boolean; report?: string }) => {
       if (leaks === true) await reportLeaks(run)
-      else await reportHost(run, { canary })
+      else await reportHost(run, { canary, report })
     })
 }
 
-async function reportHost(run: Run, { canary }: { readonly canary: boolean }): Promise<void> {
+async function reportHost(
+  run: Run,
+  { canary, report }: { readonly canary: boolean; readonly report: string | undefined },
+): Promise<void> {
   const facts = await collectHostFacts({
     loaded: await run.config(),
     stateDir: run.stateDir,
@@ -33,10 +47,22 @@ async function reportHost(run: Run, { canary }: { readonly canary: boolean }): P
     canary,
   })
   const checks = judge(facts)
+  if (report !== undefined) await writeReport(run, report, { checks, config: facts.config })
   const ok = checks.every(check => check.result !== 'FAIL')
   const platform = facts.config.platform === 'auto' ? facts.detected.platform : facts.config.platform
   await run.result({ ok, platform, checks }, checksText(checks, run.paint))
   if (!ok) run.exitWith(EXIT.failed)
+}
+
+async function writeReport(
+  run: Run,
+  path: string,
+  { checks, config }: { readonly checks: readonly Check[]; readonly config: Config },
+): Promise<void> {
+  const machine = await collectMachineReport()
+  const text = hardwareReport(machine, { checks, config, defaults: defaultConfig(), madeAt: iso(systemClock.nowMs()) })
+  writeOutputs([{ path, param: 'report', bytes: utf8(text) }], { replaces: true })
+  await run.hint(`${path}: the configuration's texts are left out; read it before you send it`)
 }
 
 async function reportLeaks(run: Run): Promise<void> {

@@ -14,6 +14,7 @@ import configure from './configure.md' with { type: 'text' }
 import consoleTopic from './console.md' with { type: 'text' }
 import daily from './daily.md' with { type: 'text' }
 import egress from './egress.md' with { type: 'text' }
+import firstHardware from './first-hardware.md' with { type: 'text' }
 import fleet from './fleet.md' with { type: 'text' }
 import gateway from './gateway.md' with { type: 'text' }
 import inference from './inference.md' with { type: 'text' }
@@ -48,6 +49,7 @@ export type Topic = {
 
 const sources: readonly Omit<Topic, 'summary'>[] = [
   { name: 'install', reader: 'operator', text: install },
+  { name: 'first-hardware', reader: 'operator', text: firstHardware },
   { name: 'configure', reader: 'operator', text: configure },
   { name: 'daily', reader: 'operator', text: daily },
   { name: 'operators', reader: 'operator', text: operators },
