@@ -11,7 +11,7 @@ import { sha384, webBytes } from '../hash.ts'
 import { publicIdKey } from '../launch/id-block-sign.ts'
 import { coordinateBytes, writeIdKey } from '../launch/id-key.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
-import { chipId, hex, listOf, object, oneOf, policyListCountMax, text } from './kinds.ts'
+import { chipId, hex, listOf, object, oneOf, text } from './kinds.ts'
 
 export type ChipList = {
   /** 64 bytes each, as CHIP_ID in reports. */
@@ -24,8 +24,6 @@ export type ChipList = {
 const format = 'strongroom/chip-list/v1'
 /** No share: a file of one relying party. */
 export const chipListBytesMax = 512 * 1024
-/** Most chips of one list. */
-export const chipCountMax = policyListCountMax
 
 const document = object({
   format: oneOf([format]),
