@@ -118,10 +118,12 @@ export function hardwareFacts({ report, simulated, checks }: ReceiptFacts): Fact
   const name = product === null ? 'AMD EPYC with SEV-SNP' : `AMD EPYC ${PRODUCT_NAMES[product]} with SEV-SNP`
   const tcb = product === null ? null : resultOr(() => decodeTcb(report.rawTcb.reported, product), null)
   const firmware = tcb === null ? [] : [`firmware ${tcb.snp}, microcode ${tcb.microcode}${floorWords(checks)}`]
+  const chips = checks.filter(({ name, outcome }) => name === 'chip-list' && outcome === 'pass')
   const gpus = checks.filter(check => gpuChecks.includes(check.name) && check.outcome === 'pass' && check.reason !== '')
   return [
     ['hardware', simulated ? `none: SIMULATED, in the form of ${name}` : name],
     ...firmware.map(text => ['hardware', text] as const),
+    ...chips.map(({ reason }) => ['hardware', `chip compared with ${reason}`] as const),
     ...gpus.map(({ reason }) => ['hardware', `GPUs: ${reason}`] as const),
   ]
 }
