@@ -6,10 +6,11 @@ import { InvalidArgumentError } from 'commander'
 import { encodePolicy } from '../../attest/policy/encode.ts'
 import { policyWithFloors } from '../../attest/policy/floor-policy.ts'
 import { FIELDS } from '../../attest/report/report.ts'
-import { fromHex, toHex, utf8 } from '../../base/bytes.ts'
+import { toHex, utf8 } from '../../base/bytes.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
 import type { Command, Run } from '../../terminal/command.ts'
 import { InputFault } from '../../terminal/exit.ts'
+import { pastedHex } from '../../terminal/hex.ts'
 import { refuseExisting, writeOutput } from '../../terminal/output-file.ts'
 import { operatorKeyDigest } from '../trust/operator-key-digest.ts'
 import { readImage } from './image-option.ts'
@@ -70,7 +71,8 @@ async function readAnswers({ image, operatorKey, chips, smtOff }: InitOptions): 
 
 async function imageAnswer(text: string): Promise<Pick<Answers, 'measurements' | 'digestNames'>> {
   if (text === '') return { measurements: 'any', digestNames: new Map() }
-  if (fromHex(text)?.length === FIELDS.measurement[1]) return { measurements: [text], digestNames: new Map() }
+  const digest = pastedHex(text)
+  if (digest?.length === FIELDS.measurement[1]) return { measurements: [toHex(digest)], digestNames: new Map() }
   const image = await readImage(text)
   const named = image === 'any' ? [] : Object.entries(image.launchDigests)
   const digestNames = new Map<string, string>()
@@ -147,13 +149,14 @@ function policyOf({ measurements, idKeyDigest, chips, smtOff }: Answers, out: st
 
 function chipIdsOf(chips: string, out: string | undefined): unknown {
   if (chips === '') return 'any'
-  if (fromHex(chips)?.length === FIELDS.chipId[1]) return [chips]
+  const chip = pastedHex(chips)
+  if (chip?.length === FIELDS.chipId[1]) return [toHex(chip)]
   return { list: out === undefined ? chips : relative(dirname(resolve(out)), resolve(chips)), maxAgeDays }
 }
 
 /** Returns what commands ask for besides, because the policy leaves it open. */
 function openPins({ measurements, idKeyDigest, chips }: Answers): readonly string[] {
-  const isListed = chips !== '' && fromHex(chips) === null
+  const isListed = chips !== '' && pastedHex(chips) === null
   return [
     ...(measurements === 'any' ? ['any image passes: name measurements, or verify with --any-measurement'] : []),
     ...(idKeyDigest === 'any' && isListed ? ['name idKeyDigest: the operator key must have signed the list'] : []),

@@ -54,6 +54,15 @@ test('options: the policy of policy-example, commented', async () => {
   expect(out.split('\n').filter(line => line.length > 120)).toEqual([])
 })
 
+// Goal: policies take hexadecimal in one form, and people paste it in another.
+test('hexadecimal in upper case, and with 0x', async () => {
+  const given = ['--image', `0x${digest}`, '--operator-key', key.toUpperCase(), '--chips', `0X${chip.toUpperCase()}`]
+  const { measurements, idKeyDigest, chipIds } = parsePolicy((await run(given)).out)
+  expect([measurements, idKeyDigest, chipIds]).toEqual([
+    ...[[Uint8Array.fromHex(digest)], Uint8Array.fromHex(key), [Uint8Array.fromHex(chip)]],
+  ])
+})
+
 // Goal: four answers are enough; an answer that cannot be read is asked for again.
 test('a person answers four questions', async () => {
   const path = join(dir, 'asked.json')
