@@ -23,24 +23,33 @@ export function prepareRequest(head: RequestHead, { hostname, port, secrets }: D
   const expected = listOf(head.fields, 'expect')
   if (expected.some(value => value !== '100-continue')) throw new HttpProblem(417, 'Expect has an unknown value')
   const chosen = secretsFor(head, secrets)
-  const override = head.fields.find(([name]) => OVERRIDE.test(name))
-  if (override !== undefined && chosen.some(({ method, path }) => (method ?? path) !== undefined)) {
-    throw new HttpProblem(403, `${override[0]} could evade the method or path of a secret; send the request without it`)
-  }
+  const [evading] = head.fields.find(([name]) => chosen.some(secret => isEvaded(secret, name))) ?? []
+  if (evading !== undefined)
+    throw new HttpProblem(403, `${evading} could evade the method or path of a secret; send the request without it`)
   // A format without a place would have been refused by the order.
   const inserted = chosen.map(({ header, format, value }): Field => [header, formatSecret(format, value) ?? ''])
-  const replaced = inserted.map(([name]) => name.toLowerCase())
   // A part of a response could begin or end within a secret.
   const ours = ['accept-encoding', 'content-length', 'expect', 'host', 'if-range', 'range']
-  const fields = endToEnd(head.fields, [...ours, ...replaced])
+  const fields = endToEnd(head.fields, [...ours, ...inserted.map(([name]) => name)])
   return {
     ...head,
     fields: [['Host', host], ...fields, ['Accept-Encoding', 'identity'], ...framingFields(head), ...inserted],
   }
 }
 
-/** Fields that some servers read instead of method or target. To a server of CGI's kind any sign is a hyphen. */
-const OVERRIDE = /^x[\W_](?:(?:http[\W_])?method(?:[\W_]override)?|(?:original|rewrite)[\W_]ur[il])$/i
+/** Fields that some servers read instead of method or target. Without signs, because servers differ on these. */
+const overriding =
+  /^(?:x?(?:http)?methodoverride|(?:x|x?http)method|x(?:envoyoriginal|forwarded|original|override|replaced|rewrite)(?:ur[il]|path|prefix|method)|x?(?:scriptname|pathinfo))$/i
+
+/** Fields with a second path, from which or to which a server copies or moves. */
+const secondPath = /^(?:destination|xcopyfrom|.*(?:copy|rename)source)$/i
+
+/** Reports whether a server could leave the method or path of the secret because of the field. */
+function isEvaded({ method, path }: Secret, name: string): boolean {
+  const letters = name.replace(/[\W_]/g, '')
+  if (path !== undefined && secondPath.test(letters)) return true
+  return (method ?? path) !== undefined && overriding.test(letters)
+}
 
 /** Framing as the broker itself writes it. */
 function framingFields(head: RequestHead): Field[] {
@@ -53,15 +62,11 @@ function framingFields(head: RequestHead): Field[] {
 /** For each field the secret of the most precise rule: the longest path, then a method. */
 export function secretsFor({ method, target }: RequestHead, secrets: readonly Secret[]): Secret[] {
   const [path = ''] = target.split('?')
-  const best = new Map<string, Secret>()
-  for (const secret of secrets) {
-    if (secret.method !== undefined && secret.method !== method) continue
-    if (secret.path !== undefined && !isBelow(path, secret.path)) continue
-    const field = secret.header.toLowerCase()
-    const other = best.get(field)
-    if (other === undefined || precision(secret) > precision(other)) best.set(field, secret)
-  }
-  return [...best.values()]
+  const isAt = ({ path: prefix }: Secret) => prefix === undefined || isBelow(path, prefix)
+  const met = secrets.filter(secret => (secret.method ?? method) === method && isAt(secret))
+  // A map keeps the last value of a key.
+  const sorted = met.toSorted((a, b) => precision(a) - precision(b))
+  return [...new Map(sorted.map(secret => [secret.header.toLowerCase(), secret])).values()]
 }
 
 function precision({ path, method }: Secret): number {

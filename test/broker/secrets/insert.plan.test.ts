@@ -56,9 +56,21 @@ test.each([
     ...['/repos/;/../admin', '/repos;/x', '/repos/x;a=1', '/repos/%c0%ae%c0%ae/admin', '/repos/..%c0%afadmin'],
     ...['/repos/..%c1%9cadmin', '/repos/..%e0%80%afadmin', '/repos/..%f0%80%80%afadmin', '/repos/%u002e%u002e/admin'],
     ...['/repos/#/../admin', '/allowed/../repos/x', '/./repos/x'],
+    // Some servers drop dots and blanks at the end of a segment, or read other characters as dots and slashes.
+    ...['/repos/..%20/admin', '/repos/%2e%2E%20/admin', '/repos/.../admin', '/repos/.%20./admin', '/repos/..+/admin'],
+    ...[
+      '/repos/%20/admin',
+      '/repos/x./admin',
+      '/repos/x%20',
+      '/repos/%ef%bc%8e%EF%BC%8E/admin',
+      '/repos/..%ef%bc%8fadmin',
+    ],
+    ...['/repos/%E2%80%A5/admin', '/repos/%e2%80%a4%e2%80%a4/admin', '/repos/..%e2%88%95admin'],
   ].map((target): [string, string, string[]] => ['POST', target, ['ALL']]),
   // Other characters change nothing.
   ['POST', '/repos/a%20b/%e0%a4%95/%f0%9f%98%80/..x/.y/~z?p=%2e%2e//;', ['REPOS']],
+  ['POST', '/repos/.well-known/x', ['REPOS']],
+  ['POST', '/repos/c++/main...topic/%20x/%e2%80%9cx%e2%80%9d/%e2%9d%a4%ef%b8%8f?q=x.', ['REPOS']],
 ])('goal: %s %s gets %j', (method, target, names) => {
   const found = secretsFor(head(method, target), secrets)
   expect(found.map(({ name }) => name)).toEqual(names)
@@ -91,6 +103,9 @@ test('goal: without a rule that it meets a request keeps the placeholder', () =>
 test.each([
   ...['X-HTTP-Method-Override', 'x-http-method', 'X-METHOD-OVERRIDE', 'X-Method', 'X_HTTP_METHOD_OVERRIDE'],
   ...['X.Http-Method_Override', 'X-Original-URL', 'X-Rewrite-URL', 'X-Original-URI', 'X_Rewrite_URL'],
+  ...['X-MethodOverride', 'X-HTTPMethodOverride', 'HTTP-Method-Override', 'Method-Override', 'X-Original-Method'],
+  ...['X-Forwarded-Uri', 'X-Forwarded-Path', 'X-Forwarded-Prefix', 'X-Forwarded-Method', 'X-Original-Path'],
+  ...['X-Envoy-Original-Path', 'X-Override-URL', 'X-Replaced-Path', 'SCRIPT_NAME', 'Path-Info', 'X-Script-Name'],
 ])('goal: %s is refused beside a limited secret, and passed on without one', name => {
   const prepared =
     (rule: Partial<Secret>, method = 'POST') =>
@@ -112,18 +127,41 @@ test.each([
   expect(prepared({ method: 'POST' }, 'GET')().fields).toContainEqual([name, 'DELETE'])
 })
 
+// Goal: a secret of one path does not copy or move to or from another path.
+test.each([
+  ...['Destination', 'destination', 'x-amz-copy-source', 'X_Amz_Copy_Source', 'x-goog-copy-source', 'x-ms-copy-source'],
+  ...['x-amz-rename-source', 'x-ms-rename-source', 'X-Copy-From'],
+])('goal: %s is refused beside a secret of a path, and passed on beside others', name => {
+  const fields = [
+    ['Host', 'api.test'],
+    [name, '/admin/x'],
+  ] as const
+  const prepared = (method: string, rule: Partial<Secret>) => () =>
+    prepareRequest(head(method, '/repos/x', fields), {
+      ...{ hostname: 'api.test', port: 443, secrets: [secretOf('ONE', rule)] },
+    })
+  for (const method of ['MOVE', 'COPY', 'PUT']) {
+    for (const rule of [{ path: '/repos/' }, { path: '/repos', method }]) {
+      expect(prepared(method, rule)).toThrow(`${name} could evade the method or path of a secret`)
+    }
+    for (const rule of [{}, { method }, { path: '/other' }]) {
+      expect(prepared(method, rule)().fields).toContainEqual([name, '/admin/x'])
+    }
+  }
+})
+
 // Goal: other fields that programs send stay.
-test.each(['X-Method-Name', 'X-Https-Method', 'Method', 'X-Original-Url-Hash', 'X-Forwarded-For'])(
-  'goal: %s is another field, and is passed on',
-  name => {
-    const fields = [
-      ['Host', 'api.test'],
-      [name, '1'],
-    ] as const
-    const destination = { hostname: 'api.test', port: 443, secrets: [secretOf('ONE', { method: 'GET' })] }
-    expect(prepareRequest(head('GET', '/', fields), destination).fields).toContainEqual([name, '1'])
-  },
-)
+test.each([
+  ...['X-Method-Name', 'X-Https-Method', 'Method', 'X-Original-Url-Hash', 'X-Forwarded-For', 'X-Forwarded-Proto'],
+  ...['Access-Control-Request-Method', 'Sec-Fetch-Destination', 'X-Original-Host', 'Path', 'Prefix'],
+])('goal: %s is another field, and is passed on', name => {
+  const fields = [
+    ['Host', 'api.test'],
+    [name, '1'],
+  ] as const
+  const destination = { hostname: 'api.test', port: 443, secrets: [secretOf('ONE', { method: 'GET', path: '/' })] }
+  expect(prepareRequest(head('GET', '/', fields), destination).fields).toContainEqual([name, '1'])
+})
 
 // Goal: no field of the program's stands beside a secret's under a name that servers of CGI's kind read as the same.
 test('goal: fields that differ in signs alone are dropped', () => {

@@ -84,7 +84,7 @@ const hopFields = [
   ...['proxy-connection', 'te', 'trailer', 'transfer-encoding', 'upgrade'],
 ] as const
 
-/** The fields without those of one connection and `others`, which are in lower case. */
+/** The fields without those of one connection and `others`. */
 export function endToEnd(fields: readonly Field[], others: readonly string[]): Field[] {
   const dropped = new Set([...hopFields, ...others, ...listOf(fields, 'connection')].map(ofCgi))
   return fields.filter(([name]) => !dropped.has(ofCgi(name)))

@@ -55,35 +55,34 @@ const reservedName =
 
 /** Checks beyond the schema, beside the other secrets: the first wrong field and what to do, never a value; or null. */
 export function secretProblem(secret: Secret, others: readonly SecretFacts[]): string | null {
-  const { name, host, port, header, method, path, format, value } = secret
+  const { name, header, method, path, format, value } = secret
   if (reservedName.test(name)) return `name: sessions need ${name} for something else; take another name`
   if (framingFields.has(header.toLowerCase()))
     return `header: ${header} frames requests; name the field of the API's keys`
   if (method !== undefined && /^(CONNECT|TRACE)$/.test(method)) return `method: ${method} is never sent; leave it out`
-  if (path !== undefined && !isPlainPath(path)) return 'path: it has . or .. or an encoded slash; write it plainly'
+  if (path !== undefined && !isPlainPath(path))
+    return 'path: it has // or a semicolon, an encoded slash, or a segment with a dot or blank at its end; write it plainly'
   const field = formatSecret(format, value)
   if (field === null) return 'format: it must have {} or {basic:USER} exactly once, and no other brace'
   if (field !== field.trim()) return 'format: it begins or ends with a blank; remove that'
-  const same = others.find(
-    other =>
-      other.name !== name &&
-      other.host === host &&
-      other.port === port &&
-      other.header.toLowerCase() === header.toLowerCase() &&
-      other.method === method &&
-      other.path === path,
-  )
+  const same = others.find(other => other.name !== name && placeOf(other) === placeOf(secret))
   if (same !== undefined) return `header: ${same.name} fills it in the same requests; remove ${same.name} first`
   const count = others.filter(other => other.name !== name).length
   if (count >= secretsMax) return `name: this instance has ${count} secrets, the most; remove one first`
   return null
 }
 
+/** Equal for secrets in one field of the same requests. */
+function placeOf({ host, port, header, method, path }: SecretFacts): string {
+  return JSON.stringify([host, port, header.toLowerCase(), method, path])
+}
+
 /**
- * Whether servers read the path as it is written: no empty or relative segments, encoded or not, no encoded or backward
- * slash, no encoded control character, and none of the forms of UTF-8 and IIS that stand for a shorter one.
+ * Reports whether servers read the path as it is written. It has no empty segment and none that ends in a dot or blank,
+ * encoded or not; no encoded or backward slash, no encoded control character, and no other form of a dot or slash that
+ * UTF-8, Unicode or IIS have.
  */
 export function isPlainPath(path: string): boolean {
-  const decoded = path.replace(/%2e/gi, '.')
-  return !/\/\/|[\\;]|%(?:[01]|2[5f]|5c|c[01]|e0%[89]|f0%8|u)/i.test(decoded) && !/(^|\/)\.{1,2}(\/|$)/.test(decoded)
+  const other = /%(?:[01]|2[5f]|5c|c[01]|e0%[89]|f0%8|u|ef%b(?:8%99|8%b0|9%92|9%a8|c)|e2%(?:80%a[4-6]|81%84|88%9[56]))/i
+  return !other.test(path) && !/\/\/|[\\;]|(?:\.|%2e|%20)\+*(?:\/|$)/i.test(path)
 }

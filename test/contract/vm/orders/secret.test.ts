@@ -145,8 +145,22 @@ test('goal: nothing of a value or its format is in the facts', () => {
 })
 
 test('goal: only paths that every server reads alike are plain', () => {
-  for (const path of ['/', '/a', '/a/', '/a.b/c..d', '/.git/x', '/a%20b', '/...'])
+  for (const path of ['/', '/a', '/a/', '/a.b/c..d', '/.git/x', '/.well-known/x', '/a%20b', '/a...b', '/..a', '/c++/'])
     expect([path, isPlainPath(path)]).toEqual([path, true])
   for (const path of ['/.', '/a/..', '/%2e%2e/', '/a/%2E', '/.%2e/x', '/a%5Cb', '/a%00'])
     expect([path, isPlainPath(path)]).toEqual([path, false])
+  for (const path of ['/...', '/..%20/x', '/.../x', '/a./x', '/a%2E', '/a%20', '/..+/x', '/..%20+/x', '/.+.+/x'])
+    expect([path, isPlainPath(path)]).toEqual([path, false])
+})
+
+test('goal: no character that Unicode gives a plainer form makes a dot or a slash', () => {
+  const found: string[] = []
+  for (let code = 0x80; code < 0x11_0000; code += 1) {
+    const character = String.fromCodePoint(code)
+    if (!/^[./\\]+$/.test(character.normalize('NFKC'))) continue
+    found.push(character)
+    const path = `/a/${encodeURIComponent(character)}x`
+    expect([path, isPlainPath(path)]).toEqual([path, false])
+  }
+  expect(found).toContain('\uff0e')
 })
