@@ -34,6 +34,8 @@ export type InstanceRequest = {
   readonly egress?: EgressPolicy | null
   /** Snapshot that a new instance is for, as the record of the name keeps it. */
   readonly restoring?: string
+  /** Throws the fault for which no instance is created. Called before a create, and before a failed one is removed. */
+  readonly refuseNew?: () => void
 }
 
 export type OpenedInstance = {
@@ -66,17 +68,22 @@ async function attempt(deps: LocalDeps, request: InstanceRequest): Promise<Opene
   if (kept === null) {
     const taken = await takeOver(deps, request)
     if (taken !== null) return taken
+    request.refuseNew?.()
     const local = names.begin(name, fresh)
     return await create(deps, request, { local, isFirst: local === fresh })
   }
   const found = await ofService(name, kept, { names, api, service: () => service })
-  if (found.hostname === null) return await create(deps, request, { local: found, isFirst: false })
+  if (found.hostname === null) {
+    request.refuseNew?.()
+    return await create(deps, request, { local: found, isFirst: false })
+  }
   const record = await service.retrieve(found.hostname.split('.')[0] ?? '')
   if (record !== null && isLiving(record.status)) {
     if (record.hostname === found.hostname) return { local: found, record, isCreated: false }
     throw contradiction(deps, `its record of ${record.name} has the host name ${record.hostname}`)
   }
   if (record === null) throw missing(deps, name, found.hostname)
+  request.refuseNew?.()
   await leave(deps, name, record)
   if (!(await names.replace(name, found, fresh))) return null
   return await create(deps, request, { local: fresh, isFirst: true })

@@ -36,6 +36,7 @@ import { readService } from '../verify/service-options.ts'
 import { failureWords } from './failure-remedies.ts'
 import { openInstance } from './local-instance.ts'
 import { type LocalInstance, type LocalNames, localNamePattern, localNames } from './names.ts'
+import { refuseUnacceptable, requestedEgress } from './new-instance.plan.ts'
 import { addressFor, defaultUser, identityOf, refuseSharing, runSsh } from './openssh.ts'
 import type { SeenInstance } from './records.ts'
 import {
@@ -71,7 +72,7 @@ export function addUp(program: Command): void {
     .option('--model <id>', 'model of the gateway for a new instance; default: the operator chooses')
     .option(
       '--reach <host[:port]>',
-      'let the programs of a new instance reach this destination and no others but the gateway; repeatable. It must state exactly these',
+      'let the programs of a new instance reach this destination and no others but the gateway; repeatable. It must state exactly these; default: those of --policy or --egress-policy',
       reachOption,
     )
     .option('--wait-minutes <count>', 'longest wait until it is ready', countOption(1, 120), waitMinutesDefault)
@@ -114,9 +115,10 @@ async function up(run: Run, target: UserAt, args: readonly string[], options: Up
   const defaults = await loadClientDefaults(env)
   const source = readService(env, options, defaults)
   // All files before the first request: what could not be verified is not created.
-  const egress = options.reach === undefined ? null : policyOf('refuse', options.reach)
+  const asked = options.reach === undefined ? null : policyOf('refuse', options.reach)
   const read = await readExpectation(run, options, identitiesOf(args))
-  const reach = egress === null || read.egressPolicy !== 'any' ? {} : { egressPolicy: egress }
+  const egress = requestedEgress(asked, read, options)
+  const reach = asked === null ? {} : { egressPolicy: asked }
   const expectation = { ...read, ...reach }
   refuseUnpinned(expectation)
   const names = localNames(env)
@@ -124,6 +126,8 @@ async function up(run: Run, target: UserAt, args: readonly string[], options: Up
   const snapshots = createSnapshotService(source)
   const memory = new SnapshotMemory(clientDirectory(env) ?? '')
   const { from, acceptOlder = false } = options
+  const refuseNew = () => refuseUnacceptable(expectation, options, { name, publicKey: keyFor(expectation) })
+  if (from !== undefined && (names.find(name)?.hostname ?? null) === null) refuseNew()
   const keys = keyFilesOf(options, expectation, args)
   const lookup = { names, memory, service, snapshots }
   const wanted = from === undefined ? null : await prepareRestore(run, from, { ...lookup, keys, acceptOlder })
@@ -140,6 +144,7 @@ async function up(run: Run, target: UserAt, args: readonly string[], options: Up
         publicKey: keyFor(expectation),
         model: options.model ?? null,
         egress,
+        refuseNew,
         ...(wanted === null ? {} : { restoring: restoringText(wanted) }),
       },
     )

@@ -131,6 +131,30 @@ test('goal: what ended or failed is replaced, the failed one is deleted, and wha
   expect([names.find('work')?.hostname, service.byKey.size]).toEqual(['inst0002.acme.agents.example', 3])
 })
 
+test('goal: an instance that may not be new is neither created nor replaced; one that lives is found', async () => {
+  const refused = new Error('not new')
+  const refuseNew = () => {
+    throw refused
+  }
+  await expect(open({ refuseNew })).rejects.toBe(refused)
+  expect([names.find('work'), service.bodies]).toEqual([null, []])
+  service.loses = lost
+  await expect(open()).rejects.toBe(lost)
+  await expect(open({ refuseNew })).rejects.toBe(refused)
+  expect(service.bodies).toHaveLength(1)
+  service.loses = null
+  await open()
+  expect(await open({ refuseNew })).toMatchObject({ record: { name: 'inst0000' }, isCreated: false })
+  const before = names.find('work')
+  service.records.set('inst0000', recordOf('inst0000', { status: 'failed', failure_code: 'boot_failed' }))
+  await expect(open({ refuseNew })).rejects.toBe(refused)
+  expect([service.removed, hints, names.find('work'), service.byKey.size]).toEqual([[], [], before, 1])
+  service.records.set('abcd1234', recordOf('abcd1234'))
+  expect(await open({ name: 'abcd1234', refuseNew })).toMatchObject({ isCreated: false })
+  await expect(open({ name: 'dcba4321', refuseNew })).rejects.toBe(refused)
+  expect([names.find('dcba4321'), service.byKey.size]).toEqual([null, 1])
+})
+
 test('goal: a service that contradicts itself is refused', async () => {
   await open()
   service.records.set('inst0000', recordOf('inst0000', { hostname: 'inst0000.other.agents.example' }))

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { startCustomerService } from '../../rigs/instances/customer-service.ts'
-import { sampleHostKey } from '../../rigs/instances/instance-attestation.ts'
+import { clientFiles, ed25519Line, sampleHostKey } from '../../rigs/instances/instance-attestation.ts'
 import { hasSshd, startSshServer } from '../../rigs/instances/ssh-server.ts'
 import { programArgv } from '../../rigs/program.ts'
 
@@ -117,10 +117,10 @@ test.skipIf(noSshd)('goal: up asks for a reach, and logs in only if the VM state
   expect(JSON.parse((await strongroom('up', 'work', '--json')).stdout).verdict.reach.allow).toHaveLength(2)
   const other = await strongroom('up', 'work', '--reach', 'github.com', '--no-login')
   expect([other.code, other.stderr]).toEqual([6, expect.stringContaining('not only github.com as you expect')])
-  // A pin that is named counts besides.
+  // A pin that is named counts.
   const pin = join(dir, 'reach.json')
   writeFileSync(pin, '{"default":"refuse","allow":[]}')
-  const pinned = await strongroom('up', 'work', ...reach, '--egress-policy', pin, '--no-login')
+  const pinned = await strongroom('up', 'work', '--egress-policy', pin, '--no-login')
   expect([pinned.code, pinned.stderr]).toEqual([6, expect.stringContaining('not nothing as you expect')])
   service.loosens = true
   const loosened = await strongroom('up', at('other'), ...reach, '--', ...place, ...batch, 'echo in')
@@ -128,6 +128,39 @@ test.skipIf(noSshd)('goal: up asks for a reach, and logs in only if the VM state
   expect(loosened.stderr).toContain('any destination, not only')
   const wrong = await strongroom('up', 'third', '--reach', '192.0.2.1')
   expect([wrong.code, wrong.stderr]).toEqual([2, expect.stringContaining('It must be HOST or HOST:PORT')])
+})
+
+test.skipIf(noSshd)('goal: a new instance is as the policy file of up expects it, or is not created', async () => {
+  await init()
+  service.requests.length = 0
+  const { policy: report } = await clientFiles()
+  const policy = join(home, 'policy.json')
+  const stated = (fields: object) => writeFileSync(policy, JSON.stringify({ ...JSON.parse(report), ...fields }))
+  const egress = { default: 'refuse', allow: [{ host: 'github.com', port: 443 }] }
+  const secrets = [{ name: 'TOKEN', host: 'api.github.com', port: 443, header: 'Authorization' }]
+  const up = (...argv: string[]) => strongroom('up', 'work', '--no-login', '--policy', policy, ...argv)
+  const refusals: [object, string[], string][] = [
+    [{ egress }, ['--reach', 'example.org'], '--reach names only example.org, and policy.egress only github.com'],
+    [{ secrets }, [], 'policy.secrets has TOKEN, and a new instance has no secrets'],
+    [{ secrets }, ['--from', 'abcd1234'], 'policy.secrets has TOKEN, and a new instance has no secrets'],
+    [{ loginKeys: [ed25519Line(7)] }, [], 'policy.loginKeys lacks SHA256:'],
+    [{ loginKeys: [ed25519Line(7)] }, ['--from', 'abcd1234'], 'policy.loginKeys lacks SHA256:'],
+  ]
+  for (const [fields, argv, words] of refusals) {
+    stated(fields)
+    const { code, stderr } = await up(...argv)
+    expect([words, code, stderr]).toEqual([words, 2, expect.stringContaining(words)])
+  }
+  expect([service.requests, readdirSync(config('.')).includes('instances')]).toEqual([[], false])
+  stated({ egress, secrets: [], loginKeys: [ed25519Line(7), server?.publicKey] })
+  const created = await up('--json')
+  expect([created.code, created.stderr]).toEqual([0, ''])
+  expect(JSON.parse(created.stdout).verdict.reach).toEqual(egress)
+  // It exists: the verdict, and no refusal.
+  stated({ egress, secrets })
+  const existing = await up()
+  expect([existing.code, existing.stderr]).toEqual([6, expect.stringContaining('it lacks TOKEN')])
+  expect(creates()).toHaveLength(1)
 })
 
 test.skipIf(noSshd)('goal: what stands after -- is for ssh, also without a name; another word is no name', async () => {
