@@ -12,7 +12,7 @@ const script = new URL('../../../guest-image/recipes/instance/root/usr/lib/stron
 const [making = ''] = /^make_own_gateway\(\) \{\n[^}]*\n\}$/m.exec(readFileSync(script, 'utf8')) ?? []
 const { ownGatewayDir, ownGateway, brokerState } = guestPaths('')
 
-/** Runs it beside a /run as init makes it, then gives the directory away as the claim does. */
+/** Runs it beside a /run as init makes it. */
 const inRun = async (text: string) =>
   (
     await run(
@@ -21,8 +21,8 @@ const inRun = async (text: string) =>
         `mount -t tmpfs -o nosuid,nodev,mode=0755,size=16m tmpfs /run
 mkdir -m 0755 /run/strongroom
 ${making}
+login=1000
 make_own_gateway
-chown 1000:1000 ${ownGatewayDir}
 as_owner() { setpriv --reuid=1000 --regid=1000 --clear-groups "$@"; }
 full() { ! "$@" 2>/dev/null || { echo 'it is not full'; exit 1; }; }
 ${text}`,
