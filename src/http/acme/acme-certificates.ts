@@ -242,9 +242,10 @@ export class AcmeCertificates {
     const { host, placeOrder, challengeFor, clock, log, onEvent } = this.#deps
     const { name, holder, spkiSha256 } = row
     const detail = { name, holder }
+    const mayName = row.isSuggested === true && row.isReplacesRefused !== true
+    const id = mayName && row.chain !== null ? certificateId(row.chain) : null
     try {
       const csr = holder === 'host' ? host.request(name) : (fromBase64Url(row.csr) ?? new Uint8Array(0))
-      const id = row.isSuggested === true && row.chain !== null ? certificateId(row.chain) : null
       const order = { name, challenge: challengeFor(name), csr, ...(id === null ? {} : { replaces: id }) }
       const text = await placeOrder(order, challenges, this.#stopping.signal)
       const verdict = verifyChain(text, { name, spkiSha256, nowMs: clock.nowMs() })
@@ -256,6 +257,7 @@ export class AcmeCertificates {
       row.retryAtMs = 0
       row.infoAtMs = firstAskMs(clock.nowMs())
       row.isSuggested = false
+      row.isReplacesRefused = false
       const expires = { ...detail, expires_at: iso(verdict.notAfterMs), renews_at: iso(row.renewAtMs) }
       log.info('certificate by ACME', expires)
       onEvent('tls.acme_issued', expires)
@@ -264,8 +266,8 @@ export class AcmeCertificates {
       const { type, retryAfterMs } = error instanceof AcmeFailure ? error : NO_PROBLEM
       const now = this.#now()
       row.failures += 1
-      // The server may refuse the name of what it replaces.
-      row.isSuggested = false
+      // The server may refuse the name of what it replaces, by any error (RFC 9773 5).
+      if (id !== null && type !== RATE_LIMITED) row.isReplacesRefused = true
       row.failure = { atMs: now.nowMs, type, detail: messageOf(error).slice(0, 512) }
       row.retryAtMs = retryAtMs({ failures: row.failures, retryAfterMs }, now)
       const failed = { ...detail, type, reason: row.failure.detail, retry_at: iso(row.retryAtMs) }

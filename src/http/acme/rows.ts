@@ -34,6 +34,8 @@ const Row = Type.Object({
   infoAtMs: Type.Optional(Type.Number()),
   /** Whether the server has suggested a time for this chain, so that the next order may name it. */
   isSuggested: Type.Optional(Type.Boolean()),
+  /** Whether an order failed that named this chain as the one it replaces: no further order names it. */
+  isReplacesRefused: Type.Optional(Type.Boolean()),
 })
 export type Row = Static<typeof Row>
 

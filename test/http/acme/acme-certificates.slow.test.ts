@@ -251,23 +251,35 @@ test('goal: a server that revokes has its certificates renewed at once, as repla
   }
 })
 
-test('goal: a server that refuses the name of what is replaced gets an order without it', async () => {
+test('goal: a server that refuses the name of what is replaced gets orders without it, until there is a new chain', async () => {
   const orders: (string | undefined)[] = []
   const past = { startMs: clock.nowMs() - dayMs, endMs: clock.nowMs() }
-  const { acme, start } = setUp({
-    place: order => {
-      orders.push(order.replaces)
-      const type = 'urn:ietf:params:acme:error:alreadyReplaced'
-      return order.replaces === undefined
-        ? issue(order)
-        : Promise.reject(new AcmeFailure('no', { type, retryAfterMs: null }))
-    },
-    askRenewal: () => Promise.resolve({ window: past, retryAfterMs: null }),
-  })
+  // A rate limit does not refuse the name.
+  const replies = ['', 'rateLimited', 'alreadyReplaced', 'dns', 'dns', 'dns', '', '']
+  const place = (order: Order) => {
+    const kind = replies[orders.length]
+    orders.push(order.replaces)
+    const type = `urn:ietf:params:acme:error:${kind}`
+    return kind === '' ? issue(order) : Promise.reject(new AcmeFailure('no', { type, retryAfterMs: null }))
+  }
+  // The server is polled again before each retry.
+  const askRenewal = () => Promise.resolve({ window: past, retryAfterMs: 60_000 })
+  const first = setUp({ place, askRenewal })
+  first.start()
+  await until('it is there', 15_000, () => own(first.acme).length === 1)
+  const isNamed = () => orders.map(named => named !== undefined)
+  const ordered = async (count: number) => {
+    for (let hours = 0; hours < 100 && orders.length < count; hours += 1) await clock.elapse(hourMs)
+    await until('the order is placed', 15_000, () => orders.length >= count)
+  }
+  await ordered(5)
+  expect(isNamed()).toEqual([false, true, true, false, false])
+  await first.acme.stop()
+  // A restart keeps the refusal; a new chain ends it.
+  const { acme, start } = setUp({ place, askRenewal })
   start()
-  await until('it is there', 15_000, () => own(acme).length === 1)
-  await clock.elapse(hourMs + hourMs / 2)
-  await until('it is renewed', 15_000, () => orders.length === 3)
-  expect(orders.map(named => named !== undefined)).toEqual([false, true, false])
+  await ordered(7)
   await until('it has succeeded', 15_000, () => acme.view()[0]?.failure === null)
+  await ordered(8)
+  expect(isNamed().slice(5)).toEqual([false, false, true])
 })
