@@ -43,8 +43,13 @@ export function readInput(input: InputFile): Uint8Array {
   }
 }
 
+/** False also for a path that the system cannot follow, such as a loop of symbolic links. */
 export function isDirectory(path: string): boolean {
-  return statSync(path, { throwIfNoEntry: false })?.isDirectory() === true
+  try {
+    return statSync(path, { throwIfNoEntry: false })?.isDirectory() === true
+  } catch {
+    return false
+  }
 }
 
 export function readOptionalInput(input: Omit<InputFile, 'path'> & { path: string | undefined }) {
@@ -116,7 +121,8 @@ const SYSTEM_ERRORS: { readonly [code: string]: { readonly reason: string; reado
   EISDIR: { reason: 'it is a directory', remedy: 'name a file' },
 }
 
-function readUpTo(fd: number, bytesMax: number, expectedBytes: number): Uint8Array {
+/** Reads to the end, or `bytesMax` bytes. `expectedBytes`: the size, 0 if it is not known. */
+export function readUpTo(fd: number, bytesMax: number, expectedBytes: number): Uint8Array {
   let buffer = new Uint8Array(Math.min(bytesMax, Math.max(expectedBytes + 1, 64 * KIB)))
   let length = 0
   while (length < bytesMax) {

@@ -1,12 +1,11 @@
 // Downloads in a directory of the user: found again with --cache, and written by --cache and --save. Effects: files.
 
-import { statSync } from 'node:fs'
+import { closeSync, constants, fstatSync, openSync } from 'node:fs'
 import { join } from 'node:path'
 import { Malformed } from '../../attest/malformed.ts'
 import { type Check, verdict } from '../../attest/verdict.ts'
-import { Fault } from '../../base/fault.ts'
-import type { Run } from '../../terminal/command.ts'
-import { inputFault, isDirectory, readInput } from '../../terminal/input-file.ts'
+import { messageOf } from '../../base/fault.ts'
+import { inputFault, isDirectory, readUpTo } from '../../terminal/input-file.ts'
 import { writeOutputs } from '../../terminal/output-file.ts'
 import { failureOf } from '../../terminal/verdict-exit.ts'
 
@@ -29,17 +28,31 @@ export function findCached(
   { file, fileBytesMax: bytesMax, isRenewed, untilMs }: CacheEntry,
   { asOfMs, nowMs }: { readonly asOfMs: number; readonly nowMs: number },
 ): Uint8Array | null {
-  const path = join(directory, file)
-  const found = statSync(path, { throwIfNoEntry: false })
-  if (found?.isFile() !== true) return null
-  const ageMs = nowMs - found.mtimeMs
+  const found = readRegular(join(directory, file), bytesMax)
+  if (found === null) return null
+  const ageMs = nowMs - found.modifiedMs
   if (isRenewed && (ageMs < 0 || ageMs >= renewalMs)) return null
   try {
-    const bytes = readInput({ path, param: 'cache', bytesMax })
-    return untilMs(bytes) > asOfMs ? bytes : null
+    return untilMs(found.bytes) > asOfMs ? found.bytes : null
   } catch (error) {
-    if (error instanceof Malformed || error instanceof Fault) return null
+    if (error instanceof Malformed) return null
     throw error
+  }
+}
+
+/** Returns null for a larger file, anything but a regular file, and after any error of the system. Never waits. */
+function readRegular(path: string, bytesMax: number): { bytes: Uint8Array; modifiedMs: number } | null {
+  let fd: number | null = null
+  try {
+    fd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK)
+    const found = fstatSync(fd)
+    if (!found.isFile() || found.size > bytesMax) return null
+    const bytes = readUpTo(fd, bytesMax + 1, found.size)
+    return bytes.length > bytesMax ? null : { bytes, modifiedMs: found.mtimeMs }
+  } catch {
+    return null
+  } finally {
+    if (fd !== null) closeSync(fd)
   }
 }
 
@@ -56,25 +69,28 @@ export function requireDirectory({ cache, save }: KeepOptions): void {
 export type NewFile = { readonly file: string; readonly bytes: Uint8Array }
 
 /**
- * Writes all files, or none if one fails. A file that may be the reason of a bad verdict is not kept; a policy may
- * refuse what is genuine. Returns the paths.
+ * Writes all files, or none if one fails, and returns their paths and lines for the user. A file that may be the
+ * reason of a bad verdict is not kept; a policy may refuse what is genuine. Throws InputFault if --save cannot be
+ * written; a cache is a convenience that must not cost the verdict.
  */
-export async function keepFiles(
-  run: Run,
+export function keepFiles(
   files: readonly NewFile[],
   { checks, cache, save }: KeepOptions & { readonly checks: readonly Check[] },
-): Promise<string[]> {
+): { readonly saved: string[]; readonly hints: string[] } {
   const directory = cache ?? save
-  if (directory === undefined || files.length === 0) return []
+  if (directory === undefined || files.length === 0) return { saved: [], hints: [] }
   const failure = failureOf(verdict(checks))
   if (failure !== null && failure !== 'policy') {
     const bad = checks.find(({ outcome, required }) => outcome === 'fail' || (required && outcome !== 'pass'))
-    await run.hint(`nothing was saved: ${bad?.name} did not pass`)
-    return []
+    return { saved: [], hints: [`nothing was saved: ${bad?.name} did not pass`] }
   }
   const param = cache === undefined ? 'save' : 'cache'
   const saved = files.map(({ file, bytes }) => ({ path: join(directory, file), param, bytes }))
-  writeOutputs(saved, { replaces: true })
-  for (const { path } of saved) await run.hint(`saved ${path}`)
-  return saved.map(({ path }) => path)
+  try {
+    writeOutputs(saved, { replaces: true })
+  } catch (error) {
+    if (cache === undefined) throw error
+    return { saved: [], hints: [`nothing was saved: ${messageOf(error)}`] }
+  }
+  return { saved: saved.map(({ path }) => path), hints: saved.map(({ path }) => `saved ${path}`) }
 }

@@ -51,6 +51,7 @@ export class Downloader {
   readonly #fetched: Record<string, string> = {}
   readonly #cached: string[] = []
   readonly #files: NewFile[] = []
+  readonly #hints: string[] = []
 
   constructor(options: DownloaderOptions) {
     this.#options = options
@@ -100,10 +101,16 @@ export class Downloader {
     }
   }
 
-  /** Writes the downloads, and returns what the document of the verdict has about them. */
-  async keep(checks: readonly Check[]) {
-    const saved = await keepFiles(this.#options.run, this.#files, { ...this.#options, checks })
+  /** Writes the downloads, and returns what the document of the verdict has about them. Throws as keepFiles. */
+  keep(checks: readonly Check[]) {
+    const { saved, hints } = keepFiles(this.#files, { ...this.#options, checks })
+    this.#hints.push(...hints)
     return { fetched: this.#fetched, cached: this.#cached, saved }
+  }
+
+  /** Prints lines about the files, after the verdict. */
+  async showHints(): Promise<void> {
+    for (const hint of this.#hints) await this.#options.run.hint(hint)
   }
 
   #leftMs(): number {

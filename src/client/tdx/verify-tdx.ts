@@ -124,7 +124,7 @@ async function verifyTdx(run: Run, file: string, options: TdxOptions): Promise<v
   const pins = [measurementPin(policy, options), rtmrPin(policy, options, events)]
   const checks = [...judged.checks, ...eventChecks(events, judged.quote), ...pins]
   const shown = { ...verdict(checks), simulated: root.simulated === true }
-  const kept = (await downloader?.keep(checks)) ?? {}
+  const kept = downloader?.keep(checks) ?? {}
   await run.result(
     {
       ...verdictDocument(shown),
@@ -135,6 +135,7 @@ async function verifyTdx(run: Run, file: string, options: TdxOptions): Promise<v
     },
     verdictSummary(shown, { verbose: options.verbose === true, paint: run.paint }),
   )
+  await downloader?.showHints()
   run.exitWith(exitCodeOfVerdict(shown))
 }
 

@@ -122,7 +122,7 @@ async function verifyReport(run: Run, options: ReportOptions): Promise<void> {
   const listed = [...withFlags(judged.checks), ...chipListChecks(policy, asOf)]
   const found = { ...judged, checks: listed.map(check => withContainer(check, evidence)) }
   const { product } = found
-  const saved = (await downloader?.keep(found.checks)) ?? {}
+  const saved = downloader?.keep(found.checks) ?? {}
   await run.result(
     () => ({
       ...verdictDocument(found),
@@ -133,6 +133,7 @@ async function verifyReport(run: Run, options: ReportOptions): Promise<void> {
     }),
     () => verdictSummary(found, { verbose: options.verbose === true, paint: run.paint }),
   )
+  await downloader?.showHints()
   run.exitWith(exitCodeOfVerdict(found))
 }
 

@@ -2,7 +2,7 @@
 // calls a quote not genuine because the service fails; with a scripted stand-in for Intel's service on 127.0.0.1.
 
 import { afterAll, afterEach, beforeEach, expect, test } from 'bun:test'
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { toPem } from '../../../src/attest/encoding/pem.ts'
@@ -110,6 +110,20 @@ test('--cache', async () => {
   server.requests = []
   const later = await fetched('--cache', cache, '--as-of', '2026-03-01')
   expect([later.code, server.requests]).toEqual([1, everything])
+})
+
+// Goal: nothing in the place of a kept file costs the verdict, whether it cannot be read, or cannot be replaced.
+test.each([
+  ['a directory', (path: string) => mkdirSync(path), 'it exists and is not a regular file'],
+  ['a loop', (path: string) => symlinkSync(kept, path), 'it exists and is not a regular file'],
+  ['a FIFO', (path: string) => expect(Bun.spawnSync(['mkfifo', path]).exitCode).toBe(0), 'not a regular file'],
+  ['no file, and no place for one', (path: string) => mkdirSync(`${path}.strongroom-part`), 'directory'],
+] as const)('a bad cache: %s', async (_, place, words) => {
+  place(join(cache, kept))
+  const argv = ['verify', 'tdx', quote, '--fetch', '--pcs-url', server.url, '--cache', cache, ...root]
+  const { code, stderr } = await runHere([...argv, '--as-of', '2026-01-01', '--any-measurement', '--any-rtmr'])
+  expect([code, stderr, server.requests]).toEqual([0, expect.stringContaining('nothing was saved: '), everything])
+  expect(stderr).toContain(words)
 })
 
 // Goal: whatever the service does instead of answering, exit code 3 says that nothing was judged, and nothing is kept.

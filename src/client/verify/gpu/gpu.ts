@@ -102,12 +102,13 @@ async function verifyGpu(run: Run, path: string, options: GpuOptions): Promise<v
     devtools: null,
   })
   const shown = { ...verdict([...judged.checks, ...checks]), simulated: judged.simulated }
-  const kept = (await downloader?.keep(shown.checks)) ?? {}
+  const kept = downloader?.keep(shown.checks) ?? {}
   const gpus = judged.gpus.map(gpuDocument)
   await run.result(
     { ...verdictDocument(shown), as_of: iso(asOfMs), gpus, rims: rimDocuments(judged), ...kept },
     verdictSummary(shown, { verbose: options.verbose === true, paint: run.paint }),
   )
+  await downloader?.showHints()
   run.exitWith(exitCodeOfVerdict(shown))
 }
 
