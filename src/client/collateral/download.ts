@@ -3,12 +3,14 @@
 
 import { retryAfterMs } from '../../attest/kds/request.ts'
 import { Malformed } from '../../attest/malformed.ts'
-import type { Check } from '../../attest/verdict.ts'
+import { type Check, verdict } from '../../attest/verdict.ts'
 import type { Clock } from '../../base/clock.ts'
+import { Fault } from '../../base/fault.ts'
 import { type GetLimits, type GetResult, getBounded } from '../../linux/net/bounded-http.ts'
 import type { Run } from '../../terminal/command.ts'
 import { AdvisedFault, NoCollateralFault } from '../../terminal/exit.ts'
 import { oneLine } from '../../terminal/render.ts'
+import { failureOf } from '../../terminal/verdict-exit.ts'
 import { type CacheEntry, findCached, type KeepOptions, keepFiles, type NewFile } from './cache.ts'
 
 /** One file to download. */
@@ -49,7 +51,8 @@ export class Downloader {
   readonly #limits: Record<keyof typeof DOWNLOAD_LIMITS, number>
   readonly #endsMs: number
   readonly #fetched: Record<string, string> = {}
-  readonly #cached: string[] = []
+  #cached = new Set<string>()
+  #usesCache = true
   readonly #files: NewFile[] = []
   readonly #hints: string[] = []
 
@@ -62,8 +65,11 @@ export class Downloader {
   /** Returns a file of --cache, or what `fetch` returns, which `keep` then writes. */
   async cached(kept: CacheEntry, fetch: () => Promise<Uint8Array>): Promise<Uint8Array> {
     const { cache, asOfMs, clock } = this.#options
-    const found = cache === undefined ? null : findCached(cache, kept, { asOfMs, nowMs: clock.nowMs() })
-    if (found !== null) this.#cached.push(kept.file)
+    const fetched = this.#files.find(({ file }) => file === kept.file)
+    if (fetched !== undefined) return fetched.bytes
+    const isSought = cache !== undefined && this.#usesCache
+    const found = isSought ? findCached(cache, kept, { asOfMs, nowMs: clock.nowMs() }) : null
+    if (found !== null) this.#cached.add(kept.file)
     const bytes = found ?? (await fetch())
     if (found === null) this.#files.push({ file: kept.file, bytes })
     return bytes
@@ -101,11 +107,35 @@ export class Downloader {
     }
   }
 
+  /**
+   * Returns the verdict of `judge` on the downloads. If cached files may be why it is bad, downloads those and judges
+   * again; the first verdict stands if that fails.
+   */
+  async judged<T extends { readonly checks: readonly Check[] }>(judge: () => Promise<T>): Promise<T> {
+    const first = await judge()
+    if (this.#cached.size === 0 || !dependsOnFiles(first.checks)) return first
+    const cached = this.#cached
+    this.#cached = new Set()
+    this.#usesCache = false
+    try {
+      const second = await judge()
+      this.#hints.push(`the verdict with cached files was bad; downloaded again: ${[...cached].join(', ')}`)
+      return second
+    } catch (error) {
+      if (!(error instanceof Fault)) throw error
+      this.#cached = cached
+      this.#hints.push(`the cached files cannot be downloaded again: ${error.message}`)
+      return first
+    }
+  }
+
   /** Writes the downloads, and returns what the document of the verdict has about them. Throws as keepFiles. */
   keep(checks: readonly Check[]) {
     const { saved, hints } = keepFiles(this.#files, { ...this.#options, checks })
+    const cached = [...this.#cached]
+    if (cached.length > 0) this.#hints.push(`used from --cache: ${cached.join(', ')}`)
     this.#hints.push(...hints)
-    return { fetched: this.#fetched, cached: this.#cached, saved }
+    return { fetched: this.#fetched, cached, saved }
   }
 
   /** Prints lines about the files, after the verdict. */
@@ -117,6 +147,16 @@ export class Downloader {
     return this.#endsMs - this.#options.clock.monotonicMs()
   }
 }
+
+/** Reports whether newer files could make the verdict good. */
+function dependsOnFiles(checks: readonly Check[]): boolean {
+  const failure = failureOf(verdict(checks))
+  const isAged = checks.some(({ name, outcome }) => outcome === 'fail' && agedChecks.includes(name))
+  return isAged || (failure !== null && failure !== 'policy')
+}
+
+/** Checks of a policy that compare the age of downloads. */
+const agedChecks = ['crl-age', 'collateral-age', 'tcb-evaluation-data-number']
 
 function readBody({ bytes, headers }: Extract<GetResult, { kind: 'body' }>, wanted: DownloadRequest): Uint8Array {
   try {

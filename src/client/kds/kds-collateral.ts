@@ -23,8 +23,11 @@ export type ReportAsked = {
   readonly product: Product | undefined
 }
 
-/** `downloader` is null without --fetch. */
-export type KdsCollateral = GivenFiles & { readonly vek: Uint8Array; readonly downloader: Downloader | null }
+/** `downloader` is null without --fetch. `load` throws the Faults of fetchMissing. */
+export type KdsCollateral = {
+  readonly downloader: Downloader | null
+  readonly load: () => Promise<GivenFiles & { readonly vek: Uint8Array }>
+}
 
 /**
  * Prints the addresses if requested, and reports whether nothing else remains to do. Throws InputFault for conflicting
@@ -42,22 +45,28 @@ export async function printedKdsUrls(run: Run, asked: ReportAsked, options: KdsO
   return true
 }
 
-/** Returns certificates and CRL. Throws InputFault without a VEK, and with --fetch the Faults of fetchMissing. */
+/** Returns how to load certificates and CRL. Throws InputFault without a VEK. */
 export async function kdsCollateral(
   run: Run,
   asked: ReportAsked,
   { given, options, asOfMs }: { readonly given: GivenFiles; readonly options: KdsOptions; readonly asOfMs: number },
 ): Promise<KdsCollateral> {
   const { kdsUrl: baseUrl = kdsUrlDefault, save, cache } = options
-  if (options.fetch !== true) return { ...given, vek: wholeVek(given.vek), downloader: null }
+  if (options.fetch !== true) {
+    const whole = { ...given, vek: wholeVek(given.vek) }
+    return { downloader: null, load: async () => whole }
+  }
   requireDirectory({ save, cache })
   const { report, served } = await readingInput(`--report ${asked.path}`, () => {
     const report = read(asked)
     return { report, served: servedRequests(report, asked.product ?? null) }
   })
   const downloader = new Downloader({ run, clock: systemClock, asOfMs, save, cache })
-  const { vek, ...rest } = await fetchMissing(report, { served, given }, { baseUrl, downloader })
-  return { ...rest, vek: wholeVek(vek), downloader }
+  const load = async () => {
+    const { vek, ...rest } = await fetchMissing(report, { served, given }, { baseUrl, downloader })
+    return { ...rest, vek: wholeVek(vek) }
+  }
+  return { downloader, load }
 }
 
 /**

@@ -112,7 +112,7 @@ async function verifyTdx(run: Run, file: string, options: TdxOptions): Promise<v
   const asOf = options.asOf ?? systemClock.nowMs()
   const { fetch, cache, pcsUrl } = options
   const downloader = fetch === true ? new Downloader({ run, clock: systemClock, asOfMs: asOf, cache }) : null
-  const collateral =
+  const collateralOf = async () =>
     downloader === null || options.collateral !== undefined
       ? readInput({
           path: required('collateral', options.collateral),
@@ -120,7 +120,8 @@ async function verifyTdx(run: Run, file: string, options: TdxOptions): Promise<v
           bytesMax: collateralBytesMax,
         })
       : await fetchCollateral(quote, { downloader, mirror: pcsUrl, anchor, path: file })
-  const judged = await verifyTdxQuote(bytes, collateral, { asOfMs: asOf, policy, root })
+  const judge = async () => verifyTdxQuote(bytes, await collateralOf(), { asOfMs: asOf, policy, root })
+  const judged = await (downloader?.judged(judge) ?? judge())
   const pins = [measurementPin(policy, options), rtmrPin(policy, options, events)]
   const checks = [...judged.checks, ...eventChecks(events, judged.quote), ...pins]
   const shown = { ...verdict(checks), simulated: root.simulated === true }

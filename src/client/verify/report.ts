@@ -105,20 +105,21 @@ async function verifyReport(run: Run, options: ReportOptions): Promise<void> {
     chain: certificates('chain', options.chain) ?? (evidence.chain.length === 0 ? undefined : evidence.chain),
     crl: certificates('crl', options.crl) ?? evidence.crl ?? undefined,
   }
-  const { downloader, ...collateral } = await kdsCollateral(run, asked, { given, options, asOfMs: asOf })
+  const { downloader, load } = await kdsCollateral(run, asked, { given, options, asOfMs: asOf })
   const policy = await readPolicy(options.policy, pins, options)
-  const judged = await verifySavedReport({
+  const named = {
     report,
-    ...collateral,
     roots: await readRoots(options.trustSimulatedRoot),
     product: options.product,
     policy,
     pins,
     reportData: options.reportData,
-    maskedChipId: options.maskedChipId === true ? 'any' : 'refuse',
+    maskedChipId: options.maskedChipId === true ? ('any' as const) : ('refuse' as const),
     certificateTable: readTable(options.certificateTable) ?? evidence.table ?? undefined,
     asOf,
-  })
+  }
+  const judge = async () => verifySavedReport({ ...named, ...(await load()) })
+  const judged = await (downloader?.judged(judge) ?? judge())
   const listed = [...withFlags(judged.checks), ...chipListChecks(policy, asOf)]
   const found = { ...judged, checks: listed.map(check => withContainer(check, evidence)) }
   const { product } = found

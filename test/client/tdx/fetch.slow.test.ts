@@ -2,7 +2,16 @@
 // calls a quote not genuine because the service fails; with a scripted stand-in for Intel's service on 127.0.0.1.
 
 import { afterAll, afterEach, beforeEach, expect, test } from 'bun:test'
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { toPem } from '../../../src/attest/encoding/pem.ts'
@@ -124,6 +133,32 @@ test.each([
   const { code, stderr } = await runHere([...argv, '--as-of', '2026-01-01', '--any-measurement', '--any-rtmr'])
   expect([code, stderr, server.requests]).toEqual([0, expect.stringContaining('nothing was saved: '), everything])
   expect(stderr).toContain(words)
+})
+
+// Goal: a cached file that makes genuine evidence look forged is downloaded once more; without the service, the verdict
+// stands and names the file. A policy's refusal does not depend on the file.
+test('a forged file in the cache', async () => {
+  await fetched('--cache', cache)
+  const path = join(cache, kept)
+  const genuine = readFileSync(path, 'utf8')
+  const forged = JSON.stringify({ ...JSON.parse(genuine), root_ca_crl: toHex(await platform.crl('stranger')) })
+  writeFileSync(path, forged)
+  server.requests = []
+  server.instead = () => new Response('', { status: 500 })
+  const offline = await fetched('--cache', cache)
+  expect([offline.code, checksOf(offline.document, 'FAIL'), offline.document.cached]).toEqual([1, ['root-crl'], [kept]])
+  expect(server.requests).toHaveLength(1)
+  server.requests = []
+  server.instead = () => null
+  const argv = ['verify', 'tdx', quote, '--fetch', '--pcs-url', server.url, '--cache', cache, ...root]
+  const any = ['--as-of', '2026-01-01', '--any-measurement', '--any-rtmr']
+  const mended = await runHere([...argv, ...any])
+  expect([mended.code, server.requests, readFileSync(path, 'utf8')]).toEqual([0, everything, genuine])
+  expect(mended.stderr).toContain(`downloaded again: ${kept}\n`)
+  expect((await runHere([...argv, ...any])).stderr).toBe(`used from --cache: ${kept}\n`)
+  server.requests = []
+  const refused = await fetched('--cache', cache, '--policy', policy('00'.repeat(48)))
+  expect([refused.code, server.requests]).toEqual([6, []])
 })
 
 // Goal: whatever the service does instead of answering, exit code 3 says that nothing was judged, and nothing is kept.

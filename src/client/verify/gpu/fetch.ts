@@ -34,9 +34,11 @@ export type GpuFetch = {
 
 /** Returns the manifests of the GPUs' drivers and VBIOSes. Evidence that cannot be read is left to the verdict. */
 export async function fetchRims({ downloader, rimUrl, evidence, readSignedXml }: GpuFetch): Promise<Uint8Array[]> {
+  // A manifest is in force as long as its certificates are. Unreadable ones are left to the verdict, and not cached.
   const untilMs = (bytes: Uint8Array) => {
-    readSignedXml(bytes)
-    return Number.POSITIVE_INFINITY
+    const { certificates } = readSignedXml(bytes)
+    const chain = parsed(() => decodeChain(certificates, 'chain'))
+    return chain.ok ? Math.min(...chain.value.map(({ notAfterMs }) => notAfterMs)) : 0
   }
   const rims: Uint8Array[] = []
   for (const id of new Set(evidence.flatMap(rimIds))) {

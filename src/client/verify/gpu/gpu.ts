@@ -87,20 +87,15 @@ async function verifyGpu(run: Run, path: string, options: GpuOptions): Promise<v
   }
   const downloader = options.fetch === true ? new Downloader({ run, clock: systemClock, asOfMs, cache }) : null
   const from = downloader && { downloader, rimUrl, ocspUrl, evidence, roots, readSignedXml, asOfMs }
-  const rims = from !== null && options.rim === undefined ? await fetchRims(from) : given.rims
   const wantsOcsp = options.ocsp === undefined && options.anyOcsp !== true
-  const judged = verifyGpus({
-    evidence,
-    nonce: options.nonce,
-    rims,
-    readSignedXml,
-    ocsp: from !== null && wantsOcsp ? await fetchOcsp(from, { rims, policy }) : given.ocsp,
-    roots,
-    policy,
-    asOfMs,
+  const judge = async () => {
+    const rims = from !== null && options.rim === undefined ? await fetchRims(from) : given.rims
+    const ocsp = from !== null && wantsOcsp ? await fetchOcsp(from, { rims, policy }) : given.ocsp
     // Saved evidence has no statement by a measured guest.
-    devtools: null,
-  })
+    const devtools = null
+    return verifyGpus({ evidence, nonce: options.nonce, rims, readSignedXml, ocsp, roots, policy, asOfMs, devtools })
+  }
+  const judged = await (downloader?.judged(judge) ?? judge())
   const shown = { ...verdict([...judged.checks, ...checks]), simulated: judged.simulated }
   const kept = downloader?.keep(shown.checks) ?? {}
   const gpus = judged.gpus.map(gpuDocument)

@@ -2,12 +2,12 @@
 // calls a GPU not genuine because a service fails; with a scripted stand-in for both services on 127.0.0.1.
 
 import { afterAll, afterEach, beforeEach, expect, test } from 'bun:test'
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { toPem } from '../../../../src/attest/encoding/pem.ts'
 import { decodeCertificate } from '../../../../src/attest/x509/certificate.ts'
-import { fromHex, toBase64, toHex } from '../../../../src/base/bytes.ts'
+import { fromHex, fromUtf8, toBase64, toHex } from '../../../../src/base/bytes.ts'
 import { NO_COLLATERAL, startCollateralServer } from '../../../rigs/attest/collateral-server.ts'
 import type { Holder } from '../../../rigs/attest/gpu/authority.ts'
 import { ocspResponse } from '../../../rigs/attest/gpu/ocsp.ts'
@@ -93,9 +93,28 @@ test('goal: --cache finds all of it again, and old OCSP responses are fetched an
   server.requests = []
   const { code, document } = await fetched('--cache', cache)
   expect([code, document.cached.length, document.fetched, server.requests]).toEqual([0, 8, {}, []])
-  // The responses end an hour after this time.
+  // The responses end an hour after this time. Newer ones could need other manifests, so those are fetched, too.
   const later = await fetched('--cache', cache, ...asOf(asOfMs + 3_600_001))
-  expect([later.document.cached, server.requests]).toEqual([rimIds.map(id => `${id}.xml`), ocspRequests])
+  expect([later.document.cached, server.requests]).toEqual([[], [...ocspRequests, ...rimRequests]])
+})
+
+test('goal: a manifest in the cache is in force as long as its certificates, and one that does not verify is replaced', async () => {
+  await fetched('--cache', cache)
+  server.requests = []
+  const [id] = rimIds
+  const path = join(cache, `${id}.xml`)
+  const text = fromUtf8(gpu.driver)
+  const forged = text.replace(/(<ds:SignatureValue>\s*)(.)/, (_, start, first) => start + (first === 'A' ? 'B' : 'A'))
+  expect(forged).not.toBe(text)
+  writeFileSync(path, forged)
+  const { code, document } = await fetched('--cache', cache)
+  expect([code, Object.keys(document.fetched)[0], readFileSync(path, 'utf8')]).toEqual([0, `${id}.xml`, text])
+  // Each file is requested once.
+  expect(server.requests).toEqual([...rimRequests, ...ocspRequests])
+  server.requests = []
+  const years = 40 * 365 * 86_400_000
+  const late = await fetched('--cache', cache, ...asOf(asOfMs + years))
+  expect([late.code, server.requests.slice(0, 2)]).toEqual([1, rimRequests])
 })
 
 test('goal: given files are not fetched, and what a flag accepts is not asked for', async () => {
