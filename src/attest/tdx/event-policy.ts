@@ -2,17 +2,27 @@
 
 import { equalConstantTime, toHex, utf8 } from '../../base/bytes.ts'
 import { parsedJson } from '../encoding/json.ts'
-import { hex, listOf, object, oneOf, orAny, type Valued } from '../policy/kinds.ts'
+import { wellFormed } from '../malformed.ts'
+import { hex, type Kind, listOf, object, oneOf, orAny, policyListCountMax, type Valued } from '../policy/kinds.ts'
 import { type Check, check, notChecked } from '../verdict.ts'
 import { replayRtmrs, type TdxEvent } from './event-log.ts'
 
 const format = 'strongroom/tdx-events/v1'
-/** Each inner list has the accepted digests of one event. */
-const events = orAny(listOf(listOf(hex(48))))
+const alternatives = listOf(hex(48))
+/** Each inner list has the accepted digests of one event. Unlike in other lists, an entry may be there twice. */
+const sequence: Kind<readonly (readonly Uint8Array[])[]> = {
+  schema: { type: 'array', items: alternatives.schema, minItems: 1, maxItems: policyListCountMax },
+  parse: (value, path) => {
+    const fits = Array.isArray(value) && value.length >= 1 && value.length <= policyListCountMax
+    wellFormed(fits, `${path}: not a list of 1 to ${policyListCountMax}`)
+    return value.map((entry, at) => alternatives.parse(entry, `${path}[${at}]`))
+  },
+}
+const events = orAny(sequence)
 
 export const RTMR_NAMES = ['rtmr0', 'rtmr1', 'rtmr2', 'rtmr3'] as const
 
-/** 'any' skips a register. A listed one has no other events, and each of the listed at least once. */
+/** 'any' skips a register. A listed one has exactly the listed events, in their order. */
 const policyKind = object({
   format: { ...oneOf([format]), schema: { const: format }, remedy: `write "${format}"` },
   rtmr0: events,
@@ -57,26 +67,30 @@ export function eventPolicyCheck(
     if (named === 'any') return []
     if (!isReplayed(rtmr, replayed, quoted)) return [`the log does not replay to RTMR ${rtmr}`]
     const found = log.filter(event => event.rtmr === rtmr)
-    const isIn = (digests: readonly Uint8Array[], { digest }: TdxEvent) =>
-      digests.some(accepted => equalConstantTime(accepted, digest))
-    const strange = found.filter(event => !named.some(digests => isIn(digests, event)))
-    const missing = named.filter(digests => !found.some(event => isIn(digests, event)))
-    const words = (digests: readonly (Uint8Array | undefined)[]) =>
-      digests.map(digest => toHex(digest ?? new Uint8Array()))
-    return [
-      ...words(strange.map(({ digest }) => digest)).map(digest => `RTMR ${rtmr}: event ${digest} is not named`),
-      ...words(missing.map(([first]) => first)).map(digest => `RTMR ${rtmr}: event ${digest} is missing`),
-    ]
+    const fault = firstFault(named, found)
+    return fault === null ? [] : [`RTMR ${rtmr}: event ${fault}`]
   })
   const names = RTMR_NAMES.filter(name => policy[name] !== 'any')
   if (names.length === 0) return notChecked(eventsCheckName, 'the file names no event', false)
-  const shown = [...faults.slice(0, 8), ...(faults.length > 8 ? [`${faults.length - 8} more`] : [])].join('; ')
   return check(
     eventsCheckName,
     faults.length === 0,
-    shown,
+    faults.join('; '),
     `the events of ${names.join(', ')} are those that you named`,
   )
+}
+
+/** Compares event by event, because the order and the number of events decide a register. Null without a fault. */
+function firstFault(named: readonly (readonly Uint8Array[])[], found: readonly TdxEvent[]): string | null {
+  for (let at = 0; at < Math.max(named.length, found.length); at += 1) {
+    const [accepted, digest] = [named[at], found[at]?.digest]
+    const first = accepted?.[0] === undefined ? '' : toHex(accepted[0])
+    if (digest === undefined) return `${at + 1}, as ${first}, is missing`
+    if (accepted === undefined) return `${at + 1}, ${toHex(digest)}, is not named`
+    if (accepted.some(other => equalConstantTime(other, digest))) continue
+    return `${at + 1}, ${toHex(digest)}, is not among those named there, as ${first}`
+  }
+  return null
 }
 
 function isReplayed(rtmr: number, replayed: readonly Uint8Array[], quoted: readonly Uint8Array[]): boolean {

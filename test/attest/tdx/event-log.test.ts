@@ -4,6 +4,7 @@ import { expect, test } from 'bun:test'
 import { sha384 } from '../../../src/attest/hash.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { decodeTdxEventLog, isTdxDataMeasured, replayRtmrs } from '../../../src/attest/tdx/event-log.ts'
+import { eventPolicyCheck, parseTdxEventPolicy } from '../../../src/attest/tdx/event-policy.ts'
 import { concat, toHex, utf8 } from '../../../src/base/bytes.ts'
 import { ccelEvent, ccelHeader, ccelLog, u32 } from '../../rigs/attest/tdx/event-log.ts'
 import { fuzz } from '../../rigs/hostile/fuzz.ts'
@@ -20,6 +21,38 @@ test('goal: the log of a TD on Google Cloud replays to the registers that its so
     '00'.repeat(48),
   ])
   expect(events.filter(isTdxDataMeasured)).toHaveLength(13)
+})
+
+test('goal: an event policy accepts the events of a log once each, in their order, and real logs can be written as one', () => {
+  const events = decodeTdxEventLog(cos)
+  const judge = (log: typeof events, change: (rtmr0: string[][]) => string[][] = same => same) => {
+    const digests = (rtmr: number) => events.filter(event => event.rtmr === rtmr).map(({ digest }) => [toHex(digest)])
+    const lists = { rtmr0: change(digests(0)), rtmr1: digests(1), rtmr2: digests(2), rtmr3: 'any' }
+    const policy = parseTdxEventPolicy(JSON.stringify({ format: 'strongroom/tdx-events/v1', ...lists }))
+    return eventPolicyCheck(policy, log, replayRtmrs(log))
+  }
+  expect(judge(events)).toMatchObject({ outcome: 'pass' })
+  const last = events.findLast(({ rtmr }) => rtmr === 0)
+  const [first, second, ...more] = events.filter(({ rtmr }) => rtmr === 0)
+  if (last === undefined || first === undefined || second === undefined) throw new Error('no such events')
+  const [a, b, z] = [first, second, last].map(({ digest }) => toHex(digest))
+  const others = events.filter(({ rtmr }) => rtmr !== 0)
+  const number = more.length + 3
+  for (const [log, reason] of [
+    [[...events, last], `RTMR 0: event ${number}, ${z}, is not named`],
+    [[...others, second, first, ...more], `RTMR 0: event 1, ${b}, is not among those named there, as ${a}`],
+    [[...others, second, ...more], `RTMR 0: event 1, ${b}, is not among those named there, as ${a}`],
+    [[...others, first, second, ...more.slice(0, -1)], `RTMR 0: event ${number - 1}, as ${z}, is missing`],
+  ] as const) {
+    expect(judge(log)).toMatchObject({ outcome: 'fail', reason })
+  }
+  // Exactly one alternative extends the register.
+  const alternatives = ([left = [], right = [], ...rest]: string[][]) => [[...left, ...right], ...rest]
+  expect(judge(events, alternatives).outcome).toBe('fail')
+  expect(judge([...others, first, ...more], alternatives).outcome).toBe('pass')
+  expect(judge([...others, second, ...more], alternatives).outcome).toBe('pass')
+  // An event that extends a register twice is named twice.
+  expect(judge([...events, last], all => [...all, ...all.slice(-1)]).outcome).toBe('pass')
 })
 
 const firmware = { index: 1, data: 'firmware' }

@@ -97,8 +97,11 @@ test('goal: a log of other events, in another order or without one is not genuin
 test('goal: an event that is not named, or is named and missing, or a register without its log is refused', async () => {
   const whole = log(kernel, cmdline, initrd)
   for (const [argv, words] of [
-    [[...whole, ...named({ ...all, rtmr2: [hex('cmdline')] })], `RTMR 2: event ${hex('initrd')[0]} is not named`],
-    [[...whole, ...named({ ...all, rtmr1: [hex('kernel'), hex('module')] })], `event ${hex('module')[0]} is missing`],
+    [[...whole, ...named({ ...all, rtmr2: [hex('cmdline')] })], `RTMR 2: event 2, ${hex('initrd')[0]}, is not named`],
+    [
+      [...whole, ...named({ ...all, rtmr1: [hex('kernel'), hex('module')] })],
+      `event 2, as ${hex('module')[0]}, is missing`,
+    ],
     [[...log(cmdline, initrd), ...named(all)], 'the log does not replay to RTMR 1'],
   ] as const) {
     const { code, failed, document } = await judged(...argv)
