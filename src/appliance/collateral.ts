@@ -3,6 +3,7 @@
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
 import type { Config, Platform } from '../config/schema.ts'
+import { keepReportedChip } from '../host/chip-id.ts'
 import { CollateralKeeper } from '../host/kds/collateral.ts'
 import { createKds, type KdsOptions } from '../host/kds/kds.ts'
 import { type KeptCollateral, kdsDirName, keptCollateral } from '../host/kds/kept.ts'
@@ -60,7 +61,11 @@ export function composeCollateral({
   const keeper = new CollateralKeeper({ kds, product, clock, log })
   let running: Promise<void> = Promise.resolve()
   return {
-    forReport: report => keeper.forReport(report),
+    forReport: async report => {
+      const found = await keeper.forReport(report)
+      if (found.ok) keepReportedChip(stateDir, report)
+      return found
+    },
     describe: () => keptCollateral(cacheDir, product),
     start: () => {
       running = keeper.run(stopping.signal)

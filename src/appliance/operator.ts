@@ -10,7 +10,7 @@ import { createBuildMetrics } from '../builds/metrics.ts'
 import type { Config } from '../config/schema.ts'
 import type { AdminLeak, AdminStatus } from '../contract/admin/admin.ts'
 import { findGatewayVmLeaks } from '../enclave-host/leaks.ts'
-import { hostChipId } from '../host/chip-id.ts'
+import { nameChip, reportedChips } from '../host/chip-id.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
 import { mintGatewayKey } from '../inference/keys/authenticate.ts'
 import { readAttested } from '../inference/metrics/attested-read.ts'
@@ -103,8 +103,13 @@ export type OperatorParts = Runtime & {
 export type ServedOperator = AdminServer & { readonly metrics: () => string; readonly start: () => void }
 
 function chipsOf({ config, stateDir, engine, operatorKey }: OperatorParts): AdminDeps['chips'] {
-  const own = () => hostChipId(stateDir, engine.platform)
-  return { own, keys: operatorKey.keys, isInFleet: config.fleet.database !== '' }
+  const own = () => reportedChips(stateDir, engine.platform)
+  return {
+    own,
+    name: chip => nameChip(stateDir, chip),
+    keys: operatorKey.keys,
+    isInFleet: config.fleet.database !== '',
+  }
 }
 
 /** Answers at once; `start` begins what runs without a request. Faults: conflict (another daemon), host.unsupported. */

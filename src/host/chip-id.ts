@@ -1,28 +1,47 @@
-// The chip of this host, as CHIP_ID in its reports: from the newest certificate stored for its reports, or that of the
-// simulated platform. Effects: reads files of the state directory.
+// The chip of this host, as CHIP_ID in its reports: from reports that AMD's certificate of the chip has verified, or
+// that of the simulated platform. Effects: one file of the state directory. Fault internal if it cannot be written.
 
-import { readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
-import { fromHex, toHex } from '../base/bytes.ts'
+import { decodeReport } from '../attest/report/report.ts'
+import { toHex } from '../base/bytes.ts'
 import { resultOr } from '../base/result-or.ts'
 import type { Platform } from '../config/schema.ts'
-import { kdsDirName } from './kds/kept.ts'
+import { readTextOrNull, writeFileAtomic } from '../linux/files.ts'
 import { simulatedChipId } from './simulated-host.ts'
 
-const chipIdBytes = 64
+/** In no backup: another machine has another chip. One CHIP_ID a line, the earliest first. */
+const fileOf = (stateDir: string) => join(stateDir, 'chip-ids.txt')
+/** No share: a host has one chip. More than one make it ambiguous already, so further ones add nothing. */
+const chipsMax = 8
 
-/** Returns CHIP_ID in hexadecimal; null before the first report. Never throws. */
+/**
+ * Returns the chips of verified reports, in hexadecimal: none before the first report, and more than one if the board
+ * was replaced or a VM has a report of another machine. Never throws.
+ */
+export function reportedChips(stateDir: string, platform: Platform): readonly string[] {
+  if (platform !== 'snp') return resultOr(() => [simulatedChipId(stateDir)], [])
+  const lines = resultOr(() => readTextOrNull(fileOf(stateDir)), null)?.split('\n') ?? []
+  return lines.filter(line => /^(?!0+$)[0-9a-f]{128}$/.test(line))
+}
+
+/** Returns the only chip; null if there is none, or more than one. Never throws. */
 export function hostChipId(stateDir: string, platform: Platform): string | null {
-  if (platform !== 'snp') return resultOr(() => simulatedChipId(stateDir), null)
-  const directory = join(stateDir, kdsDirName)
-  // A VCEK is stored only after it has verified a report of this host. A board that was replaced has a newer one.
-  const newest = resultOr(() => readdirSync(directory), [])
-    .flatMap(name => {
-      const hwId = fromHex(/^vcek-[a-z]+-([0-9a-f]+)-[0-9.]+\.der$/.exec(name)?.[1] ?? '')
-      const mtimeMs = resultOr(() => statSync(join(directory, name)).mtimeMs, 0)
-      return hwId === null || hwId.length === 0 || hwId.length > chipIdBytes ? [] : [{ hwId, mtimeMs }]
-    })
-    .toSorted((a, b) => b.mtimeMs - a.mtimeMs)[0]
-  // Turin's hwID is the first 8 bytes of CHIP_ID; the others are zero.
-  return newest === undefined ? null : toHex(newest.hwId).padEnd(2 * chipIdBytes, '0')
+  const [chip, ...others] = reportedChips(stateDir, platform)
+  return chip === undefined || others.length > 0 ? null : chip
+}
+
+/** Adds the chip of a report. The caller has verified its signature, and that it is of a launch of this host. */
+export function keepReportedChip(stateDir: string, report: Uint8Array): void {
+  const chips = reportedChips(stateDir, 'snp')
+  const chip = toHex(decodeReport(report).chipId)
+  if (!chips.includes(chip) && chips.length < chipsMax) write(stateDir, [...chips, chip])
+}
+
+/** Leaves this chip alone, which the operator has named. */
+export function nameChip(stateDir: string, chip: string): void {
+  write(stateDir, [chip])
+}
+
+function write(stateDir: string, chips: readonly string[]): void {
+  writeFileAtomic(fileOf(stateDir), `${chips.join('\n')}\n`, { mode: 0o644 })
 }

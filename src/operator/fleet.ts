@@ -7,7 +7,7 @@ import { signChipList } from '../attest/policy/chip-list.ts'
 import { fromHex, toHex, utf8 } from '../base/bytes.ts'
 import type { Clock } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
-import { AdminChips, FleetHost, FleetHosts } from '../contract/admin/fleet.ts'
+import { AdminChips, AdminChipsAsk, FleetHost, FleetHosts } from '../contract/admin/fleet.ts'
 import { AdminPublishPolicy } from '../contract/admin/log.ts'
 import type { FleetAdmin } from '../fleet/hosts/fleet-admin.ts'
 import type { TransparencyLog } from '../transparency/log.ts'
@@ -24,8 +24,10 @@ export function fleetRoutes({ fleet }: { readonly fleet: FleetAdmin }) {
 }
 
 export type OperatorChips = {
-  /** CHIP_ID of this host in hexadecimal; null before its first report. */
-  readonly own: () => string | null
+  /** Chips of this host's verified reports, in hexadecimal: none before the first (host/chip-id.ts). */
+  readonly own: () => readonly string[]
+  /** Leaves this one of them. */
+  readonly name: (chip: string) => void
   /** The operator key. */
   readonly keys: CryptoKeyPair
   /** Whether the list has the chips of a fleet. */
@@ -44,7 +46,11 @@ export function chipRoutes(
   readBody: (context: { readonly request: Request; readonly route: string }) => Promise<unknown>,
 ) {
   return new Elysia({ normalize: false })
-    .post('/chips/export', () => exportChips(deps), { response: AdminChips })
+    .post('/chips/export', ({ body }) => exportChips(deps, body), {
+      parse: readBody,
+      body: AdminChipsAsk,
+      response: AdminChips,
+    })
     .post(
       '/chips/publish',
       ({ body }) => {
@@ -55,9 +61,15 @@ export function chipRoutes(
     )
 }
 
-/** Signs the list and logs it. Throws Fault conflict if no host has made a report yet, and Faults of fleet and log. */
-export async function exportChips({ chips, fleet, transparency, clock }: ChipDeps): Promise<AdminChips> {
-  const own = { host: 'this host', chip_id: chips.own() }
+/**
+ * Signs the list and logs it. Throws Fault conflict if no host has made a report yet, or this host's chip is ambiguous,
+ * and Faults of fleet and log.
+ */
+export async function exportChips(
+  { chips, fleet, transparency, clock }: ChipDeps,
+  { add }: AdminChipsAsk,
+): Promise<AdminChips> {
+  const own = { host: 'this host', chip_id: ownChip(chips, add) }
   const hosts = chips.isInFleet ? await fleetChips(fleet, own.chip_id) : [own]
   const chipIds = hosts.flatMap(({ chip_id: chipId }) => fromHex(chipId ?? '') ?? []).filter(({ length }) => length > 0)
   if (chipIds.length === 0) {
@@ -68,6 +80,21 @@ export async function exportChips({ chips, fleet, transparency, clock }: ChipDep
   // In the log before anyone has it.
   transparency.log.append({ kind: 'chip-list', sha256: digest })
   return { list, sha256: digest, hosts: [...hosts] }
+}
+
+/** Returns the chip of this host, which the operator has to name where its reports had several. */
+function ownChip({ own, name }: OperatorChips, add: readonly string[]): string | null {
+  const reported = own()
+  if (reported.length <= 1) return reported[0] ?? null
+  const [named, ...others] = reported.filter(chip => add.includes(chip))
+  if (named === undefined || others.length > 0) {
+    throw new Fault(
+      'conflict',
+      `reports of this host are of several chips: ${reported.join(', ')}; if its board was replaced, name the present chip: --add CHIP. If not, a VM may show you a chip of someone else: compare chip_id of a report that you make yourself`,
+    )
+  }
+  name(named)
+  return named
 }
 
 /** Returns the chips of the hosts that are not given up. */

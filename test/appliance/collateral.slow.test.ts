@@ -4,11 +4,14 @@ import { expect, test } from 'bun:test'
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { chipIdOf } from '../../scripts/rigs/launch/simulated-platform.ts'
 import { until } from '../../scripts/rigs/until.ts'
 import { composeCollateral } from '../../src/appliance/collateral.ts'
+import { toHex } from '../../src/base/bytes.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { createLogger, silentLogger } from '../../src/base/log.ts'
 import { parseConfig } from '../../src/config/parse.ts'
+import { hostChipId } from '../../src/host/chip-id.ts'
 import { startKdsServer } from '../rigs/kds-server.ts'
 
 const product = 'genoa'
@@ -19,7 +22,7 @@ function configOf(text: string) {
   return verdict.config
 }
 
-test('goal: a daemon on snp fetches chain and CRL by itself and has the collateral of its reports', async () => {
+test('goal: a daemon on snp fetches chain and CRL by itself, and has the collateral and the chip of signed reports', async () => {
   const stateDir = mkdtempSync(join(tmpdir(), 'strongroom-collateral-'))
   await using undo = new AsyncDisposableStack()
   undo.defer(() => rmSync(stateDir, { recursive: true }))
@@ -39,7 +42,13 @@ test('goal: a daemon on snp fetches chain and CRL by itself and has the collater
   service.start()
   const files = ['chain-vcek-genoa.pem', 'crl-vcek-genoa.der'].map(name => join(stateDir, 'kds', name))
   await until('chain and CRL are kept', 60_000, () => files.every(file => existsSync(file)))
-  expect(await service.forReport(await server.platform.report())).toMatchObject({ ok: true })
+  const report = await server.platform.report()
+  const forged = report.slice()
+  forged[0x50] = 0xff // REPORT_DATA
+  expect(await service.forReport(forged)).toMatchObject({ ok: false })
+  expect(hostChipId(stateDir, 'snp')).toBeNull()
+  expect(await service.forReport(report)).toMatchObject({ ok: true })
+  expect(hostChipId(stateDir, 'snp')).toBe(toHex(chipIdOf(product)))
 })
 
 test('goal: there is none where reports are simulated, or where nobody could verify them, which is said', () => {

@@ -1,14 +1,15 @@
-// Goal: a host names the chip of its newest certificate, as reports do, and none before its first report.
+// Goal: a host knows the chip of its verified reports, chooses none among several, and has none before the first.
 
 import { afterEach, beforeEach, expect, test } from 'bun:test'
-import { mkdirSync, mkdtempSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { chipIdOf, SIMULATED_TCBS, simulatedPlatform } from '../../scripts/rigs/launch/simulated-platform.ts'
 import { vcekRequest } from '../../src/attest/kds/request.ts'
 import { decodeReport } from '../../src/attest/report/report.ts'
 import { toHex } from '../../src/base/bytes.ts'
 import { systemRandom } from '../../src/base/ids.ts'
-import { hostChipId } from '../../src/host/chip-id.ts'
+import { hostChipId, keepReportedChip, nameChip, reportedChips } from '../../src/host/chip-id.ts'
 import { openSimulatedHost } from '../../src/host/simulated-host.ts'
 
 let dir: string
@@ -17,27 +18,28 @@ beforeEach(() => {
 })
 afterEach(() => rmSync(dir, { recursive: true }))
 
-const levels = { bootloader: 4, tee: 0, snp: 27, microcode: 88 }
+const first = toHex(chipIdOf('turin'))
 
-/** Stores an empty file under the name that the certificate of this chip has. */
-function stored(chipId: Uint8Array, product: 'genoa' | 'turin', seconds: number) {
-  const tcb = { ...levels, fmc: product === 'turin' ? 1 : null }
-  const path = join(dir, 'kds', vcekRequest({ product, chipId, tcb }).file)
-  mkdirSync(join(dir, 'kds'), { recursive: true })
-  writeFileSync(path, '')
-  utimesSync(path, seconds, seconds)
-}
+// Goal: certificates in the cache, which anyone's report may have asked for, name no chip.
+test('snp: the chip of a report that was kept, and none from the cache', async () => {
+  const wanted = { product: 'genoa', chipId: chipIdOf('genoa'), tcb: SIMULATED_TCBS.genoa } as const
+  mkdirSync(join(dir, 'kds'))
+  writeFileSync(join(dir, 'kds', vcekRequest(wanted).file), '')
+  expect([hostChipId(dir, 'snp'), reportedChips(dir, 'snp')]).toEqual([null, []])
+  keepReportedChip(dir, await (await simulatedPlatform('turin')).report())
+  expect(hostChipId(dir, 'snp')).toBe(first)
+})
 
-// Goal: a replaced board counts, and no stray file does.
-test('snp: the newest certificate counts; Turin pads its 8 bytes', () => {
+// Goal: a second chip makes neither the host's until the operator names one; their number is bounded.
+test('snp: several chips', async () => {
+  const { report } = await simulatedPlatform('turin')
+  const chips = Array.from({ length: 10 }, (_, at) => chipIdOf('turin').map((byte, i) => (i === 0 ? at + 1 : byte)))
+  for (const chipId of [...chips, ...chips]) keepReportedChip(dir, await report({ chipId }))
+  expect(reportedChips(dir, 'snp')).toEqual(chips.slice(0, 8).map(toHex))
   expect(hostChipId(dir, 'snp')).toBeNull()
-  stored(new Uint8Array(64).fill(0xab), 'genoa', 1_000)
-  writeFileSync(join(dir, 'kds', 'vcek-genoa-zz-1.2.3.4.der'), '')
-  expect(hostChipId(dir, 'snp')).toBe('ab'.repeat(64))
-  const turin = new Uint8Array(64)
-  turin.fill(0xcd, 0, 8)
-  stored(turin, 'turin', 2_000)
-  expect(hostChipId(dir, 'snp')).toBe(`${'cd'.repeat(8)}${'00'.repeat(56)}`)
+  const named = toHex(chips[1] as Uint8Array)
+  nameChip(dir, named)
+  expect([hostChipId(dir, 'snp'), reportedChips(dir, 'snp')]).toEqual([named, [named]])
 })
 
 // Goal: the simulated chip is that of the reports.

@@ -20,28 +20,33 @@ const keys = await crypto.subtle.generateKey({ name: 'ECDSA', namedCurve: 'P-384
 const signer = await idKeyDigest(await publicIdKey(keys.publicKey))
 
 async function exported(
-  chipId: string | null,
+  chipId: string | readonly string[] | null,
   hosts: readonly Partial<FleetHost>[] | null = null,
-  [path, body]: readonly [string, string?] = ['export'],
+  [path, body]: readonly [string, string] = ['export', '{"add":[]}'],
 ) {
   using ended = new DisposableStack()
   const store = ended.adopt(openStore(':memory:'), opened => opened.close())
-  const logged: object[] = []
+  const [logged, named]: [object[], string[]] = [[], []]
   const { transparency } = NO_ADMINISTRATORS
   const append = (...facts: readonly object[]) => void logged.push(...facts)
   const deps = {
     ...NO_ADMINISTRATORS,
     ...{ store, log: silentLogger, clock: { nowMs: () => nowMs, monotonicMs: () => 0, sleep: async () => {} } },
     ...{ gateway: 'off', collectors: [] },
-    chips: { own: () => chipId, keys, isInFleet: hosts !== null },
+    chips: {
+      own: () => [chipId ?? []].flat(),
+      name: (chip: string) => void named.push(chip),
+      keys,
+      isInFleet: hosts !== null,
+    },
     fleet: { list: async () => hosts },
     transparency: { ...transparency, log: { ...transparency.log, append } },
   }
   const admin = asRoot(createAdmin(deps as unknown as AdminDeps))
-  const headers = body === undefined ? {} : { 'content-type': 'application/json' }
+  const headers = { 'content-type': 'application/json' }
   const response = await admin(new Request(`http://admin/chips/${path}`, { method: 'POST', body, headers }))
-  const document = (await response.json()) as AdminChips & { error?: { code: string } }
-  return { status: response.status, document, logged }
+  const document = (await response.json()) as AdminChips & { error?: { code: string; message: string } }
+  return { status: response.status, document, logged, named }
 }
 
 // Goal: the list is signed by the operator key, and its digest is in the log.
@@ -77,6 +82,18 @@ test('a fleet: each host that is not given up, this one as it knows itself', asy
 test('without any chip nothing is signed and nothing logged', async () => {
   const { status, document, logged } = await exported(null)
   expect([status, document.error?.code, logged]).toEqual([409, 'conflict', []])
+})
+
+// Goal: of several chips the operator names one; a chip that no report has, both, or none is refused and logs nothing.
+test('a host with reports of several chips', async () => {
+  const adding = (...add: readonly string[]) => exported([own, other], null, ['export', JSON.stringify({ add })])
+  for (const add of [[], ['0c'.repeat(64)], [own, other]]) {
+    const { status, document, logged, named } = await adding(...add)
+    const { message } = document.error ?? {}
+    expect([status, message, logged, named]).toEqual([409, expect.stringContaining(`${own}, ${other}`), [], []])
+  }
+  const { status, document, named } = await adding('0c'.repeat(64), other)
+  expect([status, document.hosts, named]).toEqual([200, [{ host: 'this host', chip_id: other }], [other]])
 })
 
 // Goal: a list of another host enters this host's log, by its digest and nothing else.

@@ -1,12 +1,15 @@
 // strongroom chips: the signed list of the operator's chips, for relying parties. Effects: requests to the daemon;
 // writes the list.
 
+import { InvalidArgumentError } from 'commander'
 import { sha256 } from '../../attest/hash.ts'
 import { chipListBytesMax, readChipList } from '../../attest/policy/chip-list.ts'
+import { FIELDS } from '../../attest/report/report.ts'
 import { toHex, utf8 } from '../../base/bytes.ts'
 import { AdminStatus } from '../../contract/admin/admin.ts'
 import { AdminChips } from '../../contract/admin/fleet.ts'
 import { AdminPublishPolicy } from '../../contract/admin/log.ts'
+import { pastedHex } from '../../terminal/hex.ts'
 import { readInput, readingInput } from '../../terminal/input-file.ts'
 import { writeOutput } from '../../terminal/output-file.ts'
 import { oneLine, table } from '../../terminal/render.ts'
@@ -36,13 +39,16 @@ export function addChips(program: Command): void {
       'sign a list of the chips of this host, or of every host of its fleet, by the operator key, and enter it into the transparency log',
     )
     .option('--out <file>', 'write the list to this file; default: standard output')
+    .option('--add <chip>', 'a chip_id that you have compared, of a replaced board; repeatable', chipsGiven, [])
     .examples('strongroom chips export --out chips.json', 'strongroom chips export > chips.json')
-    .runs(async (run, { out }: { out?: string }) => {
-      const found = await run.client().request({ method: 'POST', path: '/chips/export', response: AdminChips })
+    .runs(async (run, { out, add }: { out?: string; add: readonly string[] }) => {
+      const ask = { method: 'POST', path: '/chips/export', body: { add }, response: AdminChips } as const
+      const found = await run.client().request(ask)
       const { hosts, list, sha256: digest } = found
       const rows = hosts.map(({ host, chip_id: chipId }) => [
         oneLine(host),
-        chipId ?? 'absent from the list: it has made no report yet; launch a VM there, then export again',
+        chipId ??
+          'absent from the list: it has made no report yet (launch a VM there), or reports of several chips (export there)',
       ])
       const text = table(run.paint, ['HOST', 'CHIP'], rows)
       if (out !== undefined) writeOutput(out, utf8(list))
@@ -50,4 +56,11 @@ export function addChips(program: Command): void {
       if (out === undefined) await run.hint(text.trimEnd())
       await run.hint(`SHA-256 of the list, as in the transparency log: ${digest}`)
     })
+}
+
+/** Adds the chip of one option to those before it. */
+function chipsGiven(text: string, before: readonly string[]): readonly string[] {
+  const chip = pastedHex(text)
+  if (chip?.length !== FIELDS.chipId[1]) throw new InvalidArgumentError('A chip_id has 64 bytes in hexadecimal.')
+  return [...before, toHex(chip)]
 }

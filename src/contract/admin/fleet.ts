@@ -112,6 +112,17 @@ export const FleetStatus = Closed({
 })
 export type FleetStatus = Static<typeof FleetStatus>
 
+const ChipId = Type.String({ pattern: '^[0-9a-f]{128}$' })
+
+/** Bounded by the size of a request; a fleet has fewer hosts. No share: a request of the operator's. */
+const chipsMax = 400
+
+export const AdminChipsAsk = Closed({
+  /** Chips that the operator has compared, as by `--add`. */
+  add: Type.Array(ChipId, { maxItems: chipsMax }),
+})
+export type AdminChipsAsk = Static<typeof AdminChipsAsk>
+
 /** The signed list of the chips of a host, or of its fleet, and its entry in the log. */
 export const AdminChips = Closed({
   /** The file for relying parties (attest/policy/chip-list.ts). */

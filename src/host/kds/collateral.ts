@@ -10,6 +10,8 @@ import { derBlocks } from '../../attest/encoding/pem.ts'
 import { vcekOfReport } from '../../attest/kds/served.ts'
 import { Malformed } from '../../attest/malformed.ts'
 import { decodeReport } from '../../attest/report/report.ts'
+import { verifyReportSignature } from '../../attest/verify/report-signature.ts'
+import { decodeCertificate } from '../../attest/x509/certificate.ts'
 import { type Clock, pause } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
@@ -68,21 +70,26 @@ export class CollateralKeeper {
   }
 
   /**
-   * Returns the collateral for a report. Reads the disk first. A new VCEK may wait up to a minute for its turn at the
-   * service. Never rejects.
+   * Returns the collateral for a report, whose signature it has verified: a guest wrote these bytes, and may name any
+   * chip. Reads the disk first. A new VCEK may wait up to a minute for its turn at the service. Never rejects.
    */
   async forReport(report: Uint8Array): Promise<CollateralResult> {
     const { kds } = this.#deps
     try {
       const wanted = vcekOfReport(decodeReport(report), this.#deps.product)
+      const signatureOf = (vcek: Uint8Array) => verifyReportSignature(report, decodeCertificate(vcek).publicKey.spki)
       const [vcek, chain, crl] = await Promise.all([
-        kds.vcek(wanted),
+        kds.vcek(wanted, async bytes => (await signatureOf(bytes)).outcome === 'pass'),
         kds.chain(wanted.product, 'vcek'),
         kds.crl(wanted.product, 'vcek'),
       ])
       if (!vcek.ok) return failed(vcek)
       if (!chain.ok) return failed(chain)
       if (!crl.ok) return failed(crl)
+      // Equal requests share a response, so this is the check of this report.
+      const { outcome, reason } = await signatureOf(vcek.bytes)
+      if (outcome !== 'pass')
+        return { ok: false, reason: `the chip that it names did not sign it: ${reason}`, retryAfterMs: null }
       return { ok: true, collateral: { vek: vcek.bytes, chain: chainPair(chain.bytes), crl: crl.bytes } }
     } catch (error) {
       return { ok: false, reason: messageOf(error), retryAfterMs: null }

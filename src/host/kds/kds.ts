@@ -40,8 +40,8 @@ export type KdsResult =
 
 /** Equal calls share one request. Never rejects, unless the disk fails (Fault internal). */
 export type Kds = {
-  /** DER. */
-  readonly vcek: (wanted: VcekWanted) => Promise<KdsResult>
+  /** DER. `mayKeep`: whether a fetched one is stored; default: always. */
+  readonly vcek: (wanted: VcekWanted, mayKeep?: MayKeep) => Promise<KdsResult>
   /** PEM: ASK or ASVK, then ARK. */
   readonly chain: (product: Product, tree: Tree) => Promise<KdsResult>
   /** DER; in force now, and fetched within the last hour unless the service is unreachable. */
@@ -70,6 +70,7 @@ const dirMode = 0o700
 const fileMode = 0o644
 
 type Check = (bytes: Uint8Array) => Promise<Problem>
+type MayKeep = (bytes: Uint8Array) => Promise<boolean>
 
 export function createKds(options: KdsOptions): Kds {
   const { clock, roots = AMD_ROOTS } = options
@@ -89,7 +90,7 @@ export function createKds(options: KdsOptions): Kds {
     )
   }
   const chain: Kds['chain'] = (product, tree) => chainOf(product, tree, { skipCache: false })
-  const vcek: Kds['vcek'] = wanted => {
+  const vcek: Kds['vcek'] = (wanted, mayKeep) => {
     const request = vcekRequest(wanted)
     const check: Check = async bytes => {
       const problem = await vcekProblem(bytes, { wanted, chain: undefined, roots })
@@ -103,7 +104,7 @@ export function createKds(options: KdsOptions): Kds {
       }
       return problem
     }
-    const fetchIt = () => source.refresh(request, check, { isVcek: true })
+    const fetchIt = () => source.refresh(request, check, { isVcek: true, mayKeep })
     return source.shared(request, async () => (await source.cached(request, check)) ?? (await fetchIt()))
   }
   const crl: Kds['crl'] = (product, tree) => {
@@ -122,11 +123,13 @@ export function createKds(options: KdsOptions): Kds {
   return { vcek, chain, crl }
 }
 
+type Kind = { readonly isVcek: boolean; readonly mayKeep?: MayKeep | undefined }
+
 type Source = {
   /** Reads from the disk. Null if it is not there or does not verify. */
   readonly cached: (request: KdsRequest, check: Check) => Promise<KdsResult | null>
-  /** Fetches from the service, and stores the result if it verifies. */
-  readonly refresh: (request: KdsRequest, check: Check, kind?: { isVcek: boolean }) => Promise<KdsResult>
+  /** Fetches from the service, and stores the result if it verifies and `mayKeep` allows it. */
+  readonly refresh: (request: KdsRequest, check: Check, kind?: Kind) => Promise<KdsResult>
   readonly shared: (request: KdsRequest, work: () => Promise<KdsResult>) => Promise<KdsResult>
 }
 
@@ -154,12 +157,13 @@ function createSource({ baseUrl, cacheDir, clock, log, ...options }: KdsOptions)
     return failure('rate-limited', `HTTP status ${tooManyRequests}, ${attemptsMax} times`, blockedMs)
   }
 
-  const fetchChecked = async (request: KdsRequest, check: Check, isVcek: boolean): Promise<KdsResult> => {
+  const fetchChecked = async (request: KdsRequest, check: Check, { isVcek, mayKeep }: Kind): Promise<KdsResult> => {
     const result = await get(request, isVcek)
     if (!result.ok) return result
     const problem = await check(result.bytes)
     if (problem !== null) return failure('invalid', problem)
-    writeFileAtomic(join(cacheDir, request.file), result.bytes, { mode: fileMode })
+    if ((await mayKeep?.(result.bytes)) !== false)
+      writeFileAtomic(join(cacheDir, request.file), result.bytes, { mode: fileMode })
     return result
   }
 
@@ -174,7 +178,7 @@ function createSource({ baseUrl, cacheDir, clock, log, ...options }: KdsOptions)
       return null
     },
     refresh: async (request, check, kind = { isVcek: false }) => {
-      const result = await fetchChecked(request, check, kind.isVcek)
+      const result = await fetchChecked(request, check, kind)
       const { path } = request
       if (result.ok) {
         log.info('fetched from the key distribution service', { path })

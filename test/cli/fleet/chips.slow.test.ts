@@ -36,7 +36,7 @@ beforeAll(async () => {
   const deps = {
     ...NO_ADMINISTRATORS,
     ...{ store, log: silentLogger, clock: systemClock, gateway: 'off', collectors: [], status: () => status },
-    chips: { own: () => chip, keys, isInFleet: false },
+    chips: { own: () => [chip], name: () => {}, keys, isInFleet: false },
     transparency: { ...transparency, log: { ...transparency.log, append: (fact: object) => void logged.push(fact) } },
   }
   server = await listenAdmin(join(dir, 'admin.sock'), createAdmin(deps as unknown as AdminDeps))

@@ -93,6 +93,31 @@ test('goal: reports that no VCEK of this host can belong to are refused without 
   expect(server.requests).toEqual([])
 })
 
+test('goal: a report that its chip did not sign gets no collateral, and its certificate is not stored', async () => {
+  const { platform } = server
+  const genuine = await platform.report()
+  const forged = genuine.slice()
+  forged[0x50] = 0xff // REPORT_DATA
+  const unsigned = genuine.slice()
+  unsigned.fill(0, 0x2a0)
+  const kept = keeper({ limits: { vcekIntervalMs: 0 } })
+  for (const report of [forged, unsigned]) {
+    const found = await kept.forReport(report)
+    expect(found).toMatchObject({
+      ok: false,
+      reason: expect.stringContaining('the chip that it names did not sign it'),
+    })
+  }
+  expect(readdirSync(dir)).not.toContain(vcek.file)
+  // At the same time as a genuine one, whose certificate is the same request.
+  const both = await Promise.all([kept.forReport(forged), kept.forReport(genuine)])
+  expect(both.map(({ ok }) => ok)).toEqual([false, true])
+  // And once the certificate is stored.
+  expect(await kept.forReport(genuine)).toMatchObject({ ok: true })
+  expect(readdirSync(dir)).toContain(vcek.file)
+  expect(await kept.forReport(forged)).toMatchObject({ ok: false })
+})
+
 test('goal: a report of another TCB gets no collateral of this one, and the failure names the missing file', async () => {
   const tcb = { ...SIMULATED_TCBS[product], microcode: 90 }
   const found = await keeper().forReport(await server.platform.report({ tcb }))
