@@ -1,6 +1,7 @@
 // Puts the operator's side together: the admin interface on its socket. Effects: one listening socket.
 
 import { readBackups } from '../backup/last.ts'
+import { toHex } from '../base/bytes.ts'
 import { isoOrNull } from '../base/clock.ts'
 import type { Collector } from '../base/prometheus.ts'
 import type { Runtime } from '../base/runtime.ts'
@@ -108,6 +109,7 @@ function chipsOf({ config, stateDir, engine, operatorKey }: OperatorParts): Admi
     own,
     name: chip => nameChip(stateDir, chip),
     keys: operatorKey.keys,
+    digest: toHex(operatorKey.digest),
     isInFleet: config.fleet.database !== '',
   }
 }

@@ -19,7 +19,7 @@ const chipsMax = 8
  * was replaced or a VM has a report of another machine. Never throws.
  */
 export function reportedChips(stateDir: string, platform: Platform): readonly string[] {
-  if (platform !== 'snp') return resultOr(() => [simulatedChipId(stateDir)], [])
+  if (platform !== 'snp') return [resultOr(() => simulatedChipId(stateDir), null) ?? []].flat()
   const lines = resultOr(() => readTextOrNull(fileOf(stateDir)), null)?.split('\n') ?? []
   return lines.filter(line => /^(?!0+$)[0-9a-f]{128}$/.test(line))
 }

@@ -28,8 +28,9 @@ export type OperatorChips = {
   readonly own: () => readonly string[]
   /** Leaves this one of them. */
   readonly name: (chip: string) => void
-  /** The operator key. */
+  /** The operator key, and its digest: ID_KEY_DIGEST, in hexadecimal. */
   readonly keys: CryptoKeyPair
+  readonly digest: string
   /** Whether the list has the chips of a fleet. */
   readonly isInFleet: boolean
 }
@@ -62,18 +63,26 @@ export function chipRoutes(
 }
 
 /**
- * Signs the list and logs it. Throws Fault conflict if no host has made a report yet, or this host's chip is ambiguous,
- * and Faults of fleet and log.
+ * Signs the list and logs it. Throws Fault conflict if no host has made a report yet, this host's chip is ambiguous, or
+ * a chip is not among the known ones, and Faults of fleet and log.
  */
 export async function exportChips(
   { chips, fleet, transparency, clock }: ChipDeps,
-  { add }: AdminChipsAsk,
+  { add, known }: AdminChipsAsk,
 ): Promise<AdminChips> {
   const own = { host: 'this host', chip_id: ownChip(chips, add) }
-  const hosts = chips.isInFleet ? await fleetChips(fleet, own.chip_id) : [own]
+  const hosts = chips.isInFleet ? await fleetChips(fleet, own.chip_id, chips.digest) : [own]
   const chipIds = hosts.flatMap(({ chip_id: chipId }) => fromHex(chipId ?? '') ?? []).filter(({ length }) => length > 0)
   if (chipIds.length === 0) {
     throw new Fault('conflict', 'no host has made a report yet, so no chip is known; launch a VM, then export again')
+  }
+  const unknown = known === undefined ? [] : hosts.filter(({ chip_id: id }) => id !== null && !known.includes(id))
+  if (unknown.length > 0) {
+    const named = unknown.map(({ host, chip_id: chipId }) => `${host}: ${chipId}`).join(', ')
+    throw new Fault(
+      'conflict',
+      `not in the previous list: ${named}; compare chip_id of a report of that host, then name each: --add CHIP`,
+    )
   }
   const list = await signChipList({ chipIds, issuedAtMs: clock.nowMs() }, chips.keys)
   const digest = toHex(sha256(utf8(list)))
@@ -97,12 +106,16 @@ function ownChip({ own, name }: OperatorChips, add: readonly string[]): string |
   return named
 }
 
-/** Returns the chips of the hosts that are not given up. */
-async function fleetChips(fleet: Pick<FleetAdmin, 'list'>, own: string | null): Promise<AdminChips['hosts']> {
+/** Returns the hosts that are not given up; without the chip of those that state another operator key. */
+async function fleetChips(
+  fleet: Pick<FleetAdmin, 'list'>,
+  own: string | null,
+  digest: string,
+): Promise<AdminChips['hosts']> {
   const hosts = (await fleet.list()).filter(({ state }) => state !== 'lost')
-  return hosts.map(({ name, is_this_host: isOwn, chip_id: chipId }) => ({
+  return hosts.map(({ name, is_this_host: isOwn, chip_id: chipId, operator_key: key }) => ({
     host: name,
-    chip_id: isOwn ? own : chipIdIn(chipId ?? ''),
+    chip_id: isOwn ? own : key === digest ? chipIdIn(chipId ?? '') : null,
   }))
 }
 

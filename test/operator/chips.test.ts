@@ -37,6 +37,7 @@ async function exported(
       own: () => [chipId ?? []].flat(),
       name: (chip: string) => void named.push(chip),
       keys,
+      digest: toHex(signer),
       isInFleet: hosts !== null,
     },
     fleet: { list: async () => hosts },
@@ -59,20 +60,23 @@ test('a host alone', async () => {
   expect(logged).toEqual([{ kind: 'chip-list', sha256: document.sha256 }])
 })
 
-// Goal: no host's text becomes a chip unless it is one, and a host that was given up has none.
+const ours = { operator_key: toHex(signer) }
+
+// Goal: no host's text becomes a chip unless it is one, and a host that was given up, or has another operator key, has none.
 test('a fleet: each host that is not given up, this one as it knows itself', async () => {
   const { document } = await exported(own, [
     { name: 'rack-1', state: 'serving', is_this_host: true, chip_id: 'ff'.repeat(64) },
-    { name: 'rack-2', state: 'silent', is_this_host: false, chip_id: other },
-    { name: 'rack-3', state: 'lost', is_this_host: false, chip_id: '0c'.repeat(64) },
-    { name: 'rack-4', state: 'serving', is_this_host: false, chip_id: 'no chip' },
-    { name: 'rack-5', state: 'serving', is_this_host: false },
-    { name: 'rack-6', state: 'serving', is_this_host: false, chip_id: '00'.repeat(64) },
+    { name: 'rack-2', state: 'silent', is_this_host: false, chip_id: other, ...ours },
+    { name: 'rack-3', state: 'lost', is_this_host: false, chip_id: '0c'.repeat(64), ...ours },
+    { name: 'rack-4', state: 'serving', is_this_host: false, chip_id: 'no chip', ...ours },
+    { name: 'rack-5', state: 'serving', is_this_host: false, ...ours },
+    { name: 'rack-6', state: 'serving', is_this_host: false, chip_id: '00'.repeat(64), ...ours },
+    { name: 'rack-7', state: 'serving', is_this_host: false, chip_id: '0d'.repeat(64), operator_key: 'ab'.repeat(48) },
   ])
   expect(document.hosts).toEqual([
     { host: 'rack-1', chip_id: own },
     { host: 'rack-2', chip_id: other },
-    ...['rack-4', 'rack-5', 'rack-6'].map(host => ({ host, chip_id: null })),
+    ...['rack-4', 'rack-5', 'rack-6', 'rack-7'].map(host => ({ host, chip_id: null })),
   ])
   const { chipIds } = await readChipList(utf8(document.list), [signer])
   expect(chipIds.map(toHex)).toEqual([own, other])
@@ -94,6 +98,19 @@ test('a host with reports of several chips', async () => {
   }
   const { status, document, named } = await adding('0c'.repeat(64), other)
   expect([status, document.hosts, named]).toEqual([200, [{ host: 'this host', chip_id: other }], [other]])
+})
+
+// Goal: a row of the directory adds no chip to a list that the operator has compared, unless the operator names it.
+test('a fleet, with the list before', async () => {
+  const rows = [
+    { name: 'rack-1', state: 'serving', is_this_host: true },
+    { name: 'rack-2', state: 'serving', is_this_host: false, chip_id: other, ...ours },
+  ] as const
+  const knowing = (...known: readonly string[]) => exported(own, rows, ['export', JSON.stringify({ add: [], known })])
+  const { status, document, logged } = await knowing(own)
+  expect([status, logged]).toEqual([409, []])
+  expect(document.error?.message).toContain(`not in the previous list: rack-2: ${other};`)
+  expect((await knowing(own, other)).status).toBe(200)
 })
 
 // Goal: a list of another host enters this host's log, by its digest and nothing else.

@@ -17,7 +17,9 @@ export const NO_ADMINISTRATORS = {
   testAlerts: null,
   takeHostCommands: () => {},
   chips: {
-    own: () => null,
+    own: () => [],
+    name: () => {},
+    digest: '',
     isInFleet: false,
     get keys(): CryptoKeyPair {
       throw new Error('this test signs no chips')

@@ -120,6 +120,8 @@ const chipsMax = 400
 export const AdminChipsAsk = Closed({
   /** Chips that the operator has compared, as by `--add`. */
   add: Type.Array(ChipId, { maxItems: chipsMax }),
+  /** Chips of the list before, and of `add`: others are refused. Absent without `--previous`. */
+  known: Type.Optional(Type.Array(ChipId, { maxItems: chipsMax })),
 })
 export type AdminChipsAsk = Static<typeof AdminChipsAsk>
 
@@ -129,7 +131,7 @@ export const AdminChips = Closed({
   list: Type.String(),
   /** SHA-256 of the list, as the transparency log has it. */
   sha256: Type.String(),
-  /** `chip_id`: null before the host's first report; the list then lacks the host. */
+  /** `chip_id`: null before the host's first report, or for another operator key; the list then lacks the host. */
   hosts: Type.Array(Closed({ host: Type.String(), chip_id: OrNull(Type.String()) })),
 })
 export type AdminChips = Static<typeof AdminChips>

@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { sha256 } from '../../../src/attest/hash.ts'
 import { publicIdKey } from '../../../src/attest/launch/id-block-sign.ts'
 import { idKeyDigest } from '../../../src/attest/launch/id-block-verify.ts'
+import { signChipList } from '../../../src/attest/policy/chip-list.ts'
 import { encodePolicy } from '../../../src/attest/policy/encode.ts'
 import { strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { toHex } from '../../../src/base/bytes.ts'
@@ -36,7 +37,7 @@ beforeAll(async () => {
   const deps = {
     ...NO_ADMINISTRATORS,
     ...{ store, log: silentLogger, clock: systemClock, gateway: 'off', collectors: [], status: () => status },
-    chips: { own: () => [chip], name: () => {}, keys, isInFleet: false },
+    chips: { own: () => [chip], name: () => {}, keys, digest, isInFleet: false },
     transparency: { ...transparency, log: { ...transparency.log, append: (fact: object) => void logged.push(fact) } },
   }
   server = await listenAdmin(join(dir, 'admin.sock'), createAdmin(deps as unknown as AdminDeps))
@@ -72,6 +73,24 @@ test('export', async () => {
   const printed = await run('chips', 'export')
   expect([printed.code, JSON.parse(printed.stdout).chipIds]).toEqual([0, [chip]])
   expect(printed.stderr).toContain(chip)
+})
+
+// Goal: a chip that the list before lacks is refused until --add names it; a list of another key is none.
+test('export --previous', async () => {
+  const write = async (name: string, id: string, signing = keys) => {
+    const list = await signChipList({ chipIds: [Uint8Array.fromHex(id)], issuedAtMs: Date.now() }, signing)
+    writeFileSync(join(dir, name), list)
+    return join(dir, name)
+  }
+  const before = await write('before.json', '0b'.repeat(64))
+  const refused = await run('chips', 'export', '--previous', before)
+  expect([refused.code === 0, refused.stderr]).toEqual([false, expect.stringContaining(`this host: ${chip}`)])
+  const added = await run('chips', 'export', '--previous', before, '--add', chip)
+  expect([added.code, JSON.parse(added.stdout).chipIds]).toEqual([0, [chip]])
+  expect((await run('chips', 'export', '--previous', await write('same.json', chip))).code).toBe(0)
+  const foreign = await crypto.subtle.generateKey({ name: 'ECDSA', namedCurve: 'P-384' }, true, ['sign', 'verify'])
+  const other = await run('chips', 'export', '--previous', await write('foreign.json', chip, foreign))
+  expect([other.code, other.stderr]).toEqual([2, expect.stringContaining('another operator key')])
 })
 
 // Goal: only a list of this host's operator key enters its log.
