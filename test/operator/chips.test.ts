@@ -62,7 +62,7 @@ test('a host alone', async () => {
 
 const ours = { operator_key: toHex(signer) }
 
-// Goal: no host's text becomes a chip unless it is one, and a host that was given up, or has another operator key, has none.
+// Goal: only a chip_id becomes a chip. Hosts that were given up, or have another operator key, have none.
 test('a fleet: each host that is not given up, this one as it knows itself', async () => {
   const { document } = await exported(own, [
     { name: 'rack-1', state: 'serving', is_this_host: true, chip_id: 'ff'.repeat(64) },

@@ -53,8 +53,9 @@ export const policyFileSchema = {
 const aheadMsMax = 300_000
 
 /**
- * Returns the policy with the chips of its list. `source`: the option and its file, for messages. Fault invalid_request
- * if the policy names no operator key, another key signed the list, or it is too old at `asOf`.
+ * Returns the policy with the chips of its list, and with its signer as the only operator key. `file`: of the policy,
+ * for messages. Fault invalid_request if the policy names no operator key, another key signed the list, or it is too
+ * old at `asOf`.
  */
 export async function withChipList(
   policy: Policy,
@@ -76,7 +77,8 @@ export async function withChipList(
     throw refused(`signed ${iso(issuedAtMs)}, more than the ${maxAgeDays} days of maxAgeDays ago`, newOne)
   const facts: ListFacts = { path, bytes, count: chipIds.length, signer, issuedAtMs }
   const listed: ListedChips = Object.assign([...chipIds], { list: facts })
-  return { ...policy, chipIds: listed }
+  // One key vouches for its own VMs alone, not for those of another key that the policy names.
+  return { ...policy, idKeyDigest: signer, chipIds: listed }
 }
 
 /** Returns the list that named the policy's chips; null if none did. */

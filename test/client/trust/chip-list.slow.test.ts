@@ -98,6 +98,20 @@ test('lists that do not count are errors that name the remedy', async () => {
   await expectUsageError([...argv, '--policy', policyFile({ list: 'chips.json' })], 'policy.chipIds.maxAgeDays: it is')
 })
 
+// Goal: of two keys that a policy names, the one that signed the list vouches for its own VMs alone.
+test('a list by one key does not vouch for VMs of another', async () => {
+  const foreign = await crypto.subtle.generateKey({ name: 'ECDSA', namedCurve: 'P-384' }, true, ['sign', 'verify'])
+  const other = await idKeyDigest(await publicIdKey(foreign.publicKey))
+  const both = { ...encodePolicy(strictPolicy()), idKeyDigest: [toHex(operator), toHex(other)] }
+  const policy = file('both.json', JSON.stringify({ ...both, chipIds: { list: 'chips.json', maxAgeDays: 30 } }))
+  await listed('chips.json', [own])
+  expect((await runJson(...argv, '--policy', policy)).code).toBe(0)
+  const issuedAtMs = simulatedAsOf.getTime()
+  file('chips.json', await signChipList({ chipIds: [own], issuedAtMs }, foreign))
+  const { code, document } = await runJson(...argv, '--policy', policy)
+  expect([code, checksOf(document, 'FAIL')]).toEqual([6, ['id-key-digest']])
+})
+
 // Goal: with a log, a list that the operator did not publish fails.
 test('a log that is used must have the list', async () => {
   using bench = openLogBench()
