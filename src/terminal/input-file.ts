@@ -1,6 +1,7 @@
 // Input files of commands, whole and bounded: bytes, text or JSON. Effects: reads files. Failures are InputFaults.
 
 import { closeSync, fstatSync, openSync, readSync, statSync } from 'node:fs'
+import { withoutComments } from '../attest/encoding/json.ts'
 import { Malformed } from '../attest/malformed.ts'
 import { fromUtf8, utf8 } from '../base/bytes.ts'
 import { Fault, messageOf, systemErrorCode } from '../base/fault.ts'
@@ -71,9 +72,10 @@ export function readTextInput(input: InputFile): string {
  */
 export function readJsonInput(input: InputFile, { hasComments = false } = {}): unknown {
   const read = readTextInput(input)
-  const text = hasComments ? read.replaceAll(/^[ \t]*[/]{2}.*$/gm, '') : read
   const remedy = 'correct the JSON in the file'
+  let text = read
   try {
+    if (hasComments) text = withoutComments(read)
     // The strict reader does not say where the mistake is.
     JSON.parse(text)
   } catch (error) {

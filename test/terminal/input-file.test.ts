@@ -113,3 +113,11 @@ test('goal: what a reader finds malformed is a fault of the input, and no other 
   expect(await failure(readingInput('/a', () => Promise.reject(other)))).toBe(other)
   expect(await readingInput('/a', async () => 7)).toBe(7)
 })
+
+test('goal: comments are left out where they may be, and end where every reader ends a line', () => {
+  const reading = (content: string, hasComments = true) => readJsonInput(written(content), { hasComments })
+  expect(reading('// one\r\n{\n  // "a": 2,\n"a": 1}')).toEqual({ a: 1 })
+  for (const end of ['\r', '\u2028', '\u2029'])
+    expect(refusal(() => reading(`// one${end}{"a":1}`))[2]).toContain('a line ends with CR alone, U+2028 or U+2029')
+  expect(refusal(() => reading('// one\n{}', false))[2]).toContain('not JSON')
+})

@@ -21,9 +21,8 @@ const keyDigest: Kind<Uint8Array> = {
   },
   parse: (value, path) => {
     const [, label] = typeof value === 'string' ? (new RegExp(`^${pemStart}[\r\n]`).exec(value) ?? []) : []
-    if (typeof value !== 'string' || (label !== 'PUBLIC KEY' && label !== 'CERTIFICATE')) {
+    if (typeof value !== 'string' || (label !== 'PUBLIC KEY' && label !== 'CERTIFICATE'))
       return digest.parse(value, path)
-    }
     wellFormed(value.length <= pemCharsMax, `${path}: PEM of ${value.length} characters, at most ${pemCharsMax}`)
     const point = parsed(() => pointOf(value, label))
     wellFormed(point.ok, `${path}: ${point.ok ? '' : point.reason}`)
@@ -43,9 +42,7 @@ function pointOf(pem: string, label: 'PUBLIC KEY' | 'CERTIFICATE'): Uint8Array {
 
 export const keyDigests: Kind<Uint8Array | readonly Uint8Array[]> = oneOrMore(keyDigest)
 
-type Digests = Uint8Array | readonly Uint8Array[]
-
 /** Returns a field of one digest or several as a list. */
-export function digestsOf(field: Digests): readonly Uint8Array[] {
+export function digestsOf(field: Uint8Array | readonly Uint8Array[]): readonly Uint8Array[] {
   return field instanceof Uint8Array ? [field] : field
 }

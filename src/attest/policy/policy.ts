@@ -2,7 +2,7 @@
 // checks, and encode.ts writes it.
 
 import { utf8 } from '../../base/bytes.ts'
-import { parsedJson } from '../encoding/json.ts'
+import { parsedJson, withoutComments } from '../encoding/json.ts'
 import type { Valued } from './kinds.ts'
 import { POLICY_FIELDS, policyKind } from './schema.ts'
 
@@ -23,6 +23,6 @@ export function strictPolicy(): Policy {
  * the field, as in `policy.guestPolicy.debug: …`.
  */
 export function parsePolicy(json: unknown): Policy {
-  const text = typeof json === 'string' ? utf8(json.replaceAll(/^[ \t]*[/]{2}.*$/gm, '')) : json
+  const text = typeof json === 'string' ? utf8(withoutComments(json)) : json
   return policyKind.parse(text instanceof Uint8Array ? parsedJson('policy', text) : json, 'policy')
 }

@@ -8,11 +8,10 @@ import { AMD_ROOTS, type TrustedRoot } from '../../attest/amd/roots.ts'
 import { FLOOR_PARTS, type FloorWaivers } from '../../attest/policy/floors.ts'
 import { type Policy, parsePolicy } from '../../attest/policy/policy.ts'
 import { notChecked } from '../../attest/verdict.ts'
-import { toHex } from '../../base/bytes.ts'
+import { fromUtf8, toHex } from '../../base/bytes.ts'
 import { systemClock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import { systemRandom } from '../../base/ids.ts'
-import { parseJson } from '../../base/json.ts'
 import { matches } from '../../contract/check.ts'
 import { exposureNames } from '../../contract/vm/exposure.ts'
 import { run } from '../../linux/command.ts'
@@ -178,7 +177,7 @@ async function readArguments(argv: readonly string[]): Promise<Arguments> {
     policy:
       values.policy === undefined
         ? defaultPolicy({ vmpl: 'required' })
-        : await reading('policy', values.policy, bytes => parsePolicy(parseJson(bytes, { depthMax: 8 }))),
+        : await reading('policy', values.policy, bytes => parsePolicy(fromUtf8(bytes))),
     allowlist:
       values.allowlist === undefined
         ? 'any'

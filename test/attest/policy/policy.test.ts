@@ -39,3 +39,15 @@ test('goal: text in which no name stands twice', () => {
   expect(() => parsePolicy(utf8(twice))).toThrow('policy')
   expect(() => parsePolicy('5')).toThrow('policy: not an object')
 })
+
+// Goal: a comment ends where every reader ends a line, so that no field can stand in what people see as a comment.
+test('goal: comments end with LF or CRLF, and other line ends are refused', () => {
+  const text = JSON.stringify(encodePolicy(strict), null, 2)
+  for (const end of ['\n', '\r\n']) {
+    const commented = ['// of a person', ...text.split('\n').flatMap(line => ['  // "vmpls": "any",', line])].join(end)
+    expect(parsePolicy(commented)).toEqual(strict)
+  }
+  for (const end of ['\r', '\u2028', '\u2029', '\n\r']) {
+    expect(() => parsePolicy(`// a comment${end}${text}`)).toThrow('a line ends with CR alone, U+2028 or U+2029')
+  }
+})

@@ -12,9 +12,12 @@ import {
   seal,
 } from '../../../scripts/rigs/guest/root.ts'
 import { until } from '../../../scripts/rigs/until.ts'
+import { encodePolicy } from '../../../src/attest/policy/encode.ts'
+import { strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { toBase64Url } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
+import { policyText } from '../../../src/client/verify/policy-text.ts'
 import { verify } from '../../../src/guest/verify/command.ts'
 import { simulatedLaunch, vouchFor } from '../../rigs/enclave/vouch.ts'
 import { ask, startAgent } from '../../rigs/guest/agent-process.ts'
@@ -100,6 +103,14 @@ test('five lines', async () => {
     const { printed } = await verifyIn(sandbox, ['--verbose', ...trusting])
     return printed.includes("FAIL         authorized-keys: 2 keys can log in, not only the owner's")
   })
+})
+
+// Goal: the owner's policy file may have the comments of `verify policy init`.
+test('a policy with comments', async () => {
+  await using sandbox = await makeSandbox()
+  const file = `${sandbox.root}/policy.json`
+  fs.writeFileSync(file, policyText(encodePolicy(strictPolicy())))
+  expect(await verifyIn(sandbox, ['--policy', file])).toMatchObject({ exitCode: 1, complaint: '' })
 })
 
 // Goal: wrong arguments and files are named, with the usage, and exit with 2.
