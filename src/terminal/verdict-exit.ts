@@ -82,7 +82,15 @@ const POLICY_PREFIXES = [
 /** Checks of single fields of a policy, and of other values that the relying party names. */
 const POLICY_CHECKS: ReadonlySet<string> = new Set([
   ...['product-allowed', 'signer', 'reserved-bytes', 'vmpl', 'measurement', 'host-data', 'report-data', 'chip-id'],
-  ...['id-key-digest', 'author-key-digest', 'operator-key', 'firmware-order', 'report-version', 'family-id'],
+  ...[
+    'chip-list',
+    'id-key-digest',
+    'author-key-digest',
+    'operator-key',
+    'firmware-order',
+    'report-version',
+    'family-id',
+  ],
   ...['image-id', 'report-id', 'report-id-ma', 'processor', 'chip-id-masked', 'launch-mitigations'],
   ...['current-mitigations', 'csp-id', 'crl-age', 'certificate-entries', 'expected-image-name', 'workload-upstreams'],
   ...['workload-pinned', 'workload-settings', 'image'],

@@ -6,7 +6,7 @@ import { sha256 } from '../../attest/hash.ts'
 import { decodeNoteKey, type NoteKey } from '../../attest/log/note.ts'
 import { parsed } from '../../attest/malformed.ts'
 import type { Policy } from '../../attest/policy/policy.ts'
-import { type Check, isBroken, notChecked, pass } from '../../attest/verdict.ts'
+import { type Check, fail, isBroken, notChecked, pass } from '../../attest/verdict.ts'
 import { equalConstantTime, toHex, utf8 } from '../../base/bytes.ts'
 import { systemClock } from '../../base/clock.ts'
 import { dayMs } from '../../base/time.ts'
@@ -328,7 +328,10 @@ export async function askChipList(
   )
   const broken = checks.find(isBroken)
   const words = broken?.reason ?? `entry ${place?.index} of ${place?.size} in the transparency log`
-  return chipListChecks(policy, asOf, { ok: broken === undefined, words })
+  const listed = chipListChecks(policy, asOf, { ok: broken === undefined, words })
+  // A log that does not respond is no list that the operator left out.
+  if (broken?.name !== 'log-connection') return listed
+  return [...listed.map(({ name, reason }) => notChecked(name, reason, true)), fail(`chip-list/${broken.name}`, words)]
 }
 
 /** Adds the log's checks to those of a verdict, and marks requirements that the log satisfies instead of a pin. */

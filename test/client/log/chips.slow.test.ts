@@ -38,7 +38,9 @@ afterAll(async () => {
 })
 
 const keys = await crypto.subtle.generateKey({ name: 'ECDSA', namedCurve: 'P-384' }, true, ['sign', 'verify'])
-const operator = toHex(await idKeyDigest(await publicIdKey(keys.publicKey)))
+const operatorKey = await idKeyDigest(await publicIdKey(keys.publicKey))
+const operator = toHex(operatorKey)
+const ofOperator = { report: { idKeyDigest: operatorKey }, statement: { operatorKey } }
 const stranger = new Uint8Array(64).fill(7)
 const { root, policy, gatewayPolicy } = await clientFiles()
 
@@ -68,7 +70,7 @@ async function verify(...argv: readonly string[]) {
 const instance = [
   ...['instance', sampleInstance.hostname, '--no-known-hosts', '--as-of', simulatedAsOf.toISOString()],
   ...['--public-key', samplePublicKey, '--trust-simulated-root', rootFile],
-  ...['--document', file('attestation.json', JSON.stringify(await makeInstanceAttestation()))],
+  ...['--document', file('attestation.json', JSON.stringify(await makeInstanceAttestation(ofOperator)))],
   ...['--gateway-policy', file('gateway.json', gatewayPolicy)],
 ]
 
@@ -79,7 +81,11 @@ test('an instance, with the log', async () => {
   const log = ['--log', server.url, '--log-ca', server.caFile, '--log-key', key, '--log-state', join(dir, 'memory')]
   bench.log.append({ kind: 'image', measurement: toHex(sampleMeasurement) })
   const absent = await verify(...instance, ...options, ...log)
-  expect([absent.document.ok, absent.failed]).toEqual([false, ['chip-list']])
+  expect([absent.code, absent.document.ok, absent.failed]).toEqual([6, false, ['chip-list']])
+  const away = await verify(...instance, ...options, '--log', 'https://127.0.0.1:1', ...log.slice(2))
+  expect([away.code, away.failed.includes('chip-list/log-connection'), away.failed.includes('chip-list')]).toEqual([
+    ...[3, true, false],
+  ])
   bench.log.append({ kind: 'chip-list', sha256: toHex(sha256(utf8(list))) })
   const there = await verify(...instance, ...options, ...log)
   expect([there.code, there.failed, there.passed.includes('chip-list')]).toEqual([0, [], true])
@@ -108,7 +114,8 @@ test('a gateway', async () => {
   const argv = ['gateway', gateway.url, '--ca', writeCaFile(), ...all.toSpliced(at, 2)]
   const { code, document, passed } = await verify(...argv, ...options)
   expect([code, passed.includes('chip-list')]).toEqual([6, true])
-  for (const receipt of document.receipts) expect(checksOf(receipt, 'FAIL')).toEqual(['evidence', 'chip-id'])
+  for (const receipt of document.receipts)
+    expect(checksOf(receipt, 'FAIL')).toEqual(['evidence', 'id-key-digest', 'chip-id'])
 })
 
 // Goal: a build on a listed chip names the list, and one on another chip fails.
