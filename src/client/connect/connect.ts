@@ -22,7 +22,7 @@ import { nativeHashes } from '../measure/native.ts'
 import { withFlags } from '../trust/pin-options.ts'
 import { addTrustOptions, checksOfNamed, withOutsideFlag } from '../trust/trust-options.ts'
 import { timeoutMsDefault } from '../verify/saved-document.ts'
-import { asInputFault, type GatewayOptions, readAttestedOptions } from './attested-options.ts'
+import { asInputFault, type GatewayOptions, readAttestedOptions, sendWhileListed } from './attested-options.ts'
 import { clientSetups, keyPlaceholder, setupText } from './client-setup.ts'
 import { exampleModel, factsLine, factsOf, modelIds } from './gateway-facts.ts'
 import { defaultListen, listenOption, listenText } from './listen-option.ts'
@@ -127,9 +127,9 @@ function listenOn(endpoint: Endpoint, address: LoopbackAddress): Listening {
 }
 
 async function openSender(url: URL, options: ConnectOptions): Promise<AttestedSender> {
-  const attested = await readAttestedOptions(url, options)
+  const { attested, list } = await readAttestedOptions(url, options)
   try {
-    return createAttestedSender(attested)
+    return sendWhileListed(createAttestedSender(attested), list)
   } catch (error) {
     throw asInputFault(error)
   }

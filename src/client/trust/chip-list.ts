@@ -32,6 +32,8 @@ type ListFacts = {
   readonly count: number
   readonly signer: Uint8Array
   readonly issuedAtMs: number
+  /** When maxAgeDays is over; Infinity without it. */
+  readonly endsAtMs: number
 }
 
 /** Separates the list from a policy file, which then has 'any' chip. Throws Malformed. */
@@ -73,9 +75,10 @@ export async function withChipList(
   const { chipIds, issuedAtMs, signer } = await readingInput(source, () => readChipList(bytes, signers))
   const newOne = 'get a new list from the operator, who makes it with `strongroom chips export`'
   if (issuedAtMs > asOf + aheadMsMax) throw refused(`signed ${iso(issuedAtMs)}, which is still to come`, newOne)
-  if (maxAgeDays !== 'any' && asOf - issuedAtMs > maxAgeDays * dayMs)
+  const endsAtMs = maxAgeDays === 'any' ? Number.POSITIVE_INFINITY : issuedAtMs + maxAgeDays * dayMs
+  if (asOf > endsAtMs)
     throw refused(`signed ${iso(issuedAtMs)}, more than the ${maxAgeDays} days of maxAgeDays ago`, newOne)
-  const facts: ListFacts = { path, bytes, count: chipIds.length, signer, issuedAtMs }
+  const facts: ListFacts = { path, bytes, count: chipIds.length, signer, issuedAtMs, endsAtMs }
   const listed: ListedChips = Object.assign([...chipIds], { list: facts })
   // One key vouches for its own VMs alone, not for those of another key that the policy names.
   return { ...policy, idKeyDigest: signer, chipIds: listed }

@@ -2,8 +2,10 @@
 
 import { afterAll, expect, test } from 'bun:test'
 import { workloadOf } from '../../../scripts/rigs/enclave/workload.ts'
-import { readAttestedOptions } from '../../../src/client/connect/attested-options.ts'
+import { failure } from '../../../scripts/rigs/until.ts'
+import { readAttestedOptions, sendWhileListed } from '../../../src/client/connect/attested-options.ts'
 import { workloadText } from '../../../src/contract/vm/workload.ts'
+import { VerificationError } from '../../../src/verifier/fetch/errors.ts'
 import { attestedFetch } from '../../../src/verifier/fetch/node.ts'
 import { policyFiles } from '../../rigs/connect/process.ts'
 
@@ -16,7 +18,7 @@ const idKeyDigest = [new Uint8Array(48).fill(0xcd)]
 // Goal: every option of the command line reaches the library, which takes it as it is.
 test('all options', async () => {
   const workload = workloadText(workloadOf({ controlKey: 'A'.repeat(43), gateway: {}, upstreams: [] }))
-  const options = await readAttestedOptions(url, {
+  const { attested: options } = await readAttestedOptions(url, {
     ...{ measurement, idKeyDigest, allow: ['traces'], allowOutside: ['far=https://far.example'], timeoutMs: 1_234 },
     ...{ anyCrl: true, waiveFloor: { microcode: 'it is updated in December' } },
     workload: files.file('workload.json', workload),
@@ -46,8 +48,25 @@ test('all options', async () => {
 
 // Goal: options that are not given leave the library its own defaults: everything is required.
 test('no more than needed', async () => {
-  const options = await readAttestedOptions(url, { measurement, idKeyDigest })
+  const { attested: options } = await readAttestedOptions(url, { measurement, idKeyDigest })
   expect(Object.keys(options).toSorted()).toEqual(['allow', 'outside', 'pins', 'policy', 'url'])
   expect(new Set(Object.values(options.pins ?? {}))).toEqual(new Set(['required']))
   attestedFetch(options).close()
+})
+
+// Goal: the age of a list, which is read once, is compared with each request: none goes out when the list has ended.
+test('a list of chips that ends while it serves', async () => {
+  const sender = { send: async (_to: URL, _init: RequestInit) => new Response('sent'), other: 1 }
+  let nowMs = Date.parse('2026-11-30T12:00:00Z')
+  const list = { path: '/chips.json', endsAtMs: nowMs }
+  const { send, other } = sendWhileListed(sender, list, () => nowMs)
+  const to = new URL('https://gateway.example/v1/models')
+  expect([other, await (await send(to, {})).text()]).toEqual([1, 'sent'])
+  nowMs += 1
+  const refusal = await failure(send(to, {}))
+  expect(refusal).toBeInstanceOf(VerificationError)
+  expect(String(refusal)).toContain('/chips.json: maxAgeDays ended at 2026-11-30T12:00:00.000Z: get a new list')
+  const endless = sendWhileListed(sender, { ...list, endsAtMs: Number.POSITIVE_INFINITY }, () => nowMs)
+  expect((await endless.send(to, {})).status).toBe(200)
+  expect(sendWhileListed(sender, null)).toBe(sender)
 })
