@@ -9,7 +9,7 @@ import { version } from '../../../base/version.ts'
 import { readCpuid } from '../../../host/platform.ts'
 import { snpStatus } from '../../../host/sev.ts'
 import { run } from '../../../linux/command.ts'
-import { bootParameters, type MachineReport, sevLines } from './report.ts'
+import { bootParameters, type MachineReport, parameterText, sevLines } from './report.ts'
 
 /** Vendor and signature; features; memory encryption; the RMP and its segments (AMD 24594, appendix E). */
 const CPUID_LEAVES = [
@@ -69,7 +69,9 @@ function deviceText(path: string): string {
 function parametersOf(module: string): Record<string, string | null> {
   const directory = `/sys/module/${module}/parameters`
   const names = resultOr(() => readdirSync(directory).sort(), [])
-  return Object.fromEntries(names.map(name => [`${module}.${name}`, readText(`${directory}/${name}`)?.trim() ?? null]))
+  return Object.fromEntries(
+    names.map(name => [`${module}.${name}`, parameterText(readText(`${directory}/${name}`)?.trim() ?? null)]),
+  )
 }
 
 /** Returns the text, or the message of its failure. */

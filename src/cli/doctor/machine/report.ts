@@ -122,15 +122,20 @@ function withoutConfigured(value: unknown, texts: readonly string[]): unknown {
   return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, withoutConfigured(inner, texts)]))
 }
 
-/** Returns lines of the kernel's log about SEV. Its line with the command line is left out: that may hold secrets. */
+const sevLine = /^(\[[ \d.]+\] *)?(SEV|SEV-ES|SEV-SNP|ccp|kvm[_-]amd|AMD-Vi|(AMD )?Memory Encryption|RMP)[ :]/
+
+/**
+ * Returns lines of the kernel's log that begin as its own about SEV do: others, such as those of audit, have commands,
+ * names and paths of anyone. A path in a line is left out.
+ */
 export function sevLines(log: string): readonly string[] {
-  return log
-    .split('\n')
-    .filter(line => /\b(SEV|SEV-ES|SEV-SNP|SNP|ccp|RMP|RMP table|SME)\b/i.test(line) && !isCommandLine(line))
+  const lines = log.split('\n').filter(line => sevLine.test(line))
+  return lines.map(line => line.replaceAll(/(?<![\w/])\/[^\s/]\S*/g, '(path)'))
 }
 
-function isCommandLine(line: string): boolean {
-  return /command line|BOOT_IMAGE=/i.test(line)
+/** Returns a module's parameter without its path, if it is one: ccp has the file of INIT_EX. */
+export function parameterText(value: string | null): string | null {
+  return value?.includes('/') === true ? 'set' : value
 }
 
 /** Returns the parameters of /proc/cmdline that concern memory encryption or the IOMMU; no other may be printed. */

@@ -8,6 +8,7 @@ import {
   bootParameters,
   hardwareReport,
   type MachineReport,
+  parameterText,
   sevLines,
 } from '../../../../src/cli/doctor/machine/report.ts'
 import { defaultConfig } from '../../../../src/config/load.ts'
@@ -102,17 +103,28 @@ test('the file is bounded', () => {
   ).toBeLessThan(1 << 20)
 })
 
-// Goal: of the kernel's log only lines about SEV are taken, and never its command line, which may hold passwords.
+// Goal: of the kernel's log only its own lines about SEV are taken, without paths; others have words of anyone.
 test('the log and the command line of the kernel', () => {
   const log = [
     'Command line: BOOT_IMAGE=/vmlinuz kvm_amd.sev=1 password=hunter2',
     'Kernel command line: mem_encrypt=on password=hunter2 SEV',
     'SEV-SNP: RMP table physical range [0x1-0x2]',
     'ccp 0000:22:00.1: sev enabled',
+    '[    1.234567] AMD Memory Encryption Features active: SEV SEV-ES SEV-SNP',
+    '[   12.000000] kvm_amd: SEV-SNP enabled (ASIDs 1 - 99)',
     'usb 1-1: new device',
     'systemd: Set hostname to <severin>.',
+    'audit: type=1400 apparmor="DENIED" name="/srv/ann/SEV plan" comm="ccp"',
+    '[    9.000000] systemd[1]: Starting SEV of /srv/customer-x...',
+    'ccpd[712]: SNP report of bob',
+    'ccp[713]: SNP report of bob',
   ]
-  expect(sevLines(log.join('\n'))).toEqual(log.slice(2, 4))
+  const path = 'ccp 0000:22:00.1: SEV: failed to open /srv/customer-x/init_ex for read, error -2'
+  expect(sevLines([...log, path].join('\n'))).toEqual([
+    ...log.slice(2, 6),
+    'ccp 0000:22:00.1: SEV: failed to open (path) for read, error -2',
+  ])
+  expect(['/srv/customer-x/init_ex', 'Y', '99', null].map(parameterText)).toEqual(['set', 'Y', '99', null])
   expect(
     bootParameters('BOOT_IMAGE=/v root=UUID=1 mem_encrypt=on kvm_amd.sev=1 iommu=pt token=abc sev=x=y ro\n'),
   ).toEqual(['mem_encrypt=on', 'kvm_amd.sev=1', 'iommu=pt'])
