@@ -3,6 +3,7 @@
 
 import { dirname, relative, resolve } from 'node:path'
 import { InvalidArgumentError } from 'commander'
+import { parsedJson, withoutComments } from '../../attest/encoding/json.ts'
 import { encodePolicy } from '../../attest/policy/encode.ts'
 import { policyWithFloors } from '../../attest/policy/floor-policy.ts'
 import { FIELDS } from '../../attest/report/report.ts'
@@ -11,6 +12,7 @@ import { Fault, messageOf } from '../../base/fault.ts'
 import type { Command, Run } from '../../terminal/command.ts'
 import { InputFault } from '../../terminal/exit.ts'
 import { pastedHex } from '../../terminal/hex.ts'
+import { readingInput } from '../../terminal/input-file.ts'
 import { refuseExisting, writeOutput } from '../../terminal/output-file.ts'
 import { operatorKeyDigest } from '../trust/operator-key-digest.ts'
 import { readImage } from './image-option.ts'
@@ -55,6 +57,9 @@ async function initPolicy(run: Run, options: InitOptions): Promise<void> {
   const answers = Object.keys(given).length === 0 ? await askAll(run) : await readAnswers(given)
   const policy = policyOf(answers, out)
   const text = policyText(policy, answers.digestNames)
+  // People review the text, and programs read it.
+  const read = await readingInput('', () => parsedJson('policy', utf8(withoutComments(text))))
+  if (!Bun.deepEquals(read, policy)) throw new Fault('internal', 'the text of the policy is not the policy')
   if (out !== undefined) writeOutput(out, utf8(text))
   await run.result(policy, out === undefined ? text : `${out}: verify with --policy ${out}\n`)
   for (const open of openPins(answers)) await run.hint(open)
@@ -69,6 +74,9 @@ async function readAnswers({ image, operatorKey, chips, smtOff }: InitOptions): 
   }
 }
 
+/** Names of launch digests. They become comments in a file that a person reviews. */
+const shapeForm = /^([\w.-]{1,64}\/){3}\d{1,4}$/
+
 async function imageAnswer(text: string): Promise<Pick<Answers, 'measurements' | 'digestNames'>> {
   if (text === '') return { measurements: 'any', digestNames: new Map() }
   const digest = pastedHex(text)
@@ -77,6 +85,15 @@ async function imageAnswer(text: string): Promise<Pick<Answers, 'measurements' |
   const named = image === 'any' ? [] : Object.entries(image.launchDigests)
   const digestNames = new Map<string, string>()
   for (const [shape, digest] of named) {
+    if (!shapeForm.test(shape)) {
+      throw new InputFault(
+        `--image ${text}: launchDigests: ${JSON.stringify(shape)} is no profile/vehicle/type/vCPUs`,
+        {
+          param: 'image',
+          remedy: 'name the manifest.json that the build of the image wrote',
+        },
+      )
+    }
     const before = digestNames.get(digest)
     digestNames.set(digest, before === undefined ? shape : `${before}, ${shape}`)
   }

@@ -2,6 +2,7 @@
 // which `--policy` leaves out. Pure.
 
 import type { POLICY_FIELDS } from '../../attest/policy/schema.ts'
+import { oneLine } from '../../terminal/render.ts'
 
 type Name = keyof typeof POLICY_FIELDS
 /** Fields that every policy has. */
@@ -54,5 +55,5 @@ export function policyText(
 
 function withName(line: string, digestNames: ReadonlyMap<string, string>): readonly string[] {
   const name = digestNames.get(/"([0-9a-f]+)"/.exec(line)?.[1] ?? '')
-  return name === undefined ? [line] : [`  // ${name}`, line]
+  return name === undefined ? [line] : [`  // ${oneLine(name)}`, line]
 }

@@ -11,6 +11,7 @@ import { toHex } from '../../../src/base/bytes.ts'
 import { runCli } from '../../../src/cli/index.ts'
 import { readPolicyFile } from '../../../src/client/trust/trust-options.ts'
 import { policyFor } from '../../../src/client/verify/policy-example.ts'
+import { policyText } from '../../../src/client/verify/policy-text.ts'
 import { sampleManifestText } from '../../rigs/instances/instance-attestation.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-policy-init-'))
@@ -97,6 +98,29 @@ test('refusals', async () => {
   expect(existsSync(path)).toBe(false)
   expect((await run(['--chips', chip, '--out', file('there.json', '{}')])).code).toBe(2)
   expect(readFileSync(join(dir, 'there.json'), 'utf8')).toBe('{}')
+})
+
+// Goal: a manifest of someone else writes no line into the policy that a person reviews.
+test('names of digests that are no shapes', async () => {
+  for (const shape of [
+    'a/b/c/1\n  "vmpls": "any",',
+    'a/b/c/1\r"vmpls"',
+    'qemu/bios/\u202Ex/1',
+    'any image of mine',
+    'a/b/c/',
+  ]) {
+    const manifest = { ...JSON.parse(sampleManifestText), launchDigests: { [shape]: digest } }
+    const { code, out, err } = await run(['--image', file('manifest.json', JSON.stringify(manifest))])
+    expect([code, out, err]).toEqual([2, '', expect.stringContaining('is no profile/vehicle/type/vCPUs')])
+  }
+  const named = policyText({ measurements: [digest] }, new Map([[digest, 'x\n  "vmpls": "any",']]))
+  expect(named.match(/^ *"vmpls"/gm)).toHaveLength(1)
+})
+
+// Goal: a path that ends a line for some editors is refused, and nothing is written.
+test('a text that programs would read differently', async () => {
+  const { code, out, err } = await run(['--operator-key', key, '--chips', 'a\u2028b.json'])
+  expect([code, out, err]).toEqual([2, '', expect.stringContaining('U+2028')])
 })
 
 // Goal: a manifest's digests are named by the shape of their VM, each digest once.
