@@ -36,6 +36,7 @@ import { ensureDir } from '../linux/files.ts'
 import type { LedgerDb, Store } from '../store/db.ts'
 import { readMeta, swapMeta } from '../store/ledger/meta.query.ts'
 import { restoredBoot } from '../store/restored.ts'
+import type { ChangeGate } from '../upgrade/gate.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 import type { Pools } from '../vm/capacity.query.ts'
 import type { HostLoss, VmSpec } from '../vm/engine.ts'
@@ -82,6 +83,8 @@ export type EngineDeps = Runtime & {
   readonly stateDir: string
   readonly store: Store
   readonly clockGuard: ClockGuard
+  /** Closed on trial: a former executable may return whose table marks no packets. */
+  readonly gate: Pick<ChangeGate, 'isOpen'>
   readonly operatorKey: OperatorKey
   readonly simulatedPlatform: () => Promise<SimulatedHost>
   /** Image of the gateway's VM; null if the gateway runs in this process. */
@@ -133,7 +136,7 @@ function programOf(choice: TpmChoice): string | null {
  * Composes the engine. Faults: host.unsupported, image.invalid (a firmware that would boot anything), config.invalid
  * (formerNetworkNames).
  */
-export function composeEngine({ config, stateDir, store, clock, random, log, ...deps }: EngineDeps): Engine {
+export function composeEngine({ config, stateDir, store, clock, random, log, gate, ...deps }: EngineDeps): Engine {
   requireConntrack()
   const choice = choosePlatform(config.platform)
   const { platform, reasons } = choice
@@ -148,7 +151,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   const { db } = store.ledger
   const hostLoss = hostLossOf(db)
   const former = formerNetworkNames(db, { ...config.network, hostRestarted: hostLoss !== null })
-  const firewall = composeNetwork({ config, store, clock, log, former, gatewayInVm: gatewayVmImageDir !== null })
+  const firewall = composeNetwork({ config, store, clock, log, gate, former, gatewayInVm: gatewayVmImageDir !== null })
   const { vcpu_type: vcpuType } = config.vm
   const boot = bootOf(platform, config.vm)
   const measuring = { vcpuType, boot, igvmDirectory: `${stateDir}/igvm` }
@@ -238,20 +241,15 @@ function hostLossOf(db: LedgerDb): HostLoss | null {
   return before === restoredBoot ? 'host_restored' : 'host_restarted'
 }
 
-type NetworkParts = Pick<EngineDeps, 'config' | 'store' | 'clock' | 'log'> & {
+type NetworkParts = Pick<EngineDeps, 'config' | 'store' | 'clock' | 'log' | 'gate'> & {
   /** Names of before, under which nothing runs any more. */
   readonly former: NetworkNames | null
   readonly gatewayInVm: boolean
 }
 
-function composeNetwork({
-  config,
-  store,
-  clock,
-  log,
-  former,
-  gatewayInVm,
-}: NetworkParts): Pick<Engine, 'nft' | 'network' | 'namespace' | 'openNetwork' | 'watchNetwork'> {
+type Network = Pick<Engine, 'nft' | 'network' | 'namespace' | 'openNetwork' | 'watchNetwork'>
+
+function composeNetwork({ config, store, clock, log, gate, former, gatewayInVm }: NetworkParts): Network {
   const { table, tap_prefix: tapPrefix, allow_names: allowNames, pool_v6, gateway_v6 } = config.network
   const ruleset = firewallSettings(config, { gatewayInVm })
   const namespace = createVmNamespace({
@@ -280,6 +278,7 @@ function composeNetwork({
     ruleset,
     host: { nft: hostNft, ruleset: hostTableSettings(config, { gatewayInVm }) },
     names: allowNames.length === 0 ? null : { entries: allowNames, port: guestDnsPort },
+    closeRouting: () => (gate.isOpen() ? namespace.closeRouting() : Promise.resolve()),
     ownNetworks: () => ownNetworks({ withV6 }),
     ownAddresses: () => ownAddresses({ withV6 }),
   })

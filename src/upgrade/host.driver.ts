@@ -24,7 +24,7 @@ const commandTimeoutMs = 30_000
 const doctorTimeoutMs = 180_000
 const dpkgTimeoutMs = 600_000
 
-export function systemdHost(paths: Paths, config: string | null): UpgradeHost {
+export function systemdHost(paths: Paths, config: string | null): Omit<UpgradeHost, 'openRouting'> {
   const ask = (executable: string, words: readonly string[], timeoutMs: number) =>
     run([executable, ...words, ...globalWords(paths.stateDir, config)], { timeoutMs, outputBytesMax })
   return {

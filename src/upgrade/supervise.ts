@@ -39,6 +39,8 @@ export type UpgradeHost = {
   readonly doctor: (executable: string) => Promise<readonly string[]>
   /** Puts the candidate in its place. Safe to repeat. */
   readonly install: (record: UpgradeRecord) => Promise<void>
+  /** Opens the routing of running VMs, for an earlier build whose table marks no packets. Never rejects. */
+  readonly openRouting: () => Promise<void>
   /** The unit that ends an interrupted upgrade is not needed any more. */
   readonly disarm: () => Promise<void>
 }
@@ -140,7 +142,10 @@ const WORK: Readonly<Record<Phase, (deps: SuperviseDeps, record: UpgradeRecord) 
     await host.start()
     await answers(deps, paths.candidate, knownStartMs)
   },
-  returning: putDatabaseBack,
+  returning: async deps => {
+    await putDatabaseBack(deps)
+    await deps.host.openRouting()
+  },
   returned: async (deps, record) => {
     const { paths, host, dropIn } = deps
     // A boot before the switch was undone has started the new executable once more, which migrated again.

@@ -61,6 +61,7 @@ async function run(phase: Phase, changes: Partial<UpgradeHost> = {}, asked = tru
     status: async () => ({ pid: 7 }),
     doctor: async () => [],
     install: () => note('install'),
+    openRouting: () => note('open routing'),
     disarm: () => note('disarm'),
     ...changes,
   }
@@ -127,7 +128,17 @@ test.each(FAILURES)(
       },
     })
     expect(end).toMatchObject({ outcome: 'returned', reason: expect.stringContaining(reason) as unknown })
-    expect(calls).toEqual(['stop', 'reload', 'start on trial', 'stop', 'stop', 'reload', 'start', 'disarm'])
+    expect(calls).toEqual([
+      'stop',
+      'reload',
+      'start on trial',
+      'stop',
+      'open routing',
+      'stop',
+      'reload',
+      'start',
+      'disarm',
+    ])
     expect([existsSync(dropIn()), slugs()]).toEqual([false, ['before']])
     expect(noted()).toEqual([['upgrade', 'returned']])
   },

@@ -1,5 +1,5 @@
 // strongroom downgrade: back to the copy of the database from before an upgrade. Effects: the database, under the lock
-// of the state directory.
+// of the state directory; the routing of VMs.
 
 import { join } from 'node:path'
 import { iso } from '../../base/clock.ts'
@@ -9,6 +9,7 @@ import { lockFile } from '../../linux/lock.ts'
 import { goBack } from '../../store/way-back.ts'
 import { dash, fields } from '../../terminal/render.ts'
 import type { Command } from '../operator-run.ts'
+import { openVmRouting } from '../vm-routing.ts'
 
 export function addDowngrade(program: Command): void {
   program
@@ -20,6 +21,7 @@ export function addDowngrade(program: Command): void {
     .runs(async run => {
       using _ = lockFile(join(run.stateDir, 'lock'))
       const { copy, madeAtMs, setAside, kept } = goBack(join(run.stateDir, databaseFile))
+      await openVmRouting(run.config, run.hint)
       const since = iso(madeAtMs)
       const facts = { schema: copy.schema, made_at: since, events_kept: kept }
       noteHostCommand(run.stateDir, { operation: 'downgrade', arguments: facts, result: 'ok' }, Date.now())

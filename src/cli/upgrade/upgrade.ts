@@ -4,6 +4,7 @@
 import { resolve } from 'node:path'
 import { makeBackup } from '../../backup/backup.ts'
 import { iso, systemClock } from '../../base/clock.ts'
+import { loadConfig } from '../../config/load.ts'
 import { readJournalFor } from '../../inference/metering/journal/copy.ts'
 import { removeFile, removeTree } from '../../linux/files/removal.ts'
 import { ensureDir } from '../../linux/files.ts'
@@ -27,6 +28,7 @@ import {
 import { supervise } from '../../upgrade/supervise.ts'
 import { type SealOptions, sealOf } from '../backup/seal-options.ts'
 import type { Command, Run } from '../operator-run.ts'
+import { openVmRouting } from '../vm-routing.ts'
 import { checkPlace, prepare } from './prepare.driver.ts'
 
 type UpgradeOptions = SealOptions & {
@@ -152,8 +154,10 @@ function refuseUnfinished(paths: Paths): void {
 async function resume(run: Run): Promise<void> {
   const paths = upgradePaths(run.stateDir)
   checkPlace('the new executable')
-  const host = systemdHost(paths, readRecord(paths)?.config ?? null)
+  const config = readRecord(paths)?.config ?? null
   const say = (text: string) => void run.hint(text)
+  const load = () => (config === null ? run.config() : loadConfig({ path: config, env: run.io.env }))
+  const host = { ...systemdHost(paths, config), openRouting: () => openVmRouting(load, say) }
   const ended = await supervise({ paths, dropIn: dropInPath, host, clock: systemClock, say })
   if (ended === null) {
     await run.result({ outcome: null }, 'no upgrade is under way\n')

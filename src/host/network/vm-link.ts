@@ -12,8 +12,8 @@
 //     1: lookup local              moved from 0, as it must be behind
 //     2: nop
 //
-// In the namespace, a packet of a VM is routed only if the table of nftables there has marked it. So VMs reach nothing
-// while that table is missing, with the daemon stopped too:
+// In the namespace, once routing there is closed, a packet of a VM is routed only if the table of nftables there has
+// marked it. So VMs reach nothing while that table is missing, with the daemon stopped too:
 //
 //     0: to NEXT-HOP fwmark 0x4000000/0x4000000 lookup 29554
 //     0: to NEXT-HOP iif lo lookup 29554
@@ -218,8 +218,29 @@ export function withdrawnRuleCommands(rules: readonly RoutingRule[], link: strin
 }
 
 /**
- * Returns commands that bring the rules of one family inside into the order above; empty if they are in it. No packet
- * is routed in between. `link`: the end inside.
+ * Returns commands by which packets inside for the next hop's address go to this host, although the taps also have it;
+ * empty if they already do or routing is closed.
+ */
+export function nextHopRuleCommands(rules: readonly RoutingRule[], nextHop: string): string[] {
+  const ours = rules.filter(({ table: to }) => to === `${table}`)
+  const localAt = rules.filter(isLocal).map(({ priority }) => priority)
+  if (rules.some(isClosing) || (ours.length === 1 && ours[0]?.dst === nextHop && !localAt.includes(0))) return []
+  return [
+    ...(localAt.some(priority => priority > 0) ? [] : ['rule add pref 1 lookup local']),
+    ...(localAt.includes(0) ? ['rule delete pref 0 lookup local'] : []),
+    ...ours.map(({ priority, dst }) => `rule delete pref ${priority} to ${dst} lookup ${table}`),
+    `rule add pref 0 to ${nextHop} lookup ${table}`,
+  ]
+}
+
+/** Returns commands after which routing inside does not depend on marks, as builds without them need it. */
+export function openedRuleCommands(rules: readonly RoutingRule[]): string[] {
+  return rules.filter(isClosing).map(({ priority }) => `rule delete pref ${priority} ${blackhole}`)
+}
+
+/**
+ * Returns commands that close routing of one family inside, in the order above; empty if it is closed. No packet is
+ * routed in between. `link`: the end inside.
  */
 export function insideRuleCommands(
   rules: readonly RoutingRule[],
@@ -260,6 +281,10 @@ function insideText(rule: RoutingRule): string {
 
 function isLocal({ table: to, iif, dst }: RoutingRule): boolean {
   return to === 'local' && iif === undefined && dst === undefined
+}
+
+function isClosing({ action }: RoutingRule): boolean {
+  return action === 'blackhole'
 }
 
 function isNop({ priority, nop }: RoutingRule, at: number): boolean {

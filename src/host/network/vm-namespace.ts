@@ -25,6 +25,8 @@ import {
   insideSettings,
   type LinkRoutes,
   linkMac,
+  nextHopRuleCommands,
+  openedRuleCommands,
   parseRules,
   type RoutingRule,
   type VmLinkPlan,
@@ -40,10 +42,18 @@ export type VmNamespace = {
   readonly netns: Netns
   /** Name of this host's end of the link. */
   readonly link: string
-  /** Creates what is missing; safe to repeat. Faults: host.*. */
+  /** Creates what is missing; safe to repeat. Leaves routing inside closed or open, as it is. Faults: host.*. */
   readonly open: () => Promise<void>
-  /** Like `open`, if other programs have removed the link or its limits. Otherwise changes nothing. Faults: host.*. */
+  /**
+   * Like `open`, if other programs have removed the link or its limits. Also closes routing inside again, once
+   * `closeRouting` was called. Otherwise changes nothing. Faults: host.*.
+   */
   readonly keep: () => Promise<void>
+  /**
+   * Closes routing inside to packets of VMs that the table there has not marked, and keeps it so (`keep`). Call it once
+   * that table is there: until then VMs of an earlier build would reach nothing. Faults: host.*.
+   */
+  readonly closeRouting: () => Promise<void>
 }
 
 export function namespaceFile(name: string): string {
@@ -54,20 +64,43 @@ export function createVmNamespace(options: Options): VmNamespace {
   const file = namespaceFile(options.name)
   const netns = netnsAt(file)
   const turns = createSerial()
+  let isToBeClosed = false
   const open = async () => {
     if (!isNetns(file)) await mountNamespace(file)
     await join(options, netns)
+  }
+  const keep = async () => {
+    if (!(await isKept(options))) await open()
+    if (isToBeClosed) await close(options, netns)
   }
   return {
     name: options.name,
     netns,
     link: linkNames(options.tapPrefix).host,
     open: () => turns.run(open),
-    keep: () =>
-      turns.run(async () => {
-        if (!(await isKept(options))) await open()
-      }),
+    keep: () => turns.run(keep),
+    closeRouting: () => {
+      isToBeClosed = true
+      return turns.run(keep)
+    },
   }
+}
+
+/**
+ * Opens routing inside, for a return to an earlier build, whose table marks nothing. Returns the changed families. No
+ * effect without the namespace. Faults: host.*.
+ */
+export async function openRouting(name: string): Promise<string[]> {
+  const file = namespaceFile(name)
+  if (!isNetns(file)) return []
+  const netns = netnsAt(file)
+  const opened: string[] = []
+  for (const family of FAMILIES) {
+    const commands = openedRuleCommands(await netns.run(() => readRules(family)))
+    if (commands.length > 0) opened.push(family.name)
+    await netns.run(() => batch(commands, family))
+  }
+  return opened
 }
 
 /** Removes the link and the namespace with everything in it. Returns what was removed. Faults: host.*. */
@@ -149,10 +182,18 @@ async function join(options: Options, netns: Netns): Promise<void> {
   for (const { family, nextHop } of nextHopsOf(options)) {
     await batch(hostRuleCommands(await readRules(family), names.host), family)
     const inside = await netns.run(() => readRules(family))
-    await netns.run(() => batch(insideRuleCommands(inside, { nextHop, link: names.inside }), family))
+    await netns.run(() => batch(nextHopRuleCommands(inside, nextHop), family))
   }
   await netns.run(() => batch(insideCommands(options)))
   await batch(hostCommands(options))
+}
+
+async function close(options: Options, netns: Netns): Promise<void> {
+  const { inside: link } = linkNames(options.tapPrefix)
+  for (const { family, nextHop } of nextHopsOf(options)) {
+    const rules = await netns.run(() => readRules(family))
+    await netns.run(() => batch(insideRuleCommands(rules, { nextHop, link }), family))
+  }
 }
 
 async function isKept(options: Options): Promise<boolean> {

@@ -45,6 +45,8 @@ export type VmNetworkDeps = {
   readonly ruleset: Omit<NftPlan, 'vms' | 'removed' | 'gatewayVmService' | 'ownNetworks' | 'hostAddresses' | 'names'>
   /** This host's own table. */
   readonly host: { readonly nft: Pick<Nft, 'applyRuleset'>; readonly ruleset: Omit<HostTablePlan, 'gatewayVmService'> }
+  /** Closes routing inside to what the table there has not marked, and keeps it so. Default: nothing is closed. */
+  readonly closeRouting?: () => Promise<void>
   /** Returns the networks that this host is currently in, of the families that VMs have. */
   readonly ownNetworks: () => readonly string[]
   /** Returns the addresses of this host, of the same families. */
@@ -209,7 +211,7 @@ export class VmNetwork {
    * those of the database, after the firewall is restored.
    */
   async sample(): Promise<readonly EgressSample[]> {
-    const { clock, ledger, log, ruleset } = this.#deps
+    const { clock, ledger, log, ruleset, closeRouting } = this.#deps
     if (listResources(ledger.db, 'nft').length === 0) return []
     const { stored, unstored, isDiminished, isOutdated } = await this.#turns.run(() => this.#read())
     const { table } = ruleset
@@ -220,6 +222,7 @@ export class VmNetwork {
     if (isOutdated) log.warn('nftables has other limits than the ledger; writing them again', { table })
     if (isDiminished || isOutdated) await this.resync()
     else await this.followAddresses()
+    if (this.#installed !== null) await closeRouting?.()
     if (unstored !== null) throw unstored
     return stored
   }
@@ -353,11 +356,6 @@ export class VmNetwork {
     })
   }
 
-  #names(): NftPlan['names'] {
-    const { names } = this.#deps
-    return names === null ? null : { port: names.port, isStale: this.#isNamedStale }
-  }
-
   #keepList(): void {
     const { names, ledger } = this.#deps
     if (names === null || !this.#isNamedStale) return
@@ -366,7 +364,7 @@ export class VmNetwork {
   }
 
   async #apply(): Promise<void> {
-    const { nft, ruleset } = this.#deps
+    const { nft, ruleset, names: listed, closeRouting } = this.#deps
     const own = this.#ownNow()
     if (this.#readFirst) this.#installed = null
     this.#readFirst = false
@@ -390,13 +388,15 @@ export class VmNetwork {
     // The kernel's state is unknown until nft returns, so it is read again after a failure.
     this.#installed = null
     const gatewayVmService = gatewayVmServiceOf(this.#gatewayVm, vms)
-    const names = this.#names()
+    const names = listed === null ? null : { port: listed.port, isStale: this.#isNamedStale }
     await nft.applyRuleset(rulesetText({ ...ruleset, ...own, gatewayVmService, names, vms, removed }), nftTimeoutMs)
     this.#installed = objects
     this.#own = own
     this.#keepList()
     if (!isKnown) await this.#openAgain()
     await this.#applyHost(gatewayVmService)
+    // Not before the table that marks is there: VMs of an earlier build would reach nothing.
+    if (!isKnown) await closeRouting?.()
   }
 
   /** Applies this host's table after that of VMs, because clients are mapped to the gateway's VM once it is open. */

@@ -85,7 +85,7 @@ export const INNER_ORDERS = {
     ['service.plan.ts'],
     ['doctor', 'upgrade'],
     ['operator', 'fleet', 'backup', 'help', 'serve.ts', 'version.ts'],
-    ['new-key.ts'],
+    ['new-key.ts', 'vm-routing.ts'],
     ['operator-run.ts'],
     ['daemon-client.ts', 'state-dir.ts'],
   ],

@@ -40,6 +40,7 @@ export async function upgradeIn(dir: string, { later, failing }: Options): Promi
       service.accept()
       writeFileAtomic(join(dir, installedFile), '', { mode: 0o600 })
     },
+    openRouting: async () => {},
     disarm: async () => {},
   }
   ensureDir(join(dir, 'units'), { mode: 0o755 })

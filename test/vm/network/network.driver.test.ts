@@ -55,8 +55,21 @@ function bench(names: VmNetworkDeps['names'] = null) {
     ruleset: hostPlan({ gatewayListen: { address: '0.0.0.0', port: 9442 } }),
   }
   const own = { ownNetworks, ownAddresses: () => [] }
+  /** The number of rulesets in the kernel at each call. */
+  const closings: number[] = []
+  const closeRouting = async () => void closings.push(texts.length)
   const create = () =>
-    new VmNetwork({ ledger: store.ledger, nft, host, clock, log: silentLogger, ruleset, ...own, ...limits })
+    new VmNetwork({
+      ledger: store.ledger,
+      nft,
+      host,
+      clock,
+      log: silentLogger,
+      ruleset,
+      closeRouting,
+      ...own,
+      ...limits,
+    })
   const network = create()
   const addVm = (n: number, kind: Partial<NewVm> = {}) => {
     const id = `0000000${n}-0000-4000-8000-000000000000`
@@ -79,7 +92,7 @@ function bench(names: VmNetworkDeps['names'] = null) {
   const move = (...to: string[]) => {
     networks = to
   }
-  return { store, create, network, kernel, addVm, texts, refused, served, move }
+  return { store, create, network, kernel, addVm, texts, closings, refused, served, move }
 }
 
 /** Elements of a set in the newest ruleset. */
@@ -104,6 +117,21 @@ test('what is removed does not come back by a run for another VM before its row 
   expect([...b.kernel]).toEqual(['tap2', 'tap2_rescue'])
   await b.network.sync()
   expect([...b.kernel]).toEqual(['tap2', 'tap2_rescue'])
+})
+
+test('goal: routing closes after the first table alone, and each sample keeps it closed', async () => {
+  const { network, addVm, closings, refused } = bench()
+  addVm(1)
+  refused.push('')
+  await failure(network.sync())
+  await failure(network.sample())
+  expect(closings).toEqual([])
+  refused.pop()
+  await network.sync()
+  await network.sync()
+  expect(closings).toEqual([1])
+  await network.sample()
+  expect(closings.length).toBeGreaterThan(1)
 })
 
 describe('the gateway', () => {

@@ -2,7 +2,7 @@
 // counted. A guest's tap in the namespace of VMs, frame by frame; a second LAN beyond the uplink; real nftables. Needs
 // root.
 
-import { afterAll, beforeAll, beforeEach, expect, test } from 'bun:test'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'bun:test'
 import { guest, hostPlan, link, nextHop, plan } from '../../../../scripts/rigs/guest/two-guests.ts'
 import { inOwnNetns } from '../../../../scripts/rigs/netns.ts'
 import {
@@ -18,12 +18,14 @@ import {
 import { until } from '../../../../scripts/rigs/until.ts'
 import { systemClock } from '../../../../src/base/clock.ts'
 import { silentLogger } from '../../../../src/base/log.ts'
+import { openVmRouting } from '../../../../src/cli/vm-routing.ts'
+import { defaultConfig } from '../../../../src/config/load.ts'
 import { hereNetns } from '../../../../src/host/network/netns.ts'
 import { createNft, type Nft } from '../../../../src/host/network/nft.ts'
 import { NftWatch } from '../../../../src/host/network/nft-watch.ts'
 import { configureTap, openTap } from '../../../../src/host/network/tap.ts'
 import { insideRuleCommands, parseRules } from '../../../../src/host/network/vm-link.ts'
-import { createVmNamespace, removeVmNamespace } from '../../../../src/host/network/vm-namespace.ts'
+import { createVmNamespace, openRouting, removeVmNamespace } from '../../../../src/host/network/vm-namespace.ts'
 import { run } from '../../../../src/linux/command.ts'
 import { openStore, type Store } from '../../../../src/store/db.ts'
 import { recordResource } from '../../../../src/store/ledger/resource.query.ts'
@@ -50,11 +52,13 @@ table inet filter { chain forward { type filter hook forward priority filter; };
 inOwnNetns(
   import.meta.path,
   () => {
-    const namespace = createVmNamespace({ ...link, name: 'srt-flush', loopbackClients: false })
+    const createNamespace = () => createVmNamespace({ ...link, name: 'srt-flush', loopbackClients: false })
+    const namespace = createNamespace()
     let store: Store
     let wire: TapWire
     let nft: Nft
     let network: VmNetwork
+    let isOnTrial = false
     let create: (egressLimitBytes: number) => VmNetwork
     let watches: readonly [NftWatch, NftWatch]
     const command = async (argv: readonly string[], stdin = '') =>
@@ -89,6 +93,10 @@ inOwnNetns(
           ownNetworks: () => [],
           ownAddresses: () => [hostAddress],
           names: null,
+          closeRouting: async () => {
+            if (isOnTrial) return
+            await namespace.closeRouting()
+          },
           egressLimitBytes,
           rescueLimitBytes: 0,
         })
@@ -281,9 +289,110 @@ inOwnNetns(
       const rules = async () => await namespace.netns.run(() => command(['ip', 'rule', 'show']))
       const before = await rules()
       expect(insideRuleCommands(await readInside(), { nextHop, link: 'sr-host' })).toEqual([])
-      await namespace.netns.run(() => command(['ip', 'rule', 'delete', 'pref', '3']))
       await namespace.open()
       expect(await rules()).toBe(before)
+      for (const pref of ['0', '3']) {
+        await namespace.netns.run(() => command(['ip', 'rule', 'delete', 'pref', pref]))
+        await network.sample()
+        expect(await rules()).toBe(before)
+      }
+    })
+
+    describe('an earlier build, whose table marks nothing', () => {
+      /** The commands of its start, as it chose them by the rules that it found. */
+      const startEarlier = async () => {
+        const text = await namespace.netns.run(() => command(['ip', '-json', 'rule', 'show']))
+        const rules = JSON.parse(text) as { priority: number; table?: string; dst?: string }[]
+        const ours = rules.filter(({ table: to }) => to === '29554')
+        const isMoved = !rules.some(({ priority, table: to }) => priority === 0 && to === 'local')
+        if (ours.length === 1 && ours[0]?.dst === nextHop && isMoved) return
+        const commands = [
+          ...(isMoved ? [] : ['rule add pref 1 lookup local', 'rule delete pref 0 lookup local']),
+          ...ours.map(({ priority, dst }) => `rule delete pref ${priority} to ${dst} lookup 29554`),
+          `rule add pref 0 to ${nextHop} lookup 29554`,
+        ]
+        await namespace.netns.run(() => command(['ip', '-batch', '-'], `${commands.join('\n')}\n`))
+      }
+      const earlierText =
+        'flush ruleset\ntable inet strongroom { chain open { type filter hook forward priority 0; }; }\n'
+      const serveEarlier = async () => {
+        await startEarlier()
+        await namespace.netns.run(() => command(['nft', '--file', '-'], earlierText))
+      }
+      const heardAt = async (to: string) => {
+        let heard = 0
+        const socket = {
+          data: () => {
+            heard += 1
+          },
+        }
+        const service = await Bun.udpSocket({ hostname: nextHop, port: 9, socket })
+        const { left } = await sendWhile(() => Bun.sleep(300), [worldAddress, to])
+        service.close()
+        return { world: (left[worldAddress] ?? 0) > 0, nextHop: heard > 0 }
+      }
+      const both = { world: true, nextHop: true }
+      /** The namespace as it left it, with a VM that runs. */
+      const leave = async () => {
+        await openRouting(namespace.name)
+        await serveEarlier()
+        expect(await heardAt(nextHop)).toEqual(both)
+      }
+      afterEach(() => {
+        isOnTrial = false
+      })
+
+      test('goal: a trial changes nothing that its return would miss: VMs go on through all of it', async () => {
+        await leave()
+        isOnTrial = true
+        const trial = create(limitBytes)
+        await namespace.open()
+        expect(await heardAt(nextHop)).toEqual(both)
+        await trial.sync()
+        await trial.sample()
+        expect(insideRuleCommands(await readInside(), { nextHop, link: 'sr-host' })).not.toEqual([])
+        await serveEarlier()
+        expect(await heardAt(nextHop)).toEqual(both)
+      })
+
+      test('goal: a trial after a boot, which creates the namespace, is as good', async () => {
+        isOnTrial = true
+        const other = { ...link, tapPrefix: 'sx', nextHop: '10.89.0.1', name: 'srt-fresh' }
+        const fresh = createVmNamespace({ ...other, loopbackClients: false })
+        await fresh.open()
+        const rules = await fresh.netns.run(() => command(['ip', 'rule', 'show']))
+        // The rules of this host stay, which the other namespace shares.
+        await command(['ip', 'link', 'delete', 'dev', fresh.link])
+        await command(['ip', 'netns', 'delete', fresh.name])
+        expect(rules).toContain(`0:\tfrom all to ${other.nextHop} lookup 29554`)
+        expect(rules).not.toContain('blackhole')
+      })
+
+      test('goal: an upgrade closes routing after its first table, and VMs go on until then', async () => {
+        await leave()
+        const started = createNamespace()
+        await started.open()
+        await started.keep()
+        expect(await heardAt(nextHop)).toEqual(both)
+        await create(limitBytes).sync()
+        expect(insideRuleCommands(await readInside(), { nextHop, link: 'sr-host' })).toEqual([])
+        expect((await heardAt(nextHop)).world).toBe(true)
+      })
+
+      test('goal: its return after acceptance has the network of VMs back with the routing that is opened for it', async () => {
+        await namespace.closeRouting()
+        await serveEarlier()
+        expect(await heardAt(nextHop)).toEqual({ world: false, nextHop: true })
+        const said: string[] = []
+        const say = (text: string) => void said.push(text)
+        await openVmRouting(() => Promise.reject(new Error('no such file')), say)
+        expect(said).toMatchObject([expect.stringContaining('Go back after acceptance')])
+        const network = { ...defaultConfig().network, table: namespace.name }
+        await openVmRouting(() => ({ config: { ...defaultConfig(), network }, file: null, warnings: [] }), say)
+        expect(said).toHaveLength(1)
+        expect(await heardAt(nextHop)).toEqual(both)
+        expect(await openRouting(namespace.name)).toEqual([])
+      })
     })
 
     test('rules of routing that others remove are put back while the daemon is up', async () => {
