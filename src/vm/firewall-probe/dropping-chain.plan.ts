@@ -3,10 +3,10 @@
 //
 // A probe finds that a packet is dropped, whatever drops it. This names the usual cause; it evaluates no conditions.
 
-import { type Static, Type } from '@sinclair/typebox'
+import { Fault } from '../../base/fault.ts'
+import { harmlessLine } from '../../base/harmless.ts'
 import { linkNames } from '../../base/link-names.ts'
 import type { Config } from '../../config/schema.ts'
-import { checked } from '../../contract/check.ts'
 import type { Need } from './probe.plan.ts'
 
 type Hook = 'forward' | 'input'
@@ -20,61 +20,108 @@ export type DroppingChain = {
   readonly tool: Tool
 }
 
-/** libnftables-json(5). The only key of a list item names its kind. */
-const Named = { family: Type.String(), table: Type.String() } as const
-const Chain = Type.Object({
-  ...Named,
-  name: Type.String(),
-  hook: Type.Optional(Type.String()),
-  policy: Type.Optional(Type.String()),
-})
-const Rule = Type.Object({ ...Named, chain: Type.String(), expr: Type.Array(Type.Unknown()) })
-const List = Type.Object({
-  nftables: Type.Array(Type.Object({ chain: Type.Optional(Chain), rule: Type.Optional(Rule) })),
-})
-type Chain = Static<typeof Chain>
-type Rule = Static<typeof Rule>
+/** Tables whose rules are read. No share: those of this host's own firewalls. */
+const tableCountMax = 16
+/** Chains that one text names. No share: it is for the operator. */
+const chainCountMax = 4
 
-/**
- * Parses the output of `nft --json list ruleset`. Omits tables with the names `own`. Throws Fault host.command_failed.
- */
-export function droppingChains(text: string, own: readonly string[]): DroppingChain[] {
-  const { nftables } = checked(List, JSON.parse(text), { what: 'nft list', code: 'host.command_failed' })
-  const chains = nftables.flatMap(({ chain }) => (chain === undefined ? [] : [chain]))
-  const rules = Map.groupBy(
-    nftables.flatMap(({ rule }) => (rule === undefined ? [] : [rule])),
-    rule => keyOf(rule, rule.chain),
-  )
+/** A name that nft reads as one, in a command of root's shell too. */
+const plainName = /^[A-Za-z_][\w./-]*$/
+
+export type Table = { readonly family: string; readonly table: string }
+type Chain = Table & { readonly name: string; readonly hook: unknown; readonly policy: unknown }
+type Rule = Table & { readonly chain: string; readonly expr: readonly unknown[] }
+
+/** Returns the items of a document of nft (libnftables-json(5)). Throws Fault host.command_failed. */
+export function itemsOf(document: unknown): readonly unknown[] {
+  const items: unknown = Reflect.get(Object(document), 'nftables')
+  if (!Array.isArray(items)) throw new Fault('host.command_failed', 'nft list: its answer has no list `nftables`')
+  return items
+}
+
+/** Returns the tables whose rules decide what chains of others drop. Omits tables with the names `own`. */
+export function tablesToRead(items: readonly unknown[], own: readonly string[]): Table[] {
+  const tables = chainsIn(items)
+    .filter(chain => isHooked(chain, own) && plainName.test(chain.table))
+    .map(({ family, table }): [string, Table] => [`${family} ${table}`, { family, table }])
+  return [...new Map(tables).values()].slice(0, tableCountMax)
+}
+
+/** Finds the chains in items that list all chains, and rules. Omits tables with the names `own`. */
+export function droppingChains(items: readonly unknown[], own: readonly string[]): DroppingChain[] {
+  const chains = chainsIn(items)
+  const rules = Map.groupBy(rulesIn(items), rule => keyOf(rule, rule.chain))
   return chains.flatMap(chain => {
+    if (!isHooked(chain, own)) return []
     const { hook, family, table, name, policy } = chain
-    if ((hook !== 'forward' && hook !== 'input') || own.includes(table)) return []
-    if (family !== 'ip' && family !== 'ip6' && family !== 'inet') return []
-    if (policy !== 'drop' && !dropsRest(chain, rules)) return []
+    if ((restOf(chain, { rules, seen: new Set() }) ?? policy) !== 'drop') return []
     const names = chains.filter(other => other.family === family && other.table === table).map(other => other.name)
     return [{ hook, family, table, chain: name, tool: toolOf({ hook, family, table, chain: name }, names) }]
   })
 }
 
-function keyOf({ family, table }: Pick<Rule, 'family' | 'table'>, chain: string): string {
+type Hooked = Chain & Pick<DroppingChain, 'hook' | 'family'>
+
+function isHooked(chain: Chain, own: readonly string[]): chain is Hooked {
+  const { hook, family, table } = chain
+  return (
+    (hook === 'forward' || hook === 'input') &&
+    (family === 'ip' || family === 'ip6' || family === 'inet') &&
+    !own.includes(table)
+  )
+}
+
+function chainsIn(items: readonly unknown[]): Chain[] {
+  return items.flatMap(item => {
+    const { family, table, name, hook, policy } = fieldsOf(item, 'chain')
+    return isText(family) && isText(table) && isText(name) ? [{ family, table, name, hook, policy }] : []
+  })
+}
+
+function rulesIn(items: readonly unknown[]): Rule[] {
+  return items.flatMap(item => {
+    const { family, table, chain, expr } = fieldsOf(item, 'rule')
+    return isText(family) && isText(table) && isText(chain) && Array.isArray(expr)
+      ? [{ family, table, chain, expr }]
+      : []
+  })
+}
+
+/** The only key of a list item names its kind. */
+function fieldsOf(item: unknown, kind: string): Record<string, unknown> {
+  return Object(Reflect.get(Object(item), kind))
+}
+
+function isText(value: unknown): value is string {
+  return typeof value === 'string'
+}
+
+function keyOf({ family, table }: Table, chain: string): string {
   return `${family} ${table} ${chain}`
 }
 
-/** Reports whether a rule without a condition drops, in the chain or in one that it leads to without a condition. */
-function dropsRest(first: Chain, rules: ReadonlyMap<string, readonly Rule[]>): boolean {
-  const names = new Set([first.name])
-  for (const name of names) {
-    for (const { expr } of rules.get(keyOf(first, name)) ?? []) {
-      const statements = Object.fromEntries(expr.flatMap(each => Object.entries(each ?? {})))
-      if (Object.keys(statements).some(key => !WITHOUT_CONDITION.includes(key))) continue
-      if ('drop' in statements || 'reject' in statements) return true
-      const target: unknown = statements.jump?.target ?? statements.goto?.target
-      if (typeof target === 'string') names.add(target)
-    }
+type Walk = { readonly rules: ReadonlyMap<string, readonly Rule[]>; readonly seen: Set<string> }
+
+/** Returns the verdict of the first rule without a condition, also behind jumps without one. Null if there is none. */
+function restOf(chain: Table & { readonly name: string }, walk: Walk): 'accept' | 'drop' | null {
+  const key = keyOf(chain, chain.name)
+  if (walk.seen.has(key)) return null
+  walk.seen.add(key)
+  for (const { expr } of walk.rules.get(key) ?? []) {
+    const statements = Object.fromEntries(expr.flatMap(each => Object.entries(Object(each))))
+    if (Object.keys(statements).some(word => !WITHOUT_CONDITION.includes(word))) continue
+    if ('drop' in statements || 'reject' in statements) return 'drop'
+    if ('accept' in statements) return 'accept'
+    if ('return' in statements) return null
+    const target: unknown = Object(statements.jump ?? statements.goto).target
+    if (!isText(target)) continue
+    const verdict = restOf({ ...chain, name: target }, walk)
+    if (verdict !== null || 'goto' in statements) return verdict
   }
-  return false
+  return null
 }
 
-const WITHOUT_CONDITION = ['counter', 'log', 'jump', 'goto', 'drop', 'reject']
+const WITHOUT_CONDITION = ['counter', 'log', 'jump', 'goto', 'drop', 'reject', 'accept', 'return']
 
 function toolOf({ hook, family, table, chain }: Omit<DroppingChain, 'tool'>, names: readonly string[]): Tool {
   if (table === 'firewalld') return 'firewalld'
@@ -86,10 +133,13 @@ function toolOf({ hook, family, table, chain }: Omit<DroppingChain, 'tool'>, nam
 /** Returns one line for the operator. Null if nothing is dropped. */
 export function droppedText(dropped: readonly Need[], chains: readonly DroppingChain[] = []): string | null {
   if (dropped.length === 0) return null
-  const causes = chainsFor(dropped, chains).map(
-    ({ tool, family, table, chain }) => `${tool}, chain ${chain} of table ${family} ${table}`,
-  )
-  const by = causes.length === 0 ? '' : ` (${causes.join('; ')})`
+  const matching = chainsFor(dropped, chains)
+  const causes = matching
+    .slice(0, chainCountMax)
+    .map(({ tool, family, table, chain }) => harmlessLine(`${tool}, chain ${chain} of table ${family} ${table}`))
+  const more = matching.length > chainCountMax ? `; and ${matching.length - chainCountMax} more` : ''
+  const isUnsure = dropped.some(need => chains.filter(chain => isFor(need, chain)).length > 1)
+  const by = causes.length === 0 ? '' : ` (${isUnsure ? 'each can be the cause: ' : ''}${causes.join('; ')}${more})`
   return `a firewall of this host drops ${dropped.map(({ name }) => name).join(', ')}${by}`
 }
 
@@ -124,16 +174,25 @@ function chainsFor(dropped: readonly Need[], chains: readonly DroppingChain[]): 
   return chains.filter(chain => dropped.some(need => isFor(need, chain)))
 }
 
-/** Returns commands for the packets; null if no chain is known that drops one of them. `link`: interface to VMs. */
+function isPlain({ table, chain }: DroppingChain): boolean {
+  return plainName.test(table) && plainName.test(chain)
+}
+
+/**
+ * Returns commands for the packets. Null if no chain is known that drops one of them, too many are, or one has a name
+ * that a shell would read otherwise. `link`: interface to VMs.
+ */
 function acceptCommands(
   dropped: readonly Need[],
   { chains, link }: { readonly chains: readonly DroppingChain[]; readonly link: string },
 ): string[] | null {
-  if (dropped.some(need => !chains.some(chain => isFor(need, chain)))) return null
-  const commands = chains.flatMap(chain =>
+  const matching = chainsFor(dropped, chains)
+  if (matching.length > chainCountMax || !matching.every(isPlain)) return null
+  if (dropped.some(need => !matching.some(chain => isFor(need, chain)))) return null
+  const commands = matching.flatMap(chain =>
     dropped.filter(need => isFor(need, chain)).flatMap(need => COMMANDS[chain.tool](chain, need, link)),
   )
-  const reload = chainsFor(dropped, chains).some(({ tool }) => tool === 'firewalld') ? ['firewall-cmd --reload'] : []
+  const reload = matching.some(({ tool }) => tool === 'firewalld') ? ['firewall-cmd --reload'] : []
   return [...new Set([...commands, ...reload])]
 }
 

@@ -19,7 +19,7 @@ import { configureTap, openTap, type Tap, tapMac } from '../../host/network/tap.
 import { namespaceFile, routeVm, unrouteVm } from '../../host/network/vm-namespace.ts'
 import { run } from '../../linux/command.ts'
 import { probeTaps } from '../network/nft.plan.ts'
-import { type DroppingChain, droppingChains } from './dropping-chain.plan.ts'
+import { type DroppingChain, droppingChains, itemsOf, tablesToRead } from './dropping-chain.plan.ts'
 import { probeFrame } from './frame.codec.ts'
 import {
   addressIn,
@@ -54,7 +54,9 @@ export type ForwardProbeOptions = {
 }
 
 const outputBytesMax = 1_048_576
-const rulesetBytesMax = 8_388_608
+/** Chains and rules of others, in nft's JSON. Limits how long they hold the thread. No share: the operator's rules. */
+const rulesetBytesMax = 1_048_576
+const causesFreshMs = 600_000
 const freedWithinMs = 1_000
 const freedPollMs = 10
 const noNamespace = 'nothing was tested: the network namespace of VMs is not there; start strongroom and ask again'
@@ -63,6 +65,8 @@ const nothingSent = 'nothing was tested: network.probe_peers is empty, or this h
 /** `instance`: in the namespace of VMs. `world`: on this host. */
 type Taps = { readonly instance: Tap; readonly world: Tap }
 
+type Causes = { readonly names: string; readonly readMs: number; readonly found: Pick<ProbeLook, 'chains'> }
+
 /** Probes the firewalls; one check at a time. */
 export class ForwardProbe {
   readonly #options: ForwardProbeOptions
@@ -70,6 +74,8 @@ export class ForwardProbe {
   readonly #link: string
   readonly #file: string
   #taps: Taps | null = null
+  /** The last list of chains, and the packets for which it was read. */
+  #causes: Causes = { names: '', readMs: Number.NEGATIVE_INFINITY, found: {} }
 
   constructor(options: ForwardProbeOptions) {
     this.#options = options
@@ -87,22 +93,46 @@ export class ForwardProbe {
     if (first.unknown === null && first.dropped.length === 0) return first
     this.close()
     const second = await this.#send().catch(unknownFor)
-    return second.dropped.length === 0 ? second : { ...second, ...(await this.#causes()) }
+    return second.dropped.length === 0 ? second : { ...second, ...(await this.#causesOf(second.dropped)) }
   }
 
-  /** Lists the chains of others. Where that fails, what is dropped is reported without a cause. */
-  async #causes(): Promise<Pick<ProbeLook, 'chains'>> {
-    const { timeoutMs, config } = this.#options
-    const { table, tap_prefix: tapPrefix } = config.network
-    try {
-      const list = await run(['nft', '--json', '--terse', 'list', 'ruleset'], {
-        timeoutMs,
-        outputBytesMax: rulesetBytesMax,
-      })
-      return { chains: droppingChains(list.stdout, [table, ...probeTaps(tapPrefix)]) }
-    } catch {
-      return {}
+  /**
+   * Lists the chains of others, again only for other packets or after 10 minutes. Where that fails, what is dropped is
+   * reported without a cause.
+   */
+  async #causesOf(dropped: readonly Need[]): Promise<Pick<ProbeLook, 'chains'>> {
+    const { clock = systemClock } = this.#options
+    const names = dropped.map(({ name }) => name).join()
+    const nowMs = clock.monotonicMs()
+    if (this.#causes.names !== names || nowMs - this.#causes.readMs >= causesFreshMs)
+      this.#causes = {
+        names,
+        readMs: nowMs,
+        found: await this.#readChains().then(
+          chains => ({ chains }),
+          () => ({}),
+        ),
+      }
+    return this.#causes.found
+  }
+
+  async #readChains(): Promise<DroppingChain[]> {
+    const { table, tap_prefix: tapPrefix } = this.#options.config.network
+    const own = [table, ...probeTaps(tapPrefix)]
+    let leftBytes = rulesetBytesMax
+    const list = async (...what: string[]) => {
+      const bounds = { timeoutMs: this.#options.timeoutMs, outputBytesMax: leftBytes }
+      const { stdout } = await run(['nft', '--json', '--terse', 'list', ...what], bounds)
+      leftBytes -= stdout.length
+      return itemsOf(JSON.parse(stdout))
     }
+    const items = [...(await list('chains'))]
+    for (const { family, table: name } of tablesToRead(items, own)) {
+      // Without the rules of a large table, the policies of its chains remain.
+      const found = await list('table', family, name).catch(() => [])
+      items.push(...found.filter(item => 'rule' in Object(item)))
+    }
+    return droppingChains(items, own)
   }
 
   /** Removes the taps. */

@@ -32,6 +32,8 @@ export class FirewallWatch {
   #dropped: readonly Need[] = []
   #chains: ProbeLook['chains']
   #reason: string | null = null
+  /** The names of the dropped packets that were reported. */
+  #reported = ''
   #unknown: string | null = null
   #lookedMs = Number.NEGATIVE_INFINITY
   #looking: Promise<void> | null = null
@@ -80,17 +82,20 @@ export class FirewallWatch {
     if (unknown !== this.#unknown && unknown !== null)
       log.warn('whether other firewalls let instances through is not known', { reason: unknown })
     this.#unknown = unknown
-    this.#chains = chains
+    // A list of rules that fails once changes no report.
+    this.#chains = chains ?? this.#chains
     this.#dropped = dropped.filter(({ kind }) => kind === 'instances')
     this.#report()
   }
 
-  /** Logs and journals each change once. */
+  /** Logs and journals each change of the dropped packets once. */
   #report(): void {
     const reason = droppedText(this.#dropped, this.#chains)
-    if (reason === this.#reason) return
-    const { config, log, onEvent } = this.#deps
     this.#reason = reason
+    const names = droppedText(this.#dropped) ?? ''
+    if (names === this.#reported) return
+    this.#reported = names
+    const { config, log, onEvent } = this.#deps
     if (reason === null) {
       log.info('no firewall of this host drops what instances need any more')
       onEvent('host.reachable', {})

@@ -10,12 +10,14 @@ import {
   droppedRemedy,
   droppedText,
   droppingChains,
+  itemsOf,
+  tablesToRead,
 } from '../../../src/vm/firewall-probe/dropping-chain.plan.ts'
 import type { Need } from '../../../src/vm/firewall-probe/probe.plan.ts'
 
 const config = defaultConfig()
 const recorded = (name: string) => readFileSync(join(import.meta.dir, `../../vectors/firewalls/${name}.json`), 'utf8')
-const found = (name: string) => droppingChains(recorded(name), ['strongroom'])
+const found = (name: string) => droppingChains(itemsOf(JSON.parse(recorded(name))), ['strongroom'])
 const ssh: Need = {
   kind: 'instances',
   family: 'ipv4',
@@ -66,11 +68,10 @@ test('goal: the commands are those of the firewall that drops', () => {
   ])
 })
 
-const list = (...items: unknown[]) => JSON.stringify({ nftables: items })
 const base = { family: 'inet', table: 'fw', name: 'fwd', hook: 'forward', policy: 'accept' }
 const rule = (chain: string, ...expr: unknown[]) => ({ rule: { family: 'inet', table: 'fw', chain, expr } })
 const match = { match: { op: '==', left: { meta: { key: 'iifname' } }, right: 'eth0' } }
-const names = (...items: unknown[]) => droppingChains(list(...items), ['strongroom']).map(({ chain }) => chain)
+const names = (...items: unknown[]) => droppingChains(items, ['strongroom']).map(({ chain }) => chain)
 
 test('goal: a chain is named for a drop without a condition alone, also behind jumps, and never one of ours', () => {
   const chain = { chain: base }
@@ -84,7 +85,9 @@ test('goal: a chain is named for a drop without a condition alone, also behind j
   expect(names(chain, rule('fwd', { jump: { target: 'a' } }), rule('a', { goto: { target: 'fwd' } }))).toEqual([])
   for (const change of [{ table: 'strongroom' }, { hook: 'output' }, { family: 'bridge' }])
     expect(names({ chain: { ...base, policy: 'drop', ...change } })).toEqual([])
-  expect(() => droppingChains('{"nftables": 7}', [])).toThrow('nft list')
+  for (const document of [{ nftables: 7 }, {}, null, 'text']) expect(() => itemsOf(document)).toThrow('nft list')
+  // Other items count as none.
+  expect(names(null, 7, { chain: null }, { chain: { ...base, name: 7 } }, { rule: [] }, chain)).toEqual([])
 })
 
 test('goal: what no known chain explains keeps the rules that let it pass', () => {
@@ -92,10 +95,61 @@ test('goal: what no known chain explains keeps the rules that let it pass', () =
   // Tables of IPv4 do not drop IPv6.
   for (const dropped of [[six], [ssh, six], [ssh, service]])
     expect(droppedRemedy(dropped, config, found('docker'))).toStartWith('let it pass, as "iifname sr* accept"')
-  const chains = droppingChains(list({ chain: { ...base, policy: 'drop' } }), [])
+  const chains = droppingChains([{ chain: { ...base, policy: 'drop' } }], [])
   expect(commands(chains, ssh, six)).toEqual([
     'nft insert rule inet fw fwd iifname sr-vms accept',
     'nft insert rule inet fw fwd oifname sr-vms accept',
   ])
   expect(droppedRemedy([ssh], config, chains)).toEndWith('name those in network.probe_peers')
+})
+
+test('goal: no chain is blamed behind a rule without a condition that accepts or returns', () => {
+  const dropping = { chain: { ...base, policy: 'drop' } }
+  const [to, drop] = [{ jump: { target: 'rest' } }, rule('rest', { drop: null })]
+  expect(names({ chain: base }, rule('fwd', { counter: {} }, { accept: null }), rule('fwd', { drop: null }))).toEqual(
+    [],
+  )
+  expect(names(dropping, rule('fwd', { accept: null }))).toEqual([])
+  expect(names(dropping, rule('fwd', match, { accept: null }))).toEqual(['fwd'])
+  expect(names({ chain: base }, rule('fwd', to), rule('rest', { return: null }), drop)).toEqual([])
+  expect(names({ chain: base }, rule('fwd', to), rule('rest', { return: null }), rule('fwd', { drop: null }))).toEqual([
+    'fwd',
+  ])
+  expect(names({ chain: base }, rule('fwd', { goto: { target: 'rest' } }), rule('fwd', { drop: null }))).toEqual([])
+  expect(names(dropping, rule('fwd', { return: null }), rule('fwd', { accept: null }))).toEqual(['fwd'])
+})
+
+test('goal: several chains that match are named as what they are, four at most', () => {
+  const chains = (count: number) =>
+    Array.from({ length: count }, (_, n) => ({ chain: { ...base, name: `f${n}`, policy: 'drop' } }))
+  const two = droppingChains(chains(2), [])
+  expect(droppedText([ssh], two)).toBe(
+    'a firewall of this host drops SSH (each can be the cause: nftables, chain f0 of table inet fw; nftables, chain f1 of table inet fw)',
+  )
+  const many = droppingChains(chains(900), [])
+  expect(droppedText([ssh], many)).toEndWith('chain f3 of table inet fw; and 896 more)')
+  expect(droppedRemedy([ssh], config, many)).toStartWith('let it pass, as')
+})
+
+test('goal: a name that a shell would read otherwise is in no command, and harmless in the text', () => {
+  for (const name of ['$(reboot)', 'f;reboot', '-f', 'f\nreboot', 'f reboot', ''])
+    for (const change of [{ name }, { table: name }]) {
+      const chains = droppingChains([{ chain: { ...base, policy: 'drop', ...change } }], [])
+      expect(chains).toHaveLength(1)
+      expect(droppedRemedy([ssh], config, chains)).toStartWith('let it pass, as')
+      expect(droppedText([ssh], chains)).not.toContain('\n')
+      expect(tablesToRead([{ chain: { ...base, ...change } }], [])).toHaveLength('table' in change ? 0 : 1)
+    }
+})
+
+test('goal: rules are read of tables with a chain that forwards or takes packets, not of ours and not of all', () => {
+  const at = (table: string, hook?: string) => ({ chain: { ...base, table, hook } })
+  const items = [at('a', 'forward'), at('a', 'input'), at('b', 'output'), at('c'), at('ours', 'input')]
+  expect(tablesToRead(items, ['ours'])).toEqual([{ family: 'inet', table: 'a' }])
+  expect(
+    tablesToRead(
+      Array.from({ length: 900 }, (_, n) => at(`t${n}`, 'input')),
+      [],
+    ),
+  ).toHaveLength(16)
 })

@@ -4,6 +4,7 @@
 import { afterAll, afterEach, beforeAll, expect, test } from 'bun:test'
 import { hostPlan, link, nextHopV6, plan, planV6 } from '../../../scripts/rigs/guest/two-guests.ts'
 import { createNetns, inOwnNetns, type Netns } from '../../../scripts/rigs/netns.ts'
+import { systemClock } from '../../../src/base/clock.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 import type { Config } from '../../../src/config/schema.ts'
 import { hereNetns } from '../../../src/host/network/netns.ts'
@@ -169,6 +170,28 @@ inOwnNetns(
         sh('nft flush ruleset')
         own()
       }
+    })
+
+    test('goal: chains are read again for other packets or after 10 minutes, and of a large table the policy', async () => {
+      // Its tap has the same name.
+      probe.close()
+      let passedMs = 0
+      const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + passedMs }
+      const probing = new ForwardProbe({ config, who: 'daemon', random, timeoutMs, clock })
+      using undo = new DisposableStack()
+      undo.defer(() => probing.close())
+      const chain = (name: string) => `chain ${name} { type filter hook forward priority 0; policy drop; }`
+      const found = async () => (await probing.look()).chains?.map(({ chain: name }) => name)
+      nft(`table inet fw { ${chain('first')}; }`)
+      expect(await found()).toEqual(['first'])
+      nft(`delete table inet fw\ntable inet fw { ${chain('second')}; }`)
+      const many = `printf "add rule inet fw second ip daddr 198.18.%d.%d accept\\n", $1 / 256, $1 % 256`
+      sh(`seq 0 19999 | awk '{ ${many} }' | nft --file -`)
+      expect(await found()).toEqual(['first'])
+      passedMs = 600_000
+      expect(await found()).toEqual(['second'])
+      nft(`table ip other { ${chain('third').replace('forward', 'input')}; }`)
+      expect(await found()).toEqual(['second', 'third'])
     })
 
     test('goal: the older tables of iptables are met, which nft does not show', async () => {

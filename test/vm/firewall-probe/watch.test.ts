@@ -78,3 +78,16 @@ test('goal: what is not known cuts nobody off, and is told once', async () => {
   }
   expect(told).toEqual(['warn'])
 })
+
+test('goal: chains that are read at times alone change no report, and the last known are named', async () => {
+  const { watch, clock, told, become } = bench(dropping('instances'))
+  const chains = [{ hook: 'forward', family: 'inet', table: 'fw', chain: 'f', tool: 'nftables' }] as const
+  for (let time = 0; time < 6; time += 1) {
+    become({ ...dropping('instances'), ...(time % 2 === 0 ? {} : { chains }) })
+    expect(await watch.cutOff()).toStartWith(cut)
+    clock.advance(5_000)
+  }
+  expect(told).toEqual(['error', 'host.cut_off'])
+  become(dropping('instances'))
+  expect(await watch.cutOff()).toEndWith('(nftables, chain f of table inet fw)')
+})
