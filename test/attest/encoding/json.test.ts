@@ -50,7 +50,6 @@ test('where JSON.parse stands', () => {
     'terminal/refusal.ts': 'the message of an HTTP error, which is only shown',
     'client/trust/trust-options.ts': 'a name that this program itself wrote into its message',
     'verifier/fetch/evidence.ts': 'the code of an HTTP error, which is only shown',
-    'vm/firewall-probe/dropping-chain.plan.ts': 'what nft of this host prints',
     'vm/firewall-probe/probe.driver.ts': 'what nft and ip of this host print',
     'vm/network/network.driver.ts': 'what this host has written into its own ledger',
   }
