@@ -234,8 +234,7 @@ export function composeInstances(parts: InstancesParts): Instances {
     inferenceCostMicroUsd: (organizationId, period) => parts.metering.inferenceCostMicroUsd(organizationId, period),
   })
   const { snapshots, run } = composeSnapshots(parts)
-  const takeBeforeEnd = (instance: Instance) => snapshots.takeBeforeEnd(instance)
-  const working = { reconciler, pool, vmSpec, service, snapshots: run, takeBeforeEnd }
+  const working = { reconciler, pool, vmSpec, service, snapshots, runSnapshots: run }
   return { service, pool, snapshots, background: backgroundWork(parts, working) }
 }
 
@@ -244,15 +243,15 @@ type BackgroundParts = {
   readonly pool: WarmPool
   readonly vmSpec: VmSpec
   readonly service: Pick<InstancesService, 'endIdle'>
+  readonly snapshots: Pick<Snapshots, 'takeBeforeEnd' | 'takeScheduled'>
   /** Resolves once the signal is aborted and nothing is under way. */
-  readonly snapshots: (signal: AbortSignal) => Promise<void>
-  readonly takeBeforeEnd: Snapshots['takeBeforeEnd']
+  readonly runSnapshots: (signal: AbortSignal) => Promise<void>
 }
 
 /** Everything that runs without a request. */
 function backgroundWork(
   { config, store, engine, clock, clockGuard: guard, log }: InstancesParts,
-  { reconciler, pool, vmSpec, service, snapshots, takeBeforeEnd }: BackgroundParts,
+  { reconciler, pool, vmSpec, service, snapshots, runSnapshots }: BackgroundParts,
 ): Background {
   const stopping = new AbortController()
   const retention = {
@@ -286,8 +285,10 @@ function backgroundWork(
     clock,
     log: log.unit('idle'),
     minutesOf: (slug: string) => idleMinutesOf(config.instances, slug),
-    isIdle: (...question: Parameters<VmEngine['isIdle']>) => engine.reconciler.isIdle(...question),
-    beforeEnd: async (instance: Instance) => config.snapshots.at_idle_end === 'off' || (await takeBeforeEnd(instance)),
+    pollIdle: (...question: Parameters<VmEngine['pollIdle']>) => engine.reconciler.pollIdle(...question),
+    takeScheduled: (instance: Instance) => snapshots.takeScheduled(instance),
+    beforeEnd: async (instance: Instance) =>
+      config.snapshots.at_idle_end === 'off' || (await snapshots.takeBeforeEnd(instance)),
     endIdle: service.endIdle,
   }
   let watching: Promise<unknown> = Promise.resolve()
@@ -306,7 +307,7 @@ function backgroundWork(
       loops = Promise.all([
         runRetention(retention, stopping.signal),
         runIdleEnds(idle, stopping.signal),
-        snapshots(stopping.signal),
+        runSnapshots(stopping.signal),
         engine.readAhead(vmSpec),
         guard.run(stopping.signal),
         runPurge({ ledger: store.ledger, clock, guard, log: log.unit('vm') }, stopping.signal),

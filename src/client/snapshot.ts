@@ -23,13 +23,14 @@ import { createSnapshotService, type SnapshotService } from './instances/snapsho
 import { findSnapshot, knownInstance, type SnapshotWord, snapshotWord } from './instances/snapshot-word.ts'
 import { targetArgument, targetWord, type UserAt } from './instances/target.ts'
 import { type InstanceRequest, verifiedInstance } from './instances/verified.ts'
+import { everyTime, orderTimes } from './orders/idle.ts'
 import { carriedOut, sendOrder } from './orders/send.ts'
 import { judgeSnapshot } from './snapshots/judge.ts'
 import { SnapshotMemory } from './snapshots/memory.ts'
 import { addInstanceOptions, type InstanceOptions } from './verify/instance.ts'
 import { addServiceOptions, readService, type ServiceOptions } from './verify/service-options.ts'
 
-type TakeOptions = InstanceOptions & { waitMinutes: number; recipient?: string[] }
+type TakeOptions = InstanceOptions & { waitMinutes: number; recipient?: string[]; every?: ReturnType<typeof everyTime> }
 
 const waitMinutesDefault = 120
 const pollMs = 2_000
@@ -38,7 +39,8 @@ const about = `
 A snapshot has your home directory and what private-root installed; programs that run are not in it. The instance encrypts it
 to the SSH keys that may log in, ssh-ed25519 or ssh-rsa, and hands the host nothing but the ciphertext. Its host key signs it, and
 this machine remembers number and digest of the newest, so that neither another snapshot nor an older one is taken for it.
-\`strongroom up NEW --from NAME\` restores it into a new instance. The service keeps a few of each instance, as long as its record.
+\`strongroom up NEW --from NAME\` restores it into a new instance. --every has the instance want one each time that this time is
+over and files have changed; an order that your key signs sets it, and \`snapshot ls\` has the last one that was skipped. The service keeps a few of each instance, as long as its record.
 `
 
 export function addSnapshot(program: Command): void {
@@ -50,16 +52,22 @@ export function addSnapshot(program: Command): void {
     // Options behind ls, get and rm are theirs.
     .enablePositionalOptions()
     .argument('<target>', '[USER@]NAME, of `strongroom ls`, or a whole host name', targetArgument)
+    .argument('[ssh-arguments...]', 'after --: options of ssh, for --recipient and --every')
     .option(
       '--recipient <recipient>',
       'encrypt this snapshot and later ones also to this one: age1…, or the file of an SSH public key; repeat it for more; none: to the keys that log in alone',
       appended,
     )
+    .option(
+      '--every <time>',
+      'have snapshots taken by themselves instead, like 90m, 6h or 7d, at least 15m, at most 30d; `off` for none. The first follows within minutes',
+      everyTime,
+    )
     .option('--wait-minutes <count>', 'longest wait until it is kept', countOption(1, 150), waitMinutesDefault)
   addInstanceOptions(command)
     .addHelpText(
       'after',
-      `${about}${clientConfigHelp}${helpText('strongroom snapshot work', 'strongroom up again --from work')}`,
+      `${about}${clientConfigHelp}${helpText('strongroom snapshot work', 'strongroom snapshot work --every 6h', 'strongroom up again --from work')}`,
     )
     .runs(take)
   const ls = command
@@ -101,10 +109,22 @@ async function contextOf(run: Run, options: ServiceOptions) {
   return { names, memory, service: createService(source), snapshots: createSnapshotService(source) }
 }
 
-async function take(run: Run, target: UserAt, { waitMinutes, recipient, ...options }: TakeOptions): Promise<void> {
+async function take(run: Run, target: UserAt, args: readonly string[], given: TakeOptions): Promise<void> {
+  const { waitMinutes, recipient, every, ...options } = given
   const { word } = target
+  const request = { target, args, options }
+  if (args.length > 0 && recipient === undefined && every === undefined) {
+    throw new InputFault('ssh takes no part in a snapshot', {
+      param: 'ssh-arguments',
+      remedy: 'leave them out, or add --recipient or --every',
+    })
+  }
+  if (recipient !== undefined && !(await ordered(run, request, recipient))) return
+  if (every !== undefined) {
+    await orderTimes(run, request, 'snapshot_every', { minutes: every === 'off' ? null : every })
+    return
+  }
   const context = await contextOf(run, options)
-  if (recipient !== undefined && !(await ordered(run, { target, args: [], options }, recipient))) return
   const { memory, snapshots } = context
   const seen = await knownInstance(word, context)
   const instance = seen.hostname.split('.')[0] ?? ''
@@ -209,15 +229,22 @@ async function list(run: Run, word: string | undefined, options: ServiceOptions)
   const seen = word === undefined ? null : await knownInstance(word, context)
   const found = await context.snapshots.list(seen === null ? null : (seen.hostname.split('.')[0] ?? ''))
   const snapshots = found?.snapshots ?? []
-  await run.result({ snapshots: snapshots.map(shown) }, () => {
-    if (snapshots.length === 0) return 'no snapshots; `strongroom snapshot NAME` takes one\n'
+  const attempts = (found?.attempts ?? []).filter(({ state }) => state !== 'kept')
+  await run.result({ snapshots: snapshots.map(shown), attempts }, () => {
+    const last = attempts.map(attemptText).join('')
+    if (snapshots.length === 0) return `no snapshots; \`strongroom snapshot NAME\` takes one\n${last}`
     const rows = snapshots.map(snapshot => [
       `${snapshot.instance}:${snapshot.number}`,
       sizeText(snapshot.bytes),
       timeText(snapshot.created_at),
     ])
-    return table(run.paint, ['SNAPSHOT', 'SIZE', 'CREATED'], rows)
+    return `${table(run.paint, ['SNAPSHOT', 'SIZE', 'CREATED'], rows)}${last}`
   })
+}
+
+function attemptText({ instance, state, bytes, message, started_at }: SnapshotAttempt): string {
+  const outcome = state === 'writing' ? `under way, ${sizeText(bytes)}` : `${state}: ${oneLine(message ?? 'no reason')}`
+  return `${instance}, attempt of ${timeText(started_at)}: ${outcome}\n`
 }
 
 async function download(

@@ -45,6 +45,11 @@ export function createAgent(deps: AgentDeps): HandleLine {
     } as const
   }
 
+  const idleAnswer = (minutes: number | null): Outcome => {
+    const isIdle = claiming.record() !== null && idle.isOver(minutes)
+    return { ok: true, isIdle, ...(!isIdle && idle.isSnapshotDue() ? { isSnapshotDue: true } : {}) } as const
+  }
+
   const change = async (request: Change): Promise<Outcome> => {
     switch (request.op) {
       case 'network':
@@ -64,7 +69,7 @@ export function createAgent(deps: AgentDeps): HandleLine {
         egress.take(request.egress)
         return ok
       case 'idle':
-        return { ok: true, isIdle: claiming.record() !== null && idle.isOver(request.minutes) } as const
+        return idleAnswer(request.minutes)
       case 'restore':
         return snapshots.fetch(request.from, request.pipe, claiming.record())
       case 'shutdown':
@@ -75,7 +80,8 @@ export function createAgent(deps: AgentDeps): HandleLine {
   const answer = async (request: AgentRequest): Promise<Outcome> => {
     if (request.op === 'hello') return await hello()
     // Takes minutes, so other requests do not wait for it.
-    if (request.op === 'snapshot') return await snapshots.send(request.to, claiming.record())
+    if (request.op === 'snapshot')
+      return await idle.counted(() => snapshots.send(request.to, claiming.record(), request.ifChanged))
     if (changes.size() >= changesMax) return tooMany
     const outcome = await changes.run(() => change(request))
     // Asked every minute.

@@ -155,6 +155,7 @@ function claimedDaemons(parts: DaemonParts): Pick<ClaimDeps, 'sshd' | 'gateway'>
   const { settings, paths, clock, log } = parts
   const { sshdArgv, sshPort, gatewayArgv, brokerArgv, listenTimeoutMs, system: owner } = settings
   const common = { owner, logDir: paths.logDir, clock, log }
+  const later = { ...common, runDir: null, listen: 'later' } as const
   return {
     sshd: createDaemon({
       ...common,
@@ -164,22 +165,8 @@ function claimedDaemons(parts: DaemonParts): Pick<ClaimDeps, 'sshd' | 'gateway'>
       argv: sshdArgv,
       listen: { port: sshPort, timeoutMs: listenTimeoutMs },
     }),
-    gateway: createDaemon({
-      ...common,
-      name: 'gateway',
-      record: paths.gatewayRecord,
-      runDir: null,
-      argv: gatewayArgv,
-      listen: 'later',
-    }),
-    broker: createDaemon({
-      ...common,
-      name: 'broker',
-      record: paths.brokerRecord,
-      runDir: null,
-      argv: brokerArgv,
-      listen: 'later',
-    }),
+    gateway: createDaemon({ ...later, name: 'gateway', record: paths.gatewayRecord, argv: gatewayArgv }),
+    broker: createDaemon({ ...later, name: 'broker', record: paths.brokerRecord, argv: brokerArgv }),
   }
 }
 

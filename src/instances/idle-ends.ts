@@ -1,5 +1,5 @@
-// Ends instances whose idle time is over. The VM counts, inside; this host polls it, and ends it in the ordinary way.
-// Effects: the VMs, the store's directory, sleeping.
+// Ends instances whose idle time is over, and takes snapshots by the owner's schedule. The VM counts, inside; this host
+// polls it, and ends it in the ordinary way. Effects: the VMs, the store's directory, sleeping.
 
 import type { Clock } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
@@ -18,7 +18,9 @@ export type IdleDeps = {
   readonly log: Logger
   /** The idle time of an organization's instances by its slug, in minutes; null for none. */
   readonly minutesOf: (slug: string) => number | null
-  readonly isIdle: VmEngine['isIdle']
+  readonly pollIdle: VmEngine['pollIdle']
+  /** Takes a snapshot that is due. Never rejects. */
+  readonly takeScheduled: (instance: Instance) => Promise<void>
   /**
    * Takes a snapshot before the end. False if it should be tried again later; a snapshot that fails prevents no end.
    */
@@ -53,11 +55,15 @@ export async function endIdleOnes(deps: IdleDeps, busy: Set<string>): Promise<vo
 }
 
 async function endIfIdle(deps: IdleDeps, instance: Instance): Promise<void> {
-  const { directory, minutesOf, isIdle, endIdle, log } = deps
+  const { directory, minutesOf, pollIdle, takeScheduled, endIdle, log } = deps
   const { vmId } = instance
   if (vmId === null) return
   const slug = organizationById(directory.db, instance.organizationId)?.slug
-  const isIdleNow = () => isIdle(vmId, slug === undefined ? null : minutesOf(slug), askTimeoutMs)
+  const isIdleNow = async () => {
+    const { isIdle, isSnapshotDue } = await pollIdle(vmId, slug === undefined ? null : minutesOf(slug), askTimeoutMs)
+    if (isSnapshotDue === true) await takeScheduled(instance)
+    return isIdle
+  }
   try {
     // The owner may have come back during the snapshot.
     if (!(await isIdleNow()) || !(await takeWhileIdle(deps, instance, isIdleNow)) || !(await isIdleNow())) return

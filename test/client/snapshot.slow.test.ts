@@ -355,6 +355,7 @@ describe.skipIf(lacking)('an owner', () => {
     }
     const failed = await taken()
     expect([failed.code, failed.stderr]).toEqual([5, expect.stringContaining('no \\x1b[2Jroom')])
+    expect((await strongroom('snapshot', 'ls', 'work')).stdout).toMatch(/, attempt of .*: failed: no \\x1b\[2Jroom\n$/)
     service.lie = async (response, path, method) => {
       if (!path.endsWith('/snapshots') || method !== 'GET') return response
       const document = (await response.json()) as { data: object }

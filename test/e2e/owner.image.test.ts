@@ -300,7 +300,10 @@ inOwnNetns(
         expect(await prints(flood)).toBe('done')
         // The agent still answers its owner.
         const kept = await strongroom(['keep', name, '1h', '--json', ...batch])
-        expect([kept.problem, JSON.parse(kept.stdout)]).toEqual(['', { hostname, idle: null, kept_minutes: 60 }])
+        expect([kept.problem, JSON.parse(kept.stdout)]).toEqual([
+          '',
+          { hostname, idle: null, kept_minutes: 60, snapshot_every: null },
+        ])
       },
       timeoutMs,
     )

@@ -1,5 +1,5 @@
 // Goal: a ready instance whose VM says that its idle time is over ends with that reason; no other does, and a VM that
-// does not answer is left alone.
+// does not answer is left alone. A snapshot by the owner's schedule is taken when the VM wants it.
 
 import { expect, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -24,23 +24,24 @@ test('goal: only those that say so', async () => {
     moveInstance(store.db, { id, from: 'provisioning', to: 'ready', nowMs: 1, readyAtMs: 1 })
   }
   const asked = new Map<string, number | null>()
-  const ended: string[] = []
+  const [ended, scheduled]: [string[], string[]] = [[], []]
   const deps = {
     directory: store.directory,
     hostId: store.hostId,
     clock: appliance.clock,
     log: silentLogger,
     minutesOf: (slug: string) => (slug === 'acme' ? 30 : null),
-    isIdle: async (vmId: string, minutes: number | null) => {
+    pollIdle: async (vmId: string, minutes: number | null) => {
       asked.set(vmId, minutes)
       if (vmId === silent.vmId) throw new Fault('channel.refused', 'bad_request: not a request of this wire')
-      return vmId !== busy.vmId
+      return vmId === busy.vmId ? { isIdle: false, isSnapshotDue: true as const } : { isIdle: true }
     },
+    takeScheduled: async (instance: Instance) => void scheduled.push(instance.id),
     beforeEnd: async () => true,
     endIdle: async (instance: Instance) => void ended.push(instance.id),
   } satisfies IdleDeps
   await endIdleOnes(deps, new Set())
-  expect(ended).toEqual([idle.id])
+  expect([ended, scheduled]).toEqual([[idle.id], [busy.id]])
   expect(asked).toEqual(new Map([idle, busy, silent].map(({ vmId }) => [String(vmId), 30])))
 })
 
@@ -57,7 +58,8 @@ test('goal: a snapshot comes first; who comes back meanwhile keeps the instance,
     clock: appliance.clock,
     log: silentLogger,
     minutesOf: () => 30,
-    isIdle: async () => isIdle,
+    pollIdle: async () => ({ isIdle }),
+    takeScheduled: async () => {},
     beforeEnd: async () => {
       steps.push('snapshot')
       isIdle = !isBack
@@ -109,10 +111,11 @@ test.each([
   const deps: IdleDeps = {
     ...{ directory: store.directory, hostId: store.hostId, clock, log: silentLogger },
     minutesOf: () => 30,
-    isIdle: async (_, minutes) => {
+    pollIdle: async (_, minutes) => {
       see()
-      return guest.isOver(minutes)
+      return { isIdle: guest.isOver(minutes) }
     },
+    takeScheduled: async () => {},
     beforeEnd: async () => {
       taken.push('snapshot')
       snapshotMs = clock.monotonicMs()

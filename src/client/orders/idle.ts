@@ -1,5 +1,5 @@
-// strongroom idle and keep: when an unused instance ends, by signed orders. Effects: the network, files,
-// processes.
+// strongroom idle, keep and snapshot --every: when an unused instance ends, and when snapshots are taken, by signed
+// orders. Effects: the network, files, processes.
 
 import { InvalidArgumentError } from 'commander'
 import { checkValue, OneOf } from '../../contract/check.ts'
@@ -42,7 +42,7 @@ What runs without a session counts as no use, a build in tmux for example: \`str
 ${helpText('strongroom idle work 2h', 'strongroom idle work off')}`,
     )
     .runs((run, target: UserAt, minutes: number | null, args: readonly string[], options: InstanceOptions) =>
-      order(run, { target, args, options }, 'idle', { minutes }),
+      orderTimes(run, { target, args, options }, 'idle', { minutes }),
     )
 }
 
@@ -60,11 +60,12 @@ export function addKeep(program: Command): void {
       `${clientConfigHelp}\n${signing}\n${helpText('strongroom keep work', 'strongroom keep work 8h')}`,
     )
     .runs((run, target: UserAt, minutes: number, args: readonly string[], options: InstanceOptions) =>
-      order(run, { target, args, options }, 'keep', { minutes }),
+      orderTimes(run, { target, args, options }, 'keep', { minutes }),
     )
 }
 
 const keepMinutesDefault = 120
+const everyMinutesMin = 15
 const MINUTES = { m: 1, h: 60, d: 1_440 } as const
 
 function minutesIn(text: string, daysMax: number): number {
@@ -78,6 +79,13 @@ function timeOrOff(text: string): number | null {
   return text === 'off' ? null : minutesIn(text, 365)
 }
 
+/** Reads the value of --every, in minutes; commander takes no null. Throws commander's InvalidArgumentError. */
+export function everyTime(text: string): number | 'off' {
+  const minutes = text === 'off' ? 'off' : minutesIn(text, 30)
+  if (minutes === 'off' || minutes >= everyMinutesMin) return minutes
+  throw new InvalidArgumentError(`It must be at least ${everyMinutesMin}m.`)
+}
+
 function keepTime(text: string): number {
   return minutesIn(text, 30)
 }
@@ -86,12 +94,15 @@ const IdleResult = Closed({
   /** Minutes as text, or `off`; null if no order has set it. */
   idle: OrNull(Type.Union([Type.String({ pattern: '^[0-9]{1,6}$' }), OneOf(['off'])])),
   kept_minutes: Type.Integer({ minimum: 0 }),
+  /** Minutes; left out without a schedule. */
+  snapshot_every: Type.Optional(Type.Integer({ minimum: 1 })),
 })
 
-async function order(
+/** Sends an order about the times of an instance, and prints all of them. */
+export async function orderTimes(
   run: Run,
   request: Parameters<typeof verifiedInstance>[1],
-  kind: 'idle' | 'keep',
+  kind: 'idle' | 'keep' | 'snapshot_every',
   body: object,
 ): Promise<void> {
   const instance = await verifiedInstance(run, request)
@@ -102,11 +113,14 @@ async function order(
       remedy: 'use a client of the release of its image',
     })
   }
-  const { idle, kept_minutes } = result.value
+  const { idle, kept_minutes, snapshot_every: every = null } = result.value
   const ends = { null: 'after the time that its operator set, if any', off: 'never by itself' }[String(idle)]
   const kept = kept_minutes === 0 ? '' : `, not within ${minutesText(kept_minutes)}`
-  const text = `idle end: ${ends ?? `after ${minutesText(Number(idle))} without use`}${kept}\n`
-  await run.result({ hostname: instance.knownHost.hostname, idle, kept_minutes }, text)
+  const end = `idle end: ${ends ?? `after ${minutesText(Number(idle))} without use`}${kept}\n`
+  const off = kind === 'snapshot_every' ? 'snapshots: by command alone\n' : ''
+  const schedule = every === null ? off : `snapshots: every ${minutesText(every)}, if files have changed\n`
+  const document = { hostname: instance.knownHost.hostname, idle, kept_minutes, snapshot_every: every }
+  await run.result(document, `${end}${schedule}`)
 }
 
 function minutesText(count: number): string {

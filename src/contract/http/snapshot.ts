@@ -28,16 +28,20 @@ export const Snapshot = Closed({
 })
 export type Snapshot = Static<typeof Snapshot>
 
-export const SNAPSHOT_STATES = ['writing', 'kept', 'failed'] as const
+export const SNAPSHOT_STATES = ['writing', 'kept', 'failed', 'skipped'] as const
 
 /** The last attempt to take a snapshot of an instance. The service forgets it at a restart. */
 export const SnapshotAttempt = Closed({
   instance: InstanceName,
   id: Type.String({ pattern: '^[a-z0-9]{16}$', description: 'Drawn for this attempt.' }),
-  state: OneOf(SNAPSHOT_STATES, { description: 'Where the attempt is.' }),
+  state: OneOf(SNAPSHOT_STATES, {
+    description: 'Where the attempt is. `skipped`: by the schedule of the owner, without a snapshot.',
+  }),
   number: OrNull(Numbered, { description: 'Number of the snapshot; null until it is kept.' }),
   bytes: Bytes('Bytes that have arrived.'),
-  message: OrNull(Type.String({ maxLength: 2_000 }), { description: 'Why it failed, for people; null unless it did.' }),
+  message: OrNull(Type.String({ maxLength: 2_000 }), {
+    description: 'Why it failed or was skipped, for people; null unless it was.',
+  }),
   started_at: Timestamp('When it began.'),
 })
 export type SnapshotAttempt = Static<typeof SnapshotAttempt>

@@ -61,17 +61,23 @@ export type GuestEvidence = Static<typeof GuestEvidence>
 
 /**
  * Why a guest refuses: the line is no request of this wire, the claim cannot be opened, another claim is in force,
- * there is no claim yet, the set-up failed.
+ * there is no claim yet, the set-up failed, no file has changed since the last snapshot.
  */
-export const AgentErrorCode = OneOf(['bad_request', 'bad_claim', 'claimed', 'unclaimed', 'failed'])
+export const AgentErrorCode = OneOf(['bad_request', 'bad_claim', 'claimed', 'unclaimed', 'failed', 'unchanged'])
 export type AgentErrorCode = Static<typeof AgentErrorCode>
+
+/**
+ * The answer to `idle`. `isSnapshotDue`: the time of the owner's schedule is over. Left out otherwise, and at the idle
+ * end, before which the host takes a snapshot anyway: an earlier release can read that.
+ */
+export const IdleAnswer = Closed({ isIdle: Type.Boolean(), isSnapshotDue: Type.Optional(Type.Literal(true)) })
+export type IdleAnswer = Static<typeof IdleAnswer>
 
 export const AgentResponse = Type.Union([
   Closed({ id, ok: Type.Literal(true), hello: Hello }),
   Closed({ id, ok: Type.Literal(true), claimed: Claimed }),
   Closed({ id, ok: Type.Literal(true), evidence: GuestEvidence }),
-  /** The answer to `idle`. */
-  Closed({ id, ok: Type.Literal(true), isIdle: Type.Boolean() }),
+  Closed({ id, ok: Type.Literal(true), ...IdleAnswer.properties }),
   Closed({ id, ok: Type.Literal(true), snapshot: SignedSnapshot }),
   Closed({ id, ok: Type.Literal(true) }),
   Closed({ id, ok: Type.Literal(false), code: AgentErrorCode, message: Type.String({ maxLength: 1024 }) }),

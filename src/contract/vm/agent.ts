@@ -70,8 +70,11 @@ export const AgentRequest = Type.Union([
     op: Type.Literal('idle'),
     minutes: OrNull(Type.Integer({ minimum: 1, maximum: 525_600 })),
   }),
-  /** Packs the owner's files and sends them, encrypted to the owner. The response follows the last byte. */
-  Closed({ id, op: Type.Literal('snapshot'), to: Transfer }),
+  /**
+   * Packs the owner's files and sends them, encrypted to the owner. The response follows the last byte. `ifChanged`:
+   * refused as `unchanged` if no file has changed since the last one. For guests that have answered `isSnapshotDue`.
+   */
+  Closed({ id, op: Type.Literal('snapshot'), to: Transfer, ifChanged: Type.Optional(Type.Literal(true)) }),
   /** Fetches such a ciphertext for the owner's session, which reads it from a pipe of this name. */
   Closed({ id, op: Type.Literal('restore'), from: Transfer, pipe: Type.String({ pattern: '^[a-z0-9]{16}$' }) }),
   Closed({ id, op: Type.Literal('shutdown') }),

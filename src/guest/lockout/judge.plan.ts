@@ -169,18 +169,7 @@ function isLoopback(address: string): boolean {
  * count of the egress, ask whether the idle time is over, have the owner's files encrypted to the owner and sent, and
  * offer such a ciphertext to a session of the owner, which alone can open it.
  */
-const expectedOps = [
-  'hello',
-  'network',
-  'claim',
-  'evidence',
-  'receipt',
-  'egress',
-  'idle',
-  'snapshot',
-  'restore',
-  'shutdown',
-]
+const expectedOps = 'hello network claim evidence receipt egress idle snapshot restore shutdown'.split(' ')
 
 function agentChannel({ agentOps }: LockoutFacts): Check {
   const wrong = agentOps.filter(op => !expectedOps.includes(op))

@@ -1,5 +1,5 @@
-// When the idle time of this VM is over, and the owner's orders about it. Effects: reads /proc and sshd's log, writes
-// two files of root.
+// When the idle time of this VM is over and a snapshot is due, and the owner's orders about both. Effects: reads /proc
+// and sshd's log, writes files of root.
 //
 // A VM is in use while a session is open, and after a login or a request to the gateway. Other programs do not
 // count: the owner postpones the end for them.
@@ -7,7 +7,8 @@
 import * as fs from 'node:fs'
 import { resultOr } from '../../base/result-or.ts'
 import { checkValue } from '../../contract/check.ts'
-import { IdleBody, KeepBody } from '../../contract/vm/orders/order.ts'
+import type { Static, TSchema } from '../../contract/type.ts'
+import { EveryBody, IdleBody, KeepBody } from '../../contract/vm/orders/order.ts'
 import { ensureDir, type Owner, readTextOrNull, writeFileAtomic } from '../../linux/files.ts'
 import { endpointPort } from '../gateway/address.ts'
 import type { GuestPaths } from '../paths.ts'
@@ -23,15 +24,23 @@ export type Idle = {
    * `minutes`: from the host, unless an order has another; null for no end.
    */
   readonly isOver: (minutes: number | null) => boolean
-  readonly handlers: { readonly idle: OrderHandler; readonly keep: OrderHandler }
+  /** Reports whether the time between two snapshots is over, by the owner's schedule. */
+  readonly isSnapshotDue: () => boolean
+  /** Takes a snapshot. The schedule counts from its beginning; if it fails, it is due again after a pause. */
+  readonly counted: <Taken extends { readonly ok: boolean; readonly code?: string }>(
+    take: () => Promise<Taken>,
+  ) => Promise<Taken>
+  readonly handlers: Readonly<Record<'idle' | 'keep' | 'snapshot_every', OrderHandler>>
 }
 
 /** A poll may be late on a busy host. */
 const pollGapSecondsMax = 150
+const failedPauseSeconds = 900
 
 export function createIdle({ paths, owner }: { readonly paths: IdlePaths; readonly owner: Owner }): Idle {
   const [idleFile, keptFile] = [`${paths.ordersDir}/idle`, `${paths.ordersDir}/kept`]
-  let [usedAt, polledAt] = [0, Number.NEGATIVE_INFINITY]
+  const [everyFile, takenFile] = [`${paths.ordersDir}/snapshot-every`, `${paths.ordersDir}/snapshot-taken`]
+  let [usedAt, polledAt, triedAt] = [0, Number.NEGATIVE_INFINITY, Number.NEGATIVE_INFINITY]
   let login = lastLogin(paths)
 
   const write = (file: string, text: string) => {
@@ -40,7 +49,21 @@ export function createIdle({ paths, owner }: { readonly paths: IdlePaths; readon
   }
   const outcome = (): OrderOutcome => {
     const keptSeconds = Math.max(0, Number(readTextOrNull(keptFile) ?? 0) - uptime(paths))
-    return { ok: true, result: { idle: readTextOrNull(idleFile), kept_minutes: Math.ceil(keptSeconds / 60) } }
+    const every = readTextOrNull(everyFile)
+    // Left out without a schedule: an earlier client refuses it.
+    const schedule = every === null || every === 'off' ? {} : { snapshot_every: Number(every) }
+    return {
+      ok: true,
+      result: { idle: readTextOrNull(idleFile), kept_minutes: Math.ceil(keptSeconds / 60), ...schedule },
+    }
+  }
+  const handler = <T extends TSchema>(schema: T, carryOut: (body: Static<T>) => void): OrderHandler => {
+    return async body => {
+      const read = checkValue(schema, body)
+      if (!read.ok) return { ok: false, message: read.problem }
+      carryOut(read.value)
+      return outcome()
+    }
   }
 
   return {
@@ -55,19 +78,26 @@ export function createIdle({ paths, owner }: { readonly paths: IdlePaths; readon
       if (limit === null) return false
       return now - usedAt >= limit * 60 && now >= Number(readTextOrNull(keptFile) ?? 0)
     },
+    isSnapshotDue: () => {
+      const every = Number(readTextOrNull(everyFile) ?? 'off') * 60
+      const taken = Number(readTextOrNull(takenFile) ?? Number.NEGATIVE_INFINITY)
+      // Never for `off`, which is no number.
+      return uptime(paths) >= Math.max(taken + every, triedAt + failedPauseSeconds)
+    },
+    counted: async take => {
+      const beganAt = uptime(paths)
+      try {
+        const taken = await take()
+        if (taken.ok || taken.code === 'unchanged') write(takenFile, String(beganAt))
+        return taken
+      } finally {
+        triedAt = uptime(paths)
+      }
+    },
     handlers: {
-      idle: async body => {
-        const read = checkValue(IdleBody, body)
-        if (!read.ok) return { ok: false, message: read.problem }
-        write(idleFile, String(read.value.minutes ?? 'off'))
-        return outcome()
-      },
-      keep: async body => {
-        const read = checkValue(KeepBody, body)
-        if (!read.ok) return { ok: false, message: read.problem }
-        write(keptFile, String(uptime(paths) + read.value.minutes * 60))
-        return outcome()
-      },
+      idle: handler(IdleBody, ({ minutes }) => write(idleFile, String(minutes ?? 'off'))),
+      keep: handler(KeepBody, ({ minutes }) => write(keptFile, String(uptime(paths) + minutes * 60))),
+      snapshot_every: handler(EveryBody, ({ minutes }) => write(everyFile, String(minutes ?? 'off'))),
     },
   }
 }

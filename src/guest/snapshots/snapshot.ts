@@ -27,10 +27,11 @@ type SnapshotDeps = {
   readonly log: Logger
 }
 
-/** The last finished one of this boot. */
-const Last = Closed({ number: SnapshotNumber, sha256: Sha256 })
+/** The last finished one of this boot. `files`: their digest. */
+const Last = Closed({ number: SnapshotNumber, sha256: Sha256, files: Sha256 })
 type Last = Static<typeof Last>
-const Sent = Type.Tuple([Sha256, Sha256])
+/** Digests of the ciphertext, of its header, and of names and times of change of the files. */
+const Sent = Type.Tuple([Sha256, Sha256, Sha256])
 
 const transferMs = 2 * 60 * 60 * 1_000
 const signMs = 30_000
@@ -52,17 +53,20 @@ export function createSnapshots({ paths, owner, argv, run, log }: SnapshotDeps) 
     })
   }
 
-  const send = async (to: Transfer, claim: ClaimRecord) => {
-    const sent: unknown = (await transfer(['send'], claim, to)).stdout.trim().split(' ')
-    if (!matches(Sent, sent)) return refuse('failed', 'snapshot: the program that packs has printed no digests')
+  const send = async (to: Transfer, claim: ClaimRecord, ifChanged: boolean) => {
     const last = jsonOf(readTextOrNull(paths.snapshotRecord) ?? 'null')
     const before = matches(Last, last) ? last : null
-    const [sha256, ageHeader] = sent
-    const next: Last = { number: (before?.number ?? 0) + 1, sha256 }
+    const printed = (await transfer(['send', (ifChanged && before?.files) || 'any'], claim, to)).stdout.trim()
+    if (printed === 'unchanged') return refuse('unchanged', 'snapshot: no file has changed since the last one')
+    const sent: unknown = printed.split(' ')
+    if (!matches(Sent, sent)) return refuse('failed', 'snapshot: the program that packs has printed no digests')
+    const [sha256, ageHeader, files] = sent
     const { hostname } = claim
-    const facts = { hostname, ...next, previous: before?.sha256 ?? null, rootHash: rootHashIn(paths), ageHeader }
+    const number = (before?.number ?? 0) + 1
+    const facts = { hostname, number, previous: before?.sha256 ?? null, rootHash: rootHashIn(paths), ageHeader, sha256 }
     const header = snapshotText({ format: snapshotFormat, ...facts })
     // First, so that no two signatures are over one number.
+    const next: Last = { number, sha256, files }
     writeFileAtomic(paths.snapshotRecord, JSON.stringify(next), { mode: 0o600, owner })
     const signing = ['ssh-keygen', '-q', '-Y', 'sign', '-f', paths.sshHostKey, '-n', snapshotNamespace]
     const { stdout: signature } = await run(signing, { stdin: header, timeoutMs: signMs, outputBytesMax })
@@ -70,13 +74,16 @@ export function createSnapshots({ paths, owner, argv, run, log }: SnapshotDeps) 
   }
 
   return {
-    /** Resolves when the whole ciphertext is sent and signed. One at a time. Throws Fault host.command_*. */
-    send: async (to: Transfer, claim: ClaimRecord | null) => {
+    /**
+     * Resolves when the whole ciphertext is sent and signed. One at a time. `ifChanged`: refused as `unchanged` if the
+     * files are those of the last one. Throws Fault host.command_*.
+     */
+    send: async (to: Transfer, claim: ClaimRecord | null, ifChanged = false) => {
       if (claim === null) return refuse('unclaimed', 'snapshot: there is no claim yet')
       if (isSending) return refuse('failed', 'snapshot: another one is under way')
       isSending = true
       try {
-        return await send(to, claim)
+        return await send(to, claim, ifChanged)
       } finally {
         isSending = false
       }

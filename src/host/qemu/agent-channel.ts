@@ -22,7 +22,13 @@ import {
   type SimulatedLaunch,
   type Transfer,
 } from '../../contract/vm/agent.ts'
-import { AgentResponse, type Claimed, type GuestEvidence, type Hello } from '../../contract/vm/agent-responses.ts'
+import {
+  AgentResponse,
+  type Claimed,
+  type GuestEvidence,
+  type Hello,
+  type IdleAnswer,
+} from '../../contract/vm/agent-responses.ts'
 import { BUILD_RESPONSES, type BuildAgentRequest } from '../../contract/vm/build-agent.ts'
 import type { EnclaveRequest } from '../../contract/vm/enclave.ts'
 import { ENCLAVE_RESPONSES } from '../../contract/vm/enclave-responses.ts'
@@ -187,14 +193,17 @@ class AgentChannel {
     await this.request({ op: 'egress', egress }, timeoutMs)
   }
 
-  /** Returns whether the idle time is over; see `AgentRequest`. */
-  idle(minutes: number | null, timeoutMs: number): Promise<boolean> {
-    return ask(this, { op: 'idle', minutes }, 'isIdle', timeoutMs)
+  /** Returns whether the idle time is over, and whether a snapshot is due; see `AgentRequest`. */
+  async idle(minutes: number | null, timeoutMs: number): Promise<IdleAnswer> {
+    const response = await this.request({ op: 'idle', minutes }, timeoutMs)
+    if ('isIdle' in response) return response
+    throw new Fault('channel.refused', 'agent idle: a response without isIdle')
   }
 
-  /** Requests a snapshot. Responds once it is sent. */
-  snapshot(to: Transfer, timeoutMs: number): Promise<SignedSnapshot> {
-    return ask(this, { op: 'snapshot', to }, 'snapshot', timeoutMs)
+  /** Requests a snapshot. Responds once it is sent. `ifChanged`: see `AgentRequest`. */
+  snapshot(to: Transfer, timeoutMs: number, { ifChanged }: { readonly ifChanged: boolean }): Promise<SignedSnapshot> {
+    const operation = { op: 'snapshot', to, ...(ifChanged ? { ifChanged } : {}) } as const
+    return ask(this, operation, 'snapshot', timeoutMs)
   }
 
   async restore(from: Transfer, pipe: string, timeoutMs: number): Promise<void> {

@@ -8,7 +8,6 @@ import { createReadStream } from 'node:fs'
 import { toHex } from '../../base/bytes.ts'
 import { type Clock, iso } from '../../base/clock.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
-import { harmlessLine } from '../../base/harmless.ts'
 import { type RandomBytes, randomName } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import { resultOr } from '../../base/result-or.ts'
@@ -29,6 +28,16 @@ import type { VmEngine } from '../../vm/engine.ts'
 import { assertStillAllowed, ownInstance, type Principal } from '../service.ts'
 import type { Arriving, KeptSnapshot, SnapshotFiles } from './files.ts'
 import { type FailedEnds, snapshotProblems } from './problems.plan.ts'
+import {
+  explained,
+  isOfGuest,
+  isUnchanged,
+  ShareFault,
+  shortLine,
+  shownReason,
+  switchedOff,
+  toError,
+} from './refusals.ts'
 import { numberIn, toAttempt, toSnapshot } from './snapshot.codec.ts'
 import type { Transfers } from './transfers.ts'
 
@@ -56,6 +65,13 @@ export type SnapshotsDeps = {
 
 /** `done` resolves at the end, with why no snapshot was kept; null if one was. */
 type Begun = { readonly attempt: SnapshotAttempt; readonly done: Promise<Error | null> }
+
+type Receiving = {
+  readonly vmId: string
+  readonly address: string
+  readonly isScheduled: boolean
+  readonly onBytes: () => void
+}
 
 /** The instance is on another host of the fleet. */
 type OnOtherHost = { readonly otherHostId: string }
@@ -107,9 +123,9 @@ export class Snapshots {
   }
 
   /** Does the same for a caller within this host. */
-  async begin(instance: Instance): Promise<Begun> {
+  async begin(instance: Instance, { isScheduled = false } = {}): Promise<Begun> {
     const { id } = instance
-    const begun = this.#begin(instance)
+    const begun = this.#begin(instance, isScheduled)
     // From the first moment, so that no end of the instance comes between.
     if (!this.#underWay.has(id)) {
       const failure = begun.then(({ done }) => done).catch(toError)
@@ -119,37 +135,56 @@ export class Snapshots {
     return await begun
   }
 
-  async #begin(instance: Instance): Promise<Begun> {
-    const { files, engine, clock, random } = this.#deps
-    const { id: instanceId, organizationId, name } = instance
+  /** Takes one that is due by the owner's schedule, unless one is under way. Resolves once it begins. Never rejects. */
+  async takeScheduled(instance: Instance): Promise<void> {
+    if (this.#underWay.has(instance.id)) return
+    try {
+      await this.begin(instance, { isScheduled: true })
+    } catch (error) {
+      const message = shownReason(toError(error))
+      this.#deps.log.debug('no snapshot by schedule', { instance: instance.id, reason: message })
+      const { organizationId } = instance
+      this.#attempts.set(instance.id, { ...this.#newAttempt(instance), organizationId, state: 'skipped', message })
+    }
+  }
+
+  #newAttempt({ name }: Instance): SnapshotAttempt {
+    const { clock, random } = this.#deps
+    const nothing = { number: null, bytes: 0, message: null } as const
+    return { instance: name, id: randomName(16, random), state: 'writing', ...nothing, started_at: iso(clock.nowMs()) }
+  }
+
+  async #begin(instance: Instance, isScheduled: boolean): Promise<Begun> {
+    const { files, engine } = this.#deps
+    const { id: instanceId, organizationId } = instance
     const vm = instance.vmId === null ? null : engine.view(instance.vmId)
     const address = vm?.address ?? vm?.addressV6 ?? null
     if (instance.status !== 'ready' || vm === null || address === null)
       throw new Fault('conflict', `A snapshot needs a ready instance; this one is ${instance.status}.`)
     this.#checkRoom(instance, 0)
-    if (files.arriving(null) >= arrivingMax || files.arriving(organizationId) >= arrivingPerOrganizationMax)
+    // Schedules leave one for commands and ends.
+    const left = isScheduled ? 1 : 0
+    if (
+      files.arriving(null) + left >= arrivingMax ||
+      files.arriving(organizationId) + left >= arrivingPerOrganizationMax
+    )
       throw new LimitedFault('Other snapshots are under way; take this one when they are done.', laterMs)
     const arriving = await files.begin({ instanceId, organizationId })
-    const attempt: SnapshotAttempt = {
-      instance: name,
-      id: randomName(16, random),
-      state: 'writing',
-      number: null,
-      bytes: 0,
-      message: null,
-      started_at: iso(clock.nowMs()),
-    }
+    const attempt = this.#newAttempt(instance)
     const show = (change: Partial<SnapshotAttempt>) =>
       this.#attempts.set(instanceId, { ...attempt, organizationId, bytes: arriving.bytes(), ...change })
     show({})
-    const work = this.#receive(instance, arriving, { vmId: vm.id, address, onBytes: () => show({}) })
+    const work = this.#receive(instance, arriving, { vmId: vm.id, address, isScheduled, onBytes: () => show({}) })
       .then(({ number }) => {
         show({ state: 'kept', number })
         return null
       })
-      .catch(error => {
-        show({ state: 'failed', message: this.#failed(instance, error) })
-        return toError(error)
+      .catch((cause: unknown) => {
+        const error = explained(cause)
+        const state = isUnchanged(error) ? 'skipped' : 'failed'
+        show({ state, message: shownReason(error) })
+        if (state === 'failed') this.#failed(instance, toError(cause))
+        return toError(cause)
       })
       .finally(() => this.#working.delete(work))
     this.#working.add(work)
@@ -236,7 +271,7 @@ export class Snapshots {
       await engine.guest(vm.id).restore({ port: settings.port, token }, pipe, shortMs)
     } catch (error) {
       failed.abort(error)
-      throw unsupported(error)
+      throw explained(error)
     }
     return { pipe, bytes: 'bytes' in found ? found.bytes : 0 }
   }
@@ -264,7 +299,7 @@ export class Snapshots {
     if (failure === null || failure instanceof ShareFault || isOfGuest(failure)) return
     const nowMs = this.#deps.clock.nowMs()
     const { count, sinceMs } = this.#failedEnds ?? { count: 0, sinceMs: nowMs }
-    const reason = harmlessLine(failure.message).slice(0, messageCharsMax)
+    const reason = shortLine(failure.message)
     this.#failedEnds = { count: count + 1, sinceMs, lastMs: nowMs, reason }
   }
 
@@ -323,7 +358,7 @@ export class Snapshots {
   async #receive(
     instance: Instance,
     arriving: Arriving,
-    { vmId, address, onBytes }: { readonly vmId: string; readonly address: string; readonly onBytes: () => void },
+    { vmId, address, isScheduled, onBytes }: Receiving,
   ): Promise<KeptSnapshot> {
     const { engine, transfers, settings, clock, random, log } = this.#deps
     const token = toHex(random(32))
@@ -339,7 +374,7 @@ export class Snapshots {
     try {
       // The first failure of the two is the one that is shown.
       const [signed] = await Promise.all([
-        engine.guest(vmId).snapshot({ port: settings.port, token }, transferMs),
+        engine.guest(vmId).snapshot({ port: settings.port, token }, transferMs, { ifChanged: isScheduled }),
         transfers.receive({ token, address, signal }, write),
       ])
       const number = numberIn(signed, { hostname: instance.hostname, sha256: digest.digest('hex') })
@@ -403,41 +438,12 @@ export class Snapshots {
     return record
   }
 
-  #failed({ id }: Instance, error: unknown): string {
+  #failed({ id }: Instance, error: Error): void {
     this.#failures += 1
     this.#deps.log.warn('no snapshot was kept', { instance: id, reason: messageOf(error) })
-    const known = error instanceof Fault ? unsupported(error) : null
-    return known === null
-      ? 'An unexpected error occurred; the operator has its log.'
-      : harmlessLine(known.message).slice(0, messageCharsMax)
   }
-}
-
-const messageCharsMax = 1_000
-
-/** The share of an organization is used up. */
-class ShareFault extends Fault {}
-
-/** The guest refused: `channel.refused` has its words. */
-function isOfGuest(error: Error): boolean {
-  return error instanceof Fault && error.code === 'channel.refused'
-}
-
-function toError(error: unknown): Error {
-  return error instanceof Error ? error : new Error(String(error))
-}
-
-function switchedOff(): Fault {
-  return new Fault('conflict', 'Snapshots are switched off on this host.')
 }
 
 function gib(bytes: number): string {
   return `${Math.floor(bytes / 2 ** 30)} GiB`
-}
-
-/** Explains the refusal of a guest whose image has no snapshots. Returns every other failure unchanged. */
-function unsupported(error: unknown): Error {
-  const isOld = error instanceof Fault && error.code === 'channel.refused' && error.message.startsWith('bad_request')
-  if (isOld) return new Fault('conflict', 'The image of this instance has no snapshots; create another instance.')
-  return toError(error)
 }

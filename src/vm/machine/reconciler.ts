@@ -10,6 +10,7 @@ import type { Logger } from '../../base/log.ts'
 import type { ClockGuard } from '../../base/work/clock-guard.ts'
 import { createWorkers, type Workers } from '../../base/work/workers.ts'
 import type { EgressCount } from '../../contract/vm/agent.ts'
+import type { IdleAnswer } from '../../contract/vm/agent-responses.ts'
 import type { LedgerDb, LedgerStore } from '../../store/db.ts'
 import { egressOf } from '../../store/ledger/egress.query.ts'
 import { appendEvent } from '../../store/ledger/event.query.ts'
@@ -185,7 +186,7 @@ export class VmReconciler implements VmEngine {
     await this.guest(vmId).egress(egress, timeoutMs)
   }
 
-  async isIdle(vmId: string, minutes: number | null, timeoutMs: number): Promise<boolean> {
+  async pollIdle(vmId: string, minutes: number | null, timeoutMs: number): Promise<IdleAnswer> {
     return await this.guest(vmId).idle(minutes, timeoutMs)
   }
 

@@ -137,6 +137,16 @@ describe.skipIf(noSshd)('orders', () => {
     const kept = await command(['keep', target, '1d'], { json: false })
     expect([kept.stdout, kept.code]).toEqual(['idle end: after 120 minutes without use, not within 1440 minutes\n', 0])
     expect((await command(['idle', target, '0h'])).code).toBe(2)
+    const every = await command(['snapshot', target, '--every', '6h'], { json: false })
+    expect([every.stderr, every.stdout]).toEqual([
+      every.stderr,
+      'idle end: after 120 minutes without use, not within 1440 minutes\nsnapshots: every 360 minutes, if files have changed\n',
+    ])
+    const again = await command(['idle', target, 'off'])
+    expect(JSON.parse(again.stdout)).toMatchObject({ idle: 'off', snapshot_every: 360 })
+    const off = await command(['snapshot', target, '--every', 'off'], { json: false })
+    expect(off.stdout).toBe('idle end: never by itself, not within 1440 minutes\nsnapshots: by command alone\n')
+    for (const time of ['14m', '31d', '6']) expect((await command(['snapshot', target, '--every', time])).code).toBe(2)
   }, 60_000)
 
   test('goal: a key that only ssh-agent has signs', async () => {

@@ -41,7 +41,7 @@ function polled(idle: Started, from: number, to: number, minutes: number | null)
   }
   return isOver
 }
-const order = (idle: Started, kind: 'idle' | 'keep', minutes: unknown) =>
+const order = (idle: Started, kind: 'idle' | 'keep' | 'snapshot_every', minutes: unknown) =>
   idle.handlers[kind]({ minutes }, { counter: 1 })
 
 test('goal: unused for its time, and not a minute less', () => {
@@ -127,4 +127,57 @@ test('goal: other times are refused by name', async () => {
   }
   const refused = await order(started(), 'keep', null)
   expect(refused.ok ? '' : refused.message).toContain('/minutes')
+})
+
+const kept = async () => ({ ok: true })
+
+test('goal: a snapshot is due from the order on, and each time its time is over since the last one began, in all agents of a boot', async () => {
+  let idle = started()
+  at(100)
+  expect(idle.isSnapshotDue()).toBe(false)
+  const result = { idle: null, kept_minutes: 0, snapshot_every: 60 }
+  expect(await order(idle, 'snapshot_every', 60)).toEqual({ ok: true, result })
+  expect(idle.isSnapshotDue()).toBe(true)
+  await idle.counted(async () => {
+    at(110)
+    return await kept()
+  })
+  for (const [minute, isDue] of [
+    [159, false],
+    [160, true],
+  ] as const) {
+    at(minute)
+    expect([minute, idle.isSnapshotDue()]).toEqual([minute, isDue])
+  }
+  // Nothing had changed: that counts like a snapshot.
+  expect(await idle.counted(async () => ({ ok: false, code: 'unchanged' }))).toEqual({ ok: false, code: 'unchanged' })
+  idle = started()
+  at(219)
+  expect(idle.isSnapshotDue()).toBe(false)
+  at(220)
+  expect(idle.isSnapshotDue()).toBe(true)
+  expect(await order(idle, 'snapshot_every', null)).toEqual({ ok: true, result: { idle: null, kept_minutes: 0 } })
+  expect(idle.isSnapshotDue()).toBe(false)
+})
+
+test('goal: a snapshot that fails is due again after 15 minutes, not after the whole time', async () => {
+  const idle = started()
+  await order(idle, 'snapshot_every', 43_200)
+  await idle.counted(async () => ({ ok: false, code: 'failed' }))
+  at(14)
+  expect(idle.isSnapshotDue()).toBe(false)
+  at(15)
+  expect(idle.isSnapshotDue()).toBe(true)
+  await expect(idle.counted(() => Promise.reject(new Error('broken off')))).rejects.toThrow('broken off')
+  at(29)
+  expect(idle.isSnapshotDue()).toBe(false)
+  at(30)
+  expect(idle.isSnapshotDue()).toBe(true)
+})
+
+test('goal: schedules below 15 minutes and above 30 days are refused', async () => {
+  for (const minutes of [0, 14, 15.5, 43_201, '60', undefined])
+    expect([minutes, (await order(started(), 'snapshot_every', minutes)).ok]).toEqual([minutes, false])
+  expect(started().isSnapshotDue()).toBe(false)
+  for (const minutes of [15, 43_200]) expect((await order(started(), 'snapshot_every', minutes)).ok).toBe(true)
 })

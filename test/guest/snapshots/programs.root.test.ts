@@ -63,7 +63,7 @@ async function pack(name: string, script: string) {
       () => null,
       error => error as Error,
     )
-  const ended = await machine.run(`${script}\necho ${token} | /usr/lib/strongroom/snapshot send ${address} ${port}`)
+  const ended = await machine.run(`${script}\necho ${token} | /usr/lib/strongroom/snapshot send any ${address} ${port}`)
   if (ended.code !== 0) stopped.abort(new Error('nothing was sent'))
   return { ...ended, failure: await received }
 }
@@ -107,7 +107,7 @@ test('goal: files, owners, modes, links and what private-root wrote come back; t
   const sealed = readFileSync(at('whole'))
   const sha256 = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest('hex')
   const key = await opened('whole')
-  expect(stdout).toBe(`${sha256(sealed)} ${sha256(key.header)}\n`)
+  expect(stdout).toMatch(new RegExp(`^${sha256(sealed)} ${sha256(key.header)} [0-9a-f]{64}\n$`))
   // 64 MiB of holes.
   expect(sealed.length).toBeLessThan(100_000)
   const back = await restore('whole', key)
@@ -204,7 +204,7 @@ test('goal: a host that breaks off makes it fail', async () => {
   const received = transfers.receive(expected, () => Promise.reject(new Error('full'))).catch(error => error)
   const ended = await machine.run(
     `${FOR_KEY}${FILES}as_owner sh -c 'head -c 20000000 /dev/urandom >/home/agent/large'
-     echo ${token} | /usr/lib/strongroom/snapshot send ${address} ${port}`,
+     echo ${token} | /usr/lib/strongroom/snapshot send any ${address} ${port}`,
   )
   stopped.abort(new Error('nothing was sent'))
   expect((await received).message).toBe('full')
@@ -217,4 +217,26 @@ test('goal: a fetch that no session reads ends by itself, without a connection a
     echo $code; ls /run/strongroom | grep restore- || echo none`,
   )
   expect([code, stdout]).toEqual([0, '143\nnone\n'])
+})
+
+test('goal: unchanged files are found unchanged, whatever read them; each change, and each new recipient, is one', async () => {
+  // Without a listener no snapshot is sent, and `unchanged` comes before that.
+  const { stdout, stderr } = await machine.run(
+    `${FOR_KEY}${FILES}
+    list() { nsenter --user=/run/strongroom/user-namespace -- /usr/lib/strongroom/snapshot-pack list | sha256sum | cut -d' ' -f1; }
+    send() { echo ${token} | /usr/lib/strongroom/snapshot send "$before" ${address} 1 2>/dev/null || echo changed; }
+    home=/home/agent
+    try() { before=$(list); send; eval "$1"; send; before=$(list); send; }
+    try 'cat $home/src/a >/dev/null'
+    try 'as_owner sh -c "echo jello >$home/src/a && touch --date=2001-02-03T04:05:06Z $home/src/a"'
+    try 'as_owner rm $home/src/b'
+    try 'as_owner mv $home/link $home/renamed'
+    try 'as_owner chmod 0640 $home/src/a'
+    try 'in_private_root touch /run/strongroom/private-root/upper/usr/bin/new'
+    try 'cp "$shared/other.pub" /run/strongroom/authorized_keys'
+    try 'cp "$shared/other.pub" /run/strongroom/snapshot-recipients'`,
+  )
+  const each = ['unchanged', 'changed', 'unchanged']
+  const reads = ['unchanged', 'unchanged', 'unchanged']
+  expect([stderr, stdout.trim().split('\n')]).toEqual(['', [...reads, ...Array(7).fill(each).flat()]])
 })

@@ -18,7 +18,7 @@ const claim = {
   document: { network: { gateway: '169.254.88.1' } },
 } as unknown as ClaimRecord
 const to = { port: 8446, token: 'ab'.repeat(32) }
-const [whole, header] = ['01'.repeat(32), '02'.repeat(32)]
+const [whole, header, files] = ['01'.repeat(32), '02'.repeat(32), '03'.repeat(32)]
 
 let directory = ''
 const at = (name: string) => join(directory, name)
@@ -39,7 +39,7 @@ function snapshots(prints: string, code = 0) {
 const numberIn = (text: string) => JSON.parse(text) as Record<string, unknown>
 
 test('goal: the header states number, digests, host name and root hash, and ssh-keygen -Y sign has signed exactly it', async () => {
-  const first = await snapshots(`${whole} ${header}\n`).send(to, claim)
+  const first = await snapshots(`${whole} ${header} ${files}\n`).send(to, claim)
   if (!first.ok) throw new Error(first.message)
   expect(numberIn(first.snapshot.header)).toEqual({
     format: 'strongroom/snapshot/v1',
@@ -54,27 +54,46 @@ test('goal: the header states number, digests, host name and root hash, and ssh-
   const { signature: armored } = first.snapshot
   expect(isSignedBy({ armored, message: first.snapshot.header, namespace: snapshotNamespace, key })).toBeTrue()
   // The token is on standard input alone.
-  expect(readFileSync(at('calls'), 'utf8')).toBe(`send 169.254.88.1 8446\n${to.token}\n`)
+  expect(readFileSync(at('calls'), 'utf8')).toBe(`send any 169.254.88.1 8446\n${to.token}\n`)
   expect(statSync(at('record')).mode & 0o777).toBe(0o600)
-  const second = await snapshots(`${header} ${whole}\n`).send(to, claim)
+  const second = await snapshots(`${header} ${whole} ${files}\n`).send(to, claim)
   expect(second.ok && numberIn(second.snapshot.header)).toMatchObject({ number: 2, previous: whole, sha256: header })
 })
 
 test('goal: a program that fails or prints anything else makes no signature and uses no number', async () => {
-  for (const prints of ['', `${whole}\n`, `${whole} ${header} more\n`, `${whole} nothing\n`]) {
+  for (const prints of [
+    '',
+    `${whole}\n`,
+    `${whole} ${header}\n`,
+    `${whole} ${header} ${files} more\n`,
+    `${whole} ${files} nothing\n`,
+  ]) {
     expect(await snapshots(prints).send(to, claim)).toMatchObject({ ok: false, code: 'failed' })
   }
-  await expect(snapshots(`${whole} ${header}\n`, 1).send(to, claim)).rejects.toThrow('exit code 1')
-  const next = await snapshots(`${whole} ${header}\n`).send(to, claim)
+  await expect(snapshots(`${whole} ${header} ${files}\n`, 1).send(to, claim)).rejects.toThrow('exit code 1')
+  const next = await snapshots(`${whole} ${header} ${files}\n`).send(to, claim)
   expect(next.ok && numberIn(next.snapshot.header)).toMatchObject({ number: 1, previous: null })
 })
 
 test('goal: a number is spent before its signature, so that no two signatures share one', async () => {
   rmSync(at('host_key'))
-  await expect(snapshots(`${whole} ${header}\n`).send(to, claim)).rejects.toThrow('ssh-keygen')
+  await expect(snapshots(`${whole} ${header} ${files}\n`).send(to, claim)).rejects.toThrow('ssh-keygen')
   Bun.spawnSync(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-f', at('host_key')])
-  const next = await snapshots(`${header} ${whole}\n`).send(to, claim)
+  const next = await snapshots(`${header} ${whole} ${files}\n`).send(to, claim)
   expect(next.ok && numberIn(next.snapshot.header)).toMatchObject({ number: 2, previous: whole })
+})
+
+test('goal: by schedule nothing is sent while the files are those of the last snapshot; a command sends them again', async () => {
+  const first = await snapshots(`${whole} ${header} ${files}\n`).send(to, claim, true)
+  expect(first.ok).toBeTrue()
+  expect(await snapshots('unchanged\n').send(to, claim, true)).toMatchObject({ ok: false, code: 'unchanged' })
+  const second = await snapshots(`${header} ${whole} ${files}\n`).send(to, claim)
+  expect(second.ok && numberIn(second.snapshot.header)).toMatchObject({ number: 2, previous: whole })
+  const calls = readFileSync(at('calls'), 'utf8')
+    .split('\n')
+    .filter(line => line.startsWith('send'))
+  // Without an earlier one, of these files, by command.
+  expect(calls.map(line => line.split(' ')[1])).toEqual(['any', files, 'any'])
 })
 
 test('goal: nothing without a claim, one at a time, and few fetches', async () => {
@@ -98,7 +117,7 @@ test('goal: nothing without a claim, one at a time, and few fetches', async () =
   const fetches = Array.from({ length: 5 }, (_, at) => slow.fetch(to, `${at}`.repeat(16), claim).ok)
   expect(fetches).toEqual([true, true, true, true, false])
   expect(calls.slice(0, 2)).toEqual([
-    ['program', 'send', '169.254.88.1', '8446'],
+    ['program', 'send', 'any', '169.254.88.1', '8446'],
     ['program', 'fetch', '0'.repeat(16), '169.254.88.1', '8446'],
   ])
   pending.reject(new Error('ended'))

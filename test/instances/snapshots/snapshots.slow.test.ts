@@ -2,9 +2,7 @@
 // that organization alone; whatever goes wrong leaves earlier snapshots and no half one.
 
 import { afterEach, beforeEach, expect, test } from 'bun:test'
-import { createHash } from 'node:crypto'
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
-import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { lastingPort } from '../../../scripts/rigs/free-port.ts'
@@ -14,10 +12,7 @@ import { until } from '../../../scripts/rigs/until.ts'
 import { Fault } from '../../../src/base/fault.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
-import { snapshotText } from '../../../src/contract/snapshot.ts'
-import type { Transfer } from '../../../src/contract/vm/agent.ts'
 import { SnapshotFiles } from '../../../src/instances/snapshots/files.ts'
-import { createSnapshotMetrics } from '../../../src/instances/snapshots/metrics.ts'
 import { Snapshots, type SnapshotsDeps } from '../../../src/instances/snapshots/snapshots.ts'
 import { Transfers } from '../../../src/instances/snapshots/transfers.ts'
 import { beginDeletion } from '../../../src/store/directory/deletion.query.ts'
@@ -25,9 +20,7 @@ import { moveInstance } from '../../../src/store/directory/instance.query.ts'
 import type { Instance } from '../../../src/store/directory/instance.table.ts'
 import { organizationById } from '../../../src/store/directory/organization.query.ts'
 import type { GuestRequests, VmView } from '../../../src/vm/engine.ts'
-
-/** Answers of a VM. */
-type FakeGuest = Partial<GuestRequests>
+import { answering, dial, type FakeGuest, honest, refusal, signed } from '../../rigs/guest/sending-vm.ts'
 
 let directory = ''
 let port = 0
@@ -61,7 +54,6 @@ async function start(settings: Partial<SnapshotsDeps['settings']> = {}) {
     },
   })
 }
-const refusal = (message: string) => Promise.reject(new Fault('channel.refused', message))
 const asked = () => Promise.reject(new Fault('channel.closed', 'not attached'))
 
 beforeEach(() => {
@@ -86,46 +78,6 @@ async function readyInstance(key = appliance.keys.acme): Promise<Instance> {
     readyAtMs: 1,
   })
   return instance
-}
-
-/** Connects as the VM's program does. Resolves with what came back. */
-function dial(to: Transfer, bytes: Uint8Array): Promise<Buffer> {
-  return new Promise((resolve, reject) => {
-    const socket = connect({ port: to.port, host: '127.0.0.1', allowHalfOpen: true })
-    const chunks: Buffer[] = []
-    socket.on('data', chunk => chunks.push(chunk))
-    socket.on('error', reject)
-    socket.on('end', () => socket.end())
-    socket.on('close', () => resolve(Buffer.concat(chunks)))
-    socket.write(`${to.token}\n`)
-    socket.end(bytes)
-  })
-}
-
-const sha256 = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest('hex')
-function signed(hostname: string, number: number, bytes: Uint8Array) {
-  const facts = { hostname, number, previous: null, rootHash: null, ageHeader: sha256(bytes), sha256: sha256(bytes) }
-  return { header: snapshotText({ format: 'strongroom/snapshot/v1', ...facts }), signature: 'signature' }
-}
-/** A VM that sends these bytes, then answers this. */
-function answering(bytes: Uint8Array, answer: () => ReturnType<GuestRequests['snapshot']>): FakeGuest {
-  return {
-    snapshot: async to => {
-      await dial(to, bytes)
-      return await answer()
-    },
-  }
-}
-/** A VM that sends these bytes, under numbers of its own. */
-function honest({ hostname }: Instance, bytes: Uint8Array): FakeGuest {
-  let number = 0
-  return {
-    snapshot: async to => {
-      number += 1
-      await dial(to, bytes)
-      return signed(hostname, number, bytes)
-    },
-  }
 }
 
 async function take(name: string, key = appliance.keys.acme) {
@@ -365,63 +317,6 @@ test('goal: they go with a deleted organization, and stay while the directory of
   beginDeletion(appliance.store.db, { id, nowMs: 9 })
   for (let count = 0; count < 2; count += 1) snapshots.removeOrphans()
   expect(filesOf(instance)).toEqual([])
-})
-
-test('goal: an end by idleness waits for the snapshot that the owner takes, and takes another if that one fails', async () => {
-  await start()
-  const instance = { ...(await readyInstance()), status: 'ready' as const }
-  const path = `/v1/instances/${instance.name}/snapshots`
-  const answers = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
-  let asked = 0
-  guest = {
-    snapshot: async to => {
-      asked += 1
-      const number = asked
-      await answers[number - 1]?.promise
-      await dial(to, Buffer.from([number]))
-      return signed(instance.hostname, number, Buffer.from([number]))
-    },
-  }
-  let ends = 0
-  const end = () => snapshots.takeBeforeEnd(instance).finally(() => (ends += 1))
-  expect((await appliance.send('POST', path)).status).toBe(202)
-  const first = end()
-  await appliance.send('GET', path)
-  expect([ends, asked]).toEqual([0, 1])
-  answers[0]?.resolve()
-  expect([await first, asked, await numbers(path)]).toEqual([true, 1, [1]])
-  expect((await appliance.send('POST', path)).status).toBe(202)
-  const second = end()
-  answers[1]?.reject(new Fault('channel.refused', 'the VM fails'))
-  expect([await second, asked, await numbers(path)]).toEqual([true, 3, [1, 3]])
-})
-
-test('goal: ends without a snapshot are a problem until one is kept, unless the organization or its VM is the cause', async () => {
-  await start({ bytesPerOrganization: 150, freeBytesMin: 10 })
-  const instance = { ...(await readyInstance()), status: 'ready' as const }
-  const end = async (count: number) => {
-    await snapshots.takeBeforeEnd(instance)
-    return snapshots.problems().map(({ subject, detail }) => [subject, detail.includes(`${count} instances`)])
-  }
-  guest = { snapshot: () => refusal('failed: no key') }
-  expect(await end(0)).toEqual([])
-  guest = honest(instance, Buffer.alloc(200))
-  expect(await end(0)).toEqual([])
-  freeBytes = 9
-  for (const count of [1, 2])
-    expect(await end(count)).toEqual([
-      ['room', false],
-      ['ends', true],
-    ])
-  freeBytes = 2 ** 40
-  expect(await end(2)).toEqual([['ends', true]])
-  guest = honest(instance, Buffer.alloc(50))
-  expect(await end(0)).toEqual([])
-  expect(
-    createSnapshotMetrics(snapshots)
-      .render()
-      .match(/^strongroom.*/gm),
-  ).toEqual(['strongroom_snapshots 1', 'strongroom_snapshot_bytes 50', 'strongroom_snapshot_failures_total 3'])
 })
 
 test('goal: a key that another host has revoked takes, restores and removes nothing', async () => {

@@ -117,7 +117,7 @@ export function provisioningBench(behaviour: Partial<Guest> = {}) {
       await guest.handReceipt()
     },
     handEgress: async () => {},
-    isIdle: async () => false,
+    pollIdle: async () => ({ isIdle: false }),
     guest: () => {
       throw new Error('no snapshots here')
     },

@@ -25,6 +25,7 @@ export const orderKinds = [
   'idle',
   'keep',
   'snapshot_recipients',
+  'snapshot_every',
 ] as const
 export type OrderKind = (typeof orderKinds)[number]
 
@@ -120,3 +121,7 @@ export const Recipient = Type.String({
 })
 /** Body of `snapshot_recipients`. Empty for the keys that log in alone. */
 export const RecipientsBody = Closed({ recipients: Type.Array(Recipient, { maxItems: 16 }) })
+/** Body of `snapshot_every`: a snapshot each time this time is over and files have changed. Null for none. */
+export const EveryBody = Closed({
+  minutes: Type.Union([Type.Integer({ minimum: 15, maximum: 43_200 }), Type.Null()]),
+})

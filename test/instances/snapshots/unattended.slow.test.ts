@@ -1,0 +1,191 @@
+// Goal: snapshots that no command takes, by the owner's schedule and before the idle end: one at a time, none where
+// nothing has changed, and what keeps one from being taken is shown.
+
+import { afterEach, beforeEach, expect, test } from 'bun:test'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { lastingPort } from '../../../scripts/rigs/free-port.ts'
+import { type Appliance, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
+import { snapshotSettings } from '../../../scripts/rigs/instances/no-snapshots.ts'
+import { until } from '../../../scripts/rigs/until.ts'
+import { Fault } from '../../../src/base/fault.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import { SnapshotFiles } from '../../../src/instances/snapshots/files.ts'
+import { createSnapshotMetrics } from '../../../src/instances/snapshots/metrics.ts'
+import { Snapshots, type SnapshotsDeps } from '../../../src/instances/snapshots/snapshots.ts'
+import { Transfers } from '../../../src/instances/snapshots/transfers.ts'
+import { moveInstance } from '../../../src/store/directory/instance.query.ts'
+import type { GuestRequests, VmView } from '../../../src/vm/engine.ts'
+import { dial, type FakeGuest, honest, refusal, signed } from '../../rigs/guest/sending-vm.ts'
+
+let directory = ''
+let appliance: Appliance
+let transfers: Transfers
+let snapshots: Snapshots
+let guest: FakeGuest = {}
+let freeBytes = 2 ** 40
+
+async function start(settings: Partial<SnapshotsDeps['settings']> = {}) {
+  const port = lastingPort()
+  transfers = new Transfers({ hostname: '127.0.0.1', port, log: silentLogger })
+  appliance = await startAppliance({
+    snapshots: given => {
+      snapshots = new Snapshots({
+        ...given,
+        engine: {
+          view: id => ({ id, address: '127.0.0.1', addressV6: null }) as VmView,
+          guest: () => guest as GuestRequests,
+        },
+        files: new SnapshotFiles(directory, silentLogger),
+        transfers,
+        freeBytes: () => freeBytes,
+        settings: { ...snapshotSettings, port, ...settings },
+        random: systemRandom,
+        log: silentLogger,
+      })
+      return snapshots
+    },
+  })
+}
+
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), 'srt-unattended-'))
+  guest = {}
+  freeBytes = 2 ** 40
+})
+afterEach(async () => {
+  await snapshots.stop()
+  transfers.stop()
+  await appliance[Symbol.asyncDispose]()
+  rmSync(directory, { recursive: true, force: true })
+})
+
+async function readyInstance() {
+  const instance = await appliance.create(appliance.keys.acme)
+  const nowMs = appliance.clock.nowMs()
+  moveInstance(appliance.store.db, { id: instance.id, from: 'provisioning', to: 'ready', nowMs, readyAtMs: 1 })
+  return { ...instance, status: 'ready' as const }
+}
+type Listed = { readonly snapshots: { number: number }[]; readonly attempts: Record<string, unknown>[] }
+const listed = async (path: string) => (await appliance.send('GET', path)).data as Listed
+const numbers = async (path: string) => (await listed(path)).snapshots.map(({ number }) => number)
+
+test('goal: an end by idleness waits for the snapshot that the owner takes, and takes another if that one fails', async () => {
+  await start()
+  const instance = { ...(await readyInstance()), status: 'ready' as const }
+  const path = `/v1/instances/${instance.name}/snapshots`
+  const answers = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  let asked = 0
+  guest = {
+    snapshot: async to => {
+      asked += 1
+      const number = asked
+      await answers[number - 1]?.promise
+      await dial(to, Buffer.from([number]))
+      return signed(instance.hostname, number, Buffer.from([number]))
+    },
+  }
+  let ends = 0
+  const end = () => snapshots.takeBeforeEnd(instance).finally(() => (ends += 1))
+  expect((await appliance.send('POST', path)).status).toBe(202)
+  const first = end()
+  await appliance.send('GET', path)
+  expect([ends, asked]).toEqual([0, 1])
+  answers[0]?.resolve()
+  expect([await first, asked, await numbers(path)]).toEqual([true, 1, [1]])
+  expect((await appliance.send('POST', path)).status).toBe(202)
+  const second = end()
+  answers[1]?.reject(new Fault('channel.refused', 'the VM fails'))
+  expect([await second, asked, await numbers(path)]).toEqual([true, 3, [1, 3]])
+})
+
+test('goal: ends without a snapshot are a problem until one is kept, unless the organization or its VM is the cause', async () => {
+  await start({ bytesPerOrganization: 150, freeBytesMin: 10 })
+  const instance = { ...(await readyInstance()), status: 'ready' as const }
+  const end = async (count: number) => {
+    await snapshots.takeBeforeEnd(instance)
+    return snapshots.problems().map(({ subject, detail }) => [subject, detail.includes(`${count} instances`)])
+  }
+  guest = { snapshot: () => refusal('failed: no key') }
+  expect(await end(0)).toEqual([])
+  guest = honest(instance, Buffer.alloc(200))
+  expect(await end(0)).toEqual([])
+  freeBytes = 9
+  for (const count of [1, 2])
+    expect(await end(count)).toEqual([
+      ['room', false],
+      ['ends', true],
+    ])
+  freeBytes = 2 ** 40
+  expect(await end(2)).toEqual([['ends', true]])
+  guest = honest(instance, Buffer.alloc(50))
+  expect(await end(0)).toEqual([])
+  expect(
+    createSnapshotMetrics(snapshots)
+      .render()
+      .match(/^strongroom.*/gm),
+  ).toEqual(['strongroom_snapshots 1', 'strongroom_snapshot_bytes 50', 'strongroom_snapshot_failures_total 3'])
+})
+
+test("goal: the owner's schedule takes one if files have changed; what is skipped says why, and is no failure", async () => {
+  await start({ freeBytesMin: 10 })
+  const instance = await readyInstance()
+  const path = `/v1/instances/${instance.name}/snapshots`
+  const asks: boolean[] = []
+  const sending = honest(instance, Buffer.from('files'))
+  guest = {
+    snapshot: (to, timeoutMs, options) => {
+      asks.push(options.ifChanged)
+      return asks.length === 2
+        ? refusal('unchanged: snapshot: no file has changed')
+        : sending.snapshot(to, timeoutMs, options)
+    },
+  }
+  const taken = async () => {
+    await snapshots.takeScheduled(instance)
+    await until('the attempt ends', 10_000, async () => (await listed(path)).attempts[0]?.state !== 'writing')
+    return (await listed(path)).attempts[0]
+  }
+  expect(await taken()).toMatchObject({ state: 'kept', number: 1 })
+  expect(await taken()).toMatchObject({ state: 'skipped', message: 'No file has changed since the last snapshot.' })
+  freeBytes = 9
+  expect(await taken()).toMatchObject({ state: 'skipped', message: expect.stringContaining('no room') })
+  // As soon as there is room, without another word of the owner.
+  freeBytes = 2 ** 40
+  expect(await taken()).toMatchObject({ state: 'kept', number: 2 })
+  expect([await numbers(path), asks]).toEqual([
+    [1, 2],
+    [true, true, true],
+  ])
+  expect(snapshots.counts().failures).toBe(0)
+})
+
+test('goal: schedules wait for a snapshot that is under way, and leave one transfer of the organization to commands', async () => {
+  await start()
+  const [first, second] = [await readyInstance(), await readyInstance()]
+  const sent = Promise.withResolvers<void>()
+  let asked = 0
+  guest = {
+    snapshot: async to => {
+      asked += 1
+      await sent.promise
+      const { hostname } = asked === 1 ? first : second
+      await dial(to, Buffer.from('files'))
+      return signed(hostname, 1, Buffer.from('files'))
+    },
+  }
+  await snapshots.takeScheduled(first)
+  await snapshots.takeScheduled(first)
+  await snapshots.takeScheduled(second)
+  const [attempt] = (await listed(`/v1/instances/${second.name}/snapshots`)).attempts
+  expect([asked, attempt?.state, attempt?.message]).toEqual([
+    1,
+    'skipped',
+    expect.stringContaining('Other snapshots are under way'),
+  ])
+  const command = await appliance.send('POST', `/v1/instances/${second.name}/snapshots`)
+  expect([command.status, asked]).toEqual([202, 2])
+  sent.resolve()
+})
