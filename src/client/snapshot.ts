@@ -27,6 +27,7 @@ import { everyTime, orderTimes } from './orders/idle.ts'
 import { carriedOut, sendOrder } from './orders/send.ts'
 import { judgeSnapshot } from './snapshots/judge.ts'
 import { SnapshotMemory } from './snapshots/memory.ts'
+import { signedPath, writeSigned } from './snapshots/signed-file.ts'
 import { addInstanceOptions, type InstanceOptions } from './verify/instance.ts'
 import { addServiceOptions, readService, type ServiceOptions } from './verify/service-options.ts'
 
@@ -88,6 +89,7 @@ export function addSnapshot(program: Command): void {
     .addHelpText(
       'after',
       `
+What the instance signed goes into FILE.json. With both, \`strongroom up NEW --from ./FILE\` restores it without the host.
 The file opens with age, with the SSH key or identity that it is for, and holds a tar archive:
   age --decrypt --identity ~/.ssh/id_ed25519 FILE | zstd --decompress | tar --list
 ${helpText('strongroom snapshot get work work.age')}`,
@@ -253,7 +255,7 @@ async function download(
   file: string,
   options: ServiceOptions,
 ): Promise<void> {
-  refuseExisting(file)
+  for (const path of [file, signedPath(file)]) refuseExisting(path)
   const context = await contextOf(run, options)
   const { memory, snapshots } = context
   const seen = await knownInstance(word, context)
@@ -284,13 +286,17 @@ async function download(
       )
     }
     await out.sync()
+    writeSigned(file, snapshot)
     renameSync(partial, file)
   } finally {
     await out.close()
     rmSync(partial, { force: true })
   }
   memory.saw(seen, { number: stated.number, sha256: stated.sha256 })
-  await run.result({ ...shown(snapshot), file }, `${file}: snapshot ${snapshot.number} of ${seen.hostname}\n`)
+  await run.result(
+    { ...shown(snapshot), file },
+    `${file}: snapshot ${snapshot.number} of ${seen.hostname}; keep ${signedPath(file)} with it, its signature\n`,
+  )
 }
 
 type RmOptions = ServiceOptions & { yes?: boolean }

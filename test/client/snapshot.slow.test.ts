@@ -125,8 +125,9 @@ afterAll(async () => {
 const RESTORE = `#!/bin/bash
 set -eu -o pipefail
 read -r pipe && read -r identity && read -r header && read -r skip && read -r root_hash
-tries=0; until [ -e ${dir}/$pipe ]; do tries=$((tries + 1)); [ $tries -le 200 ]; sleep 0.05; done
-{ base64 --decode <<<"$header" && tail --bytes="+$((skip + 1))" ${dir}/$pipe; } | age --decrypt --identity=<(printf '%s\\n' "$identity") >${dir}/restored
+tries=0; until [ $pipe = stdin ] || [ -e ${dir}/$pipe ]; do tries=$((tries + 1)); [ $tries -le 200 ]; sleep 0.05; done
+[ $pipe = stdin ] || exec <${dir}/$pipe
+{ base64 --decode <<<"$header" && tail --bytes="+$((skip + 1))"; } | age --decrypt --identity=<(printf '%s\\n' "$identity") >${dir}/restored
 `
 
 let home = ''
@@ -229,7 +230,11 @@ describe.skipIf(lacking)('an owner', () => {
     // A command that was killed has left its part.
     writeFileSync(join(home, 'second.age.partial'), 'part')
     expect((await strongroom('snapshot', 'get', 'work', join(home, 'second.age'))).code).toBe(0)
-    expect(readdirSync(home).filter(entry => entry.startsWith('second'))).toEqual(['second.age', 'second.age.partial'])
+    expect(
+      readdirSync(home)
+        .filter(entry => entry.startsWith('second'))
+        .sort(),
+    ).toEqual(['second.age', 'second.age.json', 'second.age.partial'])
     expect((await strongroom('snapshot', 'rm', 'work:1', '--yes')).code).toBe(0)
     const none = await strongroom('snapshot', 'ls', 'work')
     expect(none.stdout).toContain('no snapshots')
@@ -305,6 +310,55 @@ describe.skipIf(lacking)('an owner', () => {
     const over = await up('again', '--from', 'work')
     expect([over.code === 0, over.stderr]).toEqual([false, expect.stringContaining('into a new instance alone')])
     expect(existsSync(join(dir, 'restored'))).toBeFalse()
+  })
+
+  test('goal: a file restores it after the host has lost it; without its signature, changed, foreign or older it does not', async () => {
+    // More than the pipes on the way hold.
+    vm.plain = `${'work '.repeat(400_000)}\n`
+    await strongroom('snapshot', 'work')
+    const [first, second] = [join(home, 'first.age'), join(home, 'second')]
+    expect((await strongroom('snapshot', 'get', 'work', first)).stdout).toContain(`keep ${first}.json with it`)
+    vm.plain = 'later work\n'
+    await strongroom('snapshot', 'work')
+    await strongroom('snapshot', 'get', 'work', second)
+    for (const number of [1, 2]) await strongroom('snapshot', 'rm', `work:${number}`, '--yes')
+    expect((await strongroom('rm', 'work', '--yes')).code).toBe(0)
+    service.requests.length = 0
+    const refusal = async (...options: string[]) => {
+      const { code, stderr } = await up('again', '--from', ...options)
+      expect([code === 0, service.requests.filter(({ method }) => method === 'POST')]).toEqual([false, []])
+      return stderr
+    }
+    expect(await refusal(first)).toContain('is older than 2')
+    const signed = readFileSync(`${second}.json`, 'utf8')
+    const signature = (text: string) => writeFileSync(`${second}.json`, text)
+    signature(readFileSync(`${first}.json`, 'utf8'))
+    expect(await refusal(second, '--accept-older')).toContain('is not the one that')
+    for (const hostname of ['../../../x', 'aaaaaaaa.acme.agents.example']) {
+      const { header, ...rest } = JSON.parse(signed)
+      signature(JSON.stringify({ ...rest, header: snapshotText({ ...JSON.parse(header), hostname }) }))
+      expect(await refusal(second)).toMatch(/it names no instance|has never verified/)
+    }
+    signature(signed.replace('\\"number\\":2', '\\"number\\":3'))
+    expect(await refusal(second)).toContain('not made by it')
+    rmSync(`${second}.json`)
+    expect(await refusal(second)).toContain('nothing proves who made it')
+    signature(signed)
+    const sealed = readFileSync(second)
+    const changed = Buffer.from(sealed)
+    changed[changed.length - 1] = (changed.at(-1) ?? 0) ^ 1
+    writeFileSync(second, changed)
+    expect(await refusal(second)).toContain('is not the one that')
+    writeFileSync(second, sealed)
+    expect((await up('again', '--from', second)).code).toBe(0)
+    expect(restored()).toBe('later work\n')
+    writeFileSync(join(programs, 'strongroom-restore'), '#!/bin/sh\nhead --bytes=1000 >/dev/null; exit 3\n')
+    const broken = await up('older', '--from', first, '--accept-older')
+    expect([broken.code === 0, broken.stderr]).toEqual([false, expect.stringContaining('not restored whole')])
+    writeFileSync(join(programs, 'strongroom-restore'), RESTORE)
+    expect((await up('older', '--from', first, '--accept-older')).code).toBe(0)
+    expect(restored()).toBe(`${'work '.repeat(400_000)}\n`)
+    expect(service.requests.filter(({ path }) => path.endsWith('/restore'))).toEqual([])
   })
 
   test('goal: a key that is not here is named, and another recipient opens it by --identity', async () => {

@@ -25,7 +25,7 @@ export type Login = Connection & {
   /** Options of ssh, and the command to run. */
   readonly args: readonly string[]
   /** Standard input of the command; default: that of this program. */
-  readonly input?: string
+  readonly input?: string | ReadableStream<Uint8Array>
 }
 
 export type Copy = Connection & {
@@ -105,7 +105,7 @@ function runWith(
   onReady: (() => Promise<void>) | null = null,
 ): Promise<number> {
   return withKnownHosts(knownHost, async file => {
-    const stdin = input === undefined ? 'inherit' : Buffer.from(input)
+    const stdin = input === undefined ? 'inherit' : typeof input === 'string' ? Buffer.from(input) : input
     const child = start(argvOf(file), io.env, { stdin, stdout: onReady === null ? 'inherit' : 'pipe' })
     // The terminal sends SIGINT to the child too, which handles it.
     io.onSignal('SIGINT', () => {
@@ -135,7 +135,7 @@ async function withKnownHosts<T>(knownHost: KnownHost, use: (file: string) => Pr
 }
 
 /** Starts a program of OpenSSH. Fault host.command_failed. */
-export function start<In extends 'inherit' | Buffer, Out extends 'inherit' | 'pipe'>(
+export function start<In extends 'inherit' | Buffer | ReadableStream<Uint8Array>, Out extends 'inherit' | 'pipe'>(
   argv: readonly string[],
   env: Run['io']['env'],
   { stdin, stdout }: { readonly stdin: In; readonly stdout: Out },

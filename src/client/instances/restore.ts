@@ -1,14 +1,13 @@
-// Restores a snapshot into a new instance, for `strongroom up --from`. Effects: the network, key files, processes.
+// Restores a snapshot into a new instance, for `strongroom up --from`. Effects: the network, files, processes.
 //
-// All that can be checked is checked before the instance is created. The VM fetches the ciphertext from its host; over
-// the verified SSH connection goes only the key of that file, wrapped for this one use.
+// All that can be checked is checked before the instance is created. The VM fetches the ciphertext from its host, or
+// reads it from the verified SSH connection, over which the key of that file goes, wrapped for this one use.
 
 import { sha256 } from '../../attest/hash.ts'
 import { toBase64, toHex } from '../../base/bytes.ts'
 import { iso, systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { systemRandom } from '../../base/ids.ts'
-import type { Snapshot } from '../../contract/http/snapshot.ts'
 import type { SnapshotHeader } from '../../contract/snapshot.ts'
 import type { Command, Run } from '../../terminal/command.ts'
 import { AdvisedFault } from '../../terminal/exit.ts'
@@ -17,21 +16,24 @@ import { ageHeaderIn, oneTimeHeader } from '../snapshots/age-header.ts'
 import { judgeSnapshot } from '../snapshots/judge.ts'
 import type { SnapshotMemory } from '../snapshots/memory.ts'
 import { type KeyFiles, openHeader } from '../snapshots/open-header.ts'
+import { digestOf, headOf, readSigned, streamOf } from '../snapshots/signed-file.ts'
 import type { InstanceExpectation } from '../verify/instance.ts'
 import { identitiesOf } from '../verify/keys/own-keys.ts'
 import type { LocalInstance } from './names.ts'
 import { identityOf, type Login, optionsOf, runSsh } from './openssh.ts'
-import type { SnapshotService } from './snapshot-service.ts'
+import type { SnapshotName, SnapshotService } from './snapshot-service.ts'
 import { findSnapshot, knownInstance, type SnapshotWord, snapshotWord, type WordLookup } from './snapshot-word.ts'
 
-export type RestoreOptions = { from?: SnapshotWord; identity?: string; acceptOlder?: boolean }
+/** `file`: a ciphertext on this machine. */
+type RestoreSource = SnapshotWord | { readonly file: string }
+export type RestoreOptions = { from?: RestoreSource; identity?: string; acceptOlder?: boolean }
 
 export function addRestoreOptions(command: Command): Command {
   return command
     .option(
       '--from <snapshot>',
-      'NAME or NAME:NUMBER of `strongroom snapshot ls`: restore it into the new instance',
-      snapshotWord,
+      'restore it into the new instance: NAME or NAME:NUMBER of `strongroom snapshot ls`, or a file of `snapshot get`, named with a slash or by FILE.age',
+      text => (/\/|\.age$/.test(text) ? { file: text } : snapshotWord(text)),
     )
     .option('--identity <file>', 'private key that opens the snapshot, of SSH or of age; default: yours below ~/.ssh')
     .option('--accept-older', 'restore a snapshot although this machine has seen a newer one')
@@ -39,7 +41,9 @@ export function addRestoreOptions(command: Command): Command {
 
 /** A snapshot that was verified and opened. */
 export type Prepared = {
-  readonly snapshot: Snapshot
+  readonly snapshot: SnapshotName
+  /** The ciphertext on this machine; null if the service has it. */
+  readonly file: string | null
   readonly stated: SnapshotHeader
   readonly fileKey: Uint8Array
   /** Bytes of the header that is replaced. */
@@ -101,34 +105,44 @@ export async function confirmLate(
 /** Prints a remark if the restore into an instance was interrupted. */
 export async function hintOfPending(run: Run, name: string, { restoring }: LocalInstance): Promise<void> {
   if (restoring === undefined) return
-  const again = `before you work in it, repeat \`strongroom up ${name} --from ${restoring}\``
+  const again = `before you work in it, repeat \`strongroom up ${name} --from ${restoring}\`, or with its file`
   await run.hint(`the restore of ${restoring} into ${name} is not complete: ${again}`)
 }
 
 /** Finds, verifies and opens a snapshot. Faults invalid_request, not_found, conflict, internal. */
 export async function prepareRestore(
   run: Run,
-  from: SnapshotWord,
+  from: RestoreSource,
   { keys, acceptOlder, ...deps }: RestoreDeps & { readonly keys: KeyFiles; readonly acceptOlder: boolean },
 ): Promise<Prepared> {
-  const { snapshots, memory } = deps
-  const seen = await knownInstance(from.word, deps)
-  const snapshot = await findSnapshot(seen, from.number, snapshots)
-  const stated = judgeSnapshot(snapshot, seen, { isOlderAccepted: acceptOlder })
-  const head = await snapshots.head(snapshot)
+  const { memory } = deps
+  const { seen, signed, snapshot, file, source } = await ('file' in from ? inFile(from.file, deps) : kept(from, deps))
+  const stated = judgeSnapshot(signed, seen, { isOlderAccepted: acceptOlder })
+  const head = file === null ? await deps.snapshots.head(snapshot) : await headOf(file)
   const header = head === null ? null : ageHeaderIn(head)
-  if (header === null || toHex(sha256(header)) !== stated.ageHeader) {
-    throw new AdvisedFault(
-      'internal',
-      `${snapshots.host}: its ciphertext is not the one that ${seen.hostname} signed`,
-      {
-        remedy: 'do not restore it, and ask the operator of the service',
-      },
-    )
+  // The whole of a file that the service has is checked by its key, in the VM alone.
+  const isSame = file === null || (await digestOf(file)) === stated.sha256
+  if (header === null || !isSame || toHex(sha256(header)) !== stated.ageHeader) {
+    throw new AdvisedFault('internal', `${source}: its ciphertext is not the one that ${seen.hostname} signed`, {
+      remedy: file === null ? 'do not restore it, and ask the operator of the service' : 'get or copy the file again',
+    })
   }
   const fileKey = await openHeader(run, header, keys)
   memory.saw(seen, { number: stated.number, sha256: stated.sha256 })
-  return { snapshot, stated, fileKey, headerBytes: header.length }
+  return { snapshot, file, stated, fileKey, headerBytes: header.length }
+}
+
+async function kept(from: SnapshotWord, deps: RestoreDeps) {
+  const { snapshots } = deps
+  const seen = await knownInstance(from.word, deps)
+  const snapshot = await findSnapshot(seen, from.number, snapshots)
+  return { seen, signed: snapshot, snapshot, file: null, source: snapshots.host }
+}
+
+async function inFile(file: string, deps: RestoreDeps) {
+  const { hostname, number, ...signed } = readSigned(file)
+  const seen = await knownInstance(hostname, deps)
+  return { seen, signed, snapshot: { instance: hostname.split('.')[0] ?? '', number }, file, source: file }
 }
 
 type Restoring = {
@@ -143,13 +157,17 @@ type Restoring = {
 /** Has a verified instance restore it. Faults internal, and those of the service. */
 export async function restore(
   run: Run,
-  { snapshot, stated, fileKey, headerBytes }: Prepared,
+  { snapshot, file, stated, fileKey, headerBytes }: Prepared,
   { into, snapshots, login, args }: Restoring,
 ): Promise<void> {
-  const { pipe } = await snapshots.restore(into, { instance: snapshot.instance, number: snapshot.number })
+  const { instance, number } = snapshot
+  const pipe = file === null ? (await snapshots.restore(into, { instance, number })).pipe : 'stdin'
   const { identity, header } = oneTimeHeader(fileKey, systemRandom)
-  const lines = [pipe, identity, toBase64(header), String(headerBytes), stated.rootHash ?? 'none']
-  const input = lines.map(line => `${line}\n`).join('')
+  // A file is sent without its header.
+  const skipBytes = file === null ? headerBytes : 0
+  const lines = [pipe, identity, toBase64(header), String(skipBytes), stated.rootHash ?? 'none']
+  const text = lines.map(line => `${line}\n`).join('')
+  const input = file === null ? text : streamOf(text, file, headerBytes)
   await run.hint(`restoring snapshot ${stated.number} of ${stated.hostname}`)
   const remote = { ...login, args: [...optionsOf(args), '-T', 'strongroom-restore'], input }
   const code = await runSsh(run, remote)

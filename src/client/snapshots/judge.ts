@@ -39,6 +39,6 @@ export function judgeSnapshot(
 
 function refused(hostname: string, problem: string): AdvisedFault {
   return new AdvisedFault('internal', `the snapshot of ${hostname} ${problem}`, {
-    remedy: 'do not restore it, and ask the operator of the service: it has handed out another than it was given',
+    remedy: 'do not restore it; if the service handed it out, ask its operator why it is not what it was given',
   })
 }

@@ -147,6 +147,27 @@ test('goal: into another image the home comes back alone, and the message says s
   expect(back.stdout).not.toContain('usr/bin')
 })
 
+test('goal: what comes over the session itself is restored the same; cut, it fails and leaves no ciphertext behind', async () => {
+  const { header, once } = await opened('whole')
+  const sealed = readFileSync(at('whole')).subarray(header.length)
+  const lines = ['stdin', once.identity, Buffer.from(once.header).toString('base64'), '0', 'a1'.repeat(32)]
+  const results: unknown[] = []
+  for (const bytes of [sealed, sealed.subarray(0, sealed.length - 1)]) {
+    writeFileSync(at('session'), Buffer.concat([Buffer.from(lines.map(line => `${line}\n`).join('')), bytes]))
+    const { code, stdout } = await machine.run(`
+      cp "$shared/session" /run/session; mount -t tmpfs tmpfs /tmp
+      code=0; cat /run/session | as_owner strongroom-restore 2>/dev/null || code=$?
+      find /run/strongroom /tmp -type f -size +1k; find /run/strongroom -name 'restore-*'
+      cat /home/agent/src/a 2>/dev/null
+      exit $code`)
+    results.push([code === 0, stdout])
+  }
+  expect(results).toEqual([
+    [true, 'hello\n'],
+    [false, expect.not.stringContaining('/')],
+  ])
+})
+
 test('goal: while private-root is in use nothing is replaced', async () => {
   const busy = 'as_owner touch /run/strongroom/private-root/lock; exec 8>>/run/strongroom/private-root/lock; flock 8\n'
   const back = await restore('whole', await opened('whole'), busy)
