@@ -22,7 +22,7 @@ export const SnapshotsConfig = Section({
   at_idle_end: OneOf(['on', 'off'], {
     default: 'on',
     description:
-      'Whether a snapshot is taken before an instance ends because its idle time is over (`instances.idle_minutes`). If it fails, for example because age encrypts to none of the keys, the instance ends all the same.',
+      'Whether a snapshot is taken before an instance ends because its idle time is over (`instances.idle_minutes`). If it fails, for example because age encrypts to none of the keys, the instance ends all the same; while there is no room for it, the end waits for up to a day.',
   }),
   port: Count(
     [8446, 1, 65_535],

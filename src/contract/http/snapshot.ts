@@ -35,7 +35,8 @@ export const SnapshotAttempt = Closed({
   instance: InstanceName,
   id: Type.String({ pattern: '^[a-z0-9]{16}$', description: 'Drawn for this attempt.' }),
   state: OneOf(SNAPSHOT_STATES, {
-    description: 'Where the attempt is. `skipped`: by the schedule of the owner, without a snapshot.',
+    description:
+      'Where the attempt is. `skipped`: by the schedule of the owner, or before an idle end that waits, without a snapshot.',
   }),
   number: OrNull(Numbered, { description: 'Number of the snapshot; null until it is kept.' }),
   bytes: Bytes('Bytes that have arrived.'),

@@ -41,7 +41,7 @@ export function snapshotProblems(facts: SnapshotFacts, nowMs: number): FoundProb
           warning('room', {
             detail: room,
             remedy:
-              'free some space, or raise snapshots.gib_max; until then instances that end by idleness may end without a snapshot',
+              'free some space, or raise snapshots.gib_max; until then instances whose idle time is over wait for a day, and then end without a snapshot',
           }),
         ]),
     ...(failedEnds === null || nowMs - failedEnds.lastMs > failedShownMs

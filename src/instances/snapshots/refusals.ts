@@ -3,8 +3,11 @@
 import { Fault } from '../../base/fault.ts'
 import { harmlessLine } from '../../base/harmless.ts'
 
+/** A snapshot has no room here now. */
+export class RoomFault extends Fault {}
+
 /** The share of an organization is used up. */
-export class ShareFault extends Fault {}
+export class ShareFault extends RoomFault {}
 
 /** No file has changed since the last snapshot, so the owner's schedule skips one. */
 class UnchangedFault extends Fault {}

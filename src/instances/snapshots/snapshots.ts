@@ -27,17 +27,9 @@ import { organizationById } from '../../store/directory/organization.query.ts'
 import type { VmEngine } from '../../vm/engine.ts'
 import { assertStillAllowed, ownInstance, type Principal } from '../service.ts'
 import type { Arriving, KeptSnapshot, SnapshotFiles } from './files.ts'
-import { type FailedEnds, snapshotProblems } from './problems.plan.ts'
-import {
-  explained,
-  isOfGuest,
-  isUnchanged,
-  ShareFault,
-  shortLine,
-  shownReason,
-  switchedOff,
-  toError,
-} from './refusals.ts'
+import { IdleEndNotes } from './idle-end-notes.ts'
+import { snapshotProblems } from './problems.plan.ts'
+import { explained, isUnchanged, RoomFault, ShareFault, shownReason, switchedOff, toError } from './refusals.ts'
 import { numberIn, toAttempt, toSnapshot } from './snapshot.codec.ts'
 import type { Transfers } from './transfers.ts'
 
@@ -58,7 +50,7 @@ export type SnapshotsDeps = {
   readonly transfers: Pick<Transfers, 'problem' | 'receive' | 'send'>
   readonly freeBytes: () => number
   readonly settings: SnapshotSettings
-  readonly clock: Pick<Clock, 'nowMs' | 'sleep'>
+  readonly clock: Pick<Clock, 'monotonicMs' | 'nowMs'>
   readonly random: RandomBytes
   readonly log: Logger
 }
@@ -101,7 +93,7 @@ export class Snapshots {
   readonly #working = new Set<Promise<unknown>>()
   /** `done` of the attempt under way of each instance. Never rejects. */
   readonly #underWay = new Map<string, Promise<Error | null>>()
-  #failedEnds: FailedEnds | null = null
+  readonly #ends: IdleEndNotes
   #failures = 0
   /** Instances without a record or an organization at the last look. */
   #missing: ReadonlySet<string> = new Set()
@@ -110,6 +102,7 @@ export class Snapshots {
 
   constructor(deps: SnapshotsDeps) {
     this.#deps = deps
+    this.#ends = new IdleEndNotes(deps.clock)
   }
 
   /**
@@ -143,9 +136,13 @@ export class Snapshots {
     } catch (error) {
       const message = shownReason(toError(error))
       this.#deps.log.debug('no snapshot by schedule', { instance: instance.id, reason: message })
-      const { organizationId } = instance
-      this.#attempts.set(instance.id, { ...this.#newAttempt(instance), organizationId, state: 'skipped', message })
+      this.#showSkipped(instance, message)
     }
+  }
+
+  #showSkipped(instance: Instance, message: string): void {
+    const { id, organizationId } = instance
+    this.#attempts.set(id, { ...this.#newAttempt(instance), organizationId, state: 'skipped', message })
   }
 
   #newAttempt({ name }: Instance): SnapshotAttempt {
@@ -277,30 +274,24 @@ export class Snapshots {
   }
 
   /**
-   * Takes a snapshot and waits for its end; one that its owner is taking counts, if it is kept. False if others are
-   * under way; a snapshot that fails is logged.
+   * Takes a snapshot before an idle end; one that its owner is taking counts, if it is kept. False if the end must
+   * wait: others are under way, or there is no room, for a day. Any other failure is logged.
    */
   async takeBeforeEnd(instance: Instance): Promise<boolean> {
-    if ((await this.#underWay.get(instance.id)) === null) return true
-    try {
-      this.#noteEnd(await (await this.begin(instance)).done)
-      return true
-    } catch (error) {
-      if (error instanceof LimitedFault) return false
-      this.#deps.log.warn('no snapshot was taken before the end', { instance: instance.id, reason: messageOf(error) })
-      this.#noteEnd(toError(error))
-      return true
-    }
-  }
-
-  /** Counts ends without a snapshot, except where the cause is the organization's or in the VM. */
-  #noteEnd(failure: Error | null): void {
-    if (failure === null) this.#failedEnds = null
-    if (failure === null || failure instanceof ShareFault || isOfGuest(failure)) return
-    const nowMs = this.#deps.clock.nowMs()
-    const { count, sinceMs } = this.#failedEnds ?? { count: 0, sinceMs: nowMs }
-    const reason = shortLine(failure.message)
-    this.#failedEnds = { count: count + 1, sinceMs, lastMs: nowMs, reason }
+    const { id } = instance
+    if ((await this.#underWay.get(id)) === null) return true
+    if (this.#ends.isPausing(id)) return false
+    const failure = await this.begin(instance)
+      .then(({ done }) => done)
+      .catch(toError)
+    if (failure instanceof LimitedFault) return false
+    if (failure !== null)
+      this.#deps.log.warn('no snapshot was taken before the end', { instance: id, reason: messageOf(failure) })
+    const waitMs = this.#ends.note(id, failure)
+    if (failure === null || waitMs === 0) return true
+    const until = iso(this.#deps.clock.nowMs() + waitMs)
+    this.#showSkipped(instance, `${shownReason(failure)} The instance waits for room until ${until}, and then ends.`)
+    return false
   }
 
   /** Never throws. */
@@ -312,7 +303,7 @@ export class Snapshots {
         ...settings,
         bytes: files.bytes(null),
         freeBytes: resultOr(freeBytes, null),
-        failedEnds: this.#failedEnds,
+        failedEnds: this.#ends.failed,
         unreadable: files.unreadable(),
         listenProblem: transfers.problem,
       },
@@ -415,7 +406,7 @@ export class Snapshots {
         `The snapshots of the organization would exceed ${gib(bytesPerOrganization)}; delete older ones.`,
       )
     if (files.bytes(null, id) + own > bytesMax || freeBytes() - moreBytes < freeBytesMin)
-      throw new Fault('conflict', 'This host has no room for the snapshot; ask the operator, or delete older ones.')
+      throw new RoomFault('conflict', 'This host has no room for the snapshot; ask the operator, or delete older ones.')
   }
 
   async #own(caller: Principal, name: string): Promise<Instance> {
