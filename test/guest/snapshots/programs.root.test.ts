@@ -255,9 +255,15 @@ test('goal: unchanged files are found unchanged, whatever read them; each change
     try 'as_owner chmod 0640 $home/src/a'
     try 'in_private_root touch /run/strongroom/private-root/upper/usr/bin/new'
     try 'cp "$shared/other.pub" /run/strongroom/authorized_keys'
-    try 'cp "$shared/other.pub" /run/strongroom/snapshot-recipients'`,
+    try 'cp "$shared/other.pub" /run/strongroom/snapshot-recipients'
+    # As without a scratch disk, where times prove nothing.
+    mv /run/strongroom/private-root /run/elsewhere
+    try :`,
   )
   const each = ['unchanged', 'changed', 'unchanged']
   const reads = ['unchanged', 'unchanged', 'unchanged']
-  expect([stderr, stdout.trim().split('\n')]).toEqual(['', [...reads, ...Array(7).fill(each).flat()]])
+  expect([stderr, stdout.trim().split('\n')]).toEqual([
+    '',
+    [...reads, ...Array(7).fill(each).flat(), ...Array(3).fill('changed')],
+  ])
 })
