@@ -5,12 +5,14 @@
 
 import type { Clock } from '../../base/clock.ts'
 import { dayMs } from '../../base/time.ts'
+import { LimitedFault } from '../../http/limited.ts'
 import type { FailedEnds } from './problems.plan.ts'
 import { isOfGuest, RoomFault, ShareFault, shortLine } from './refusals.ts'
 
-type Wait = { readonly sinceMs: number; readonly triedMs: number }
+/** `sinceMs`: end of the first attempt without room. `triedMs`: that of the last one, which others prevented or not. */
+type Wait = { readonly sinceMs: number; readonly triedMs: number; readonly isLimited: boolean }
 
-/** Time that an end waits for room, from the first attempt without. */
+/** Time that an end waits for room or for others, from the first attempt without. */
 const waitMs = dayMs
 /** Pause between attempts: packing takes the VM's processor. */
 const pauseMs = 15 * 60_000
@@ -30,21 +32,30 @@ export class IdleEndNotes {
     return this.#failed
   }
 
-  /** Reports whether the last attempt found no room, and the next one is not due yet. */
-  isPausing(instanceId: string): boolean {
+  /** Reports whether an attempt is due, for an instance that the host finds idle. */
+  isDue(instanceId: string): boolean {
+    const nowMs = this.#clock.monotonicMs()
     const wait = this.#waits.get(instanceId)
-    return wait !== undefined && this.#clock.monotonicMs() - wait.triedMs < pauseMs
+    const sinceTriedMs = wait === undefined ? 0 : nowMs - wait.triedMs
+    // Without an attempt for that long the instance was used meanwhile, and its day begins anew.
+    if (sinceTriedMs > 2 * pauseMs) this.#waits.delete(instanceId)
+    return wait === undefined || wait.isLimited || sinceTriedMs >= pauseMs
   }
 
-  /** Notes the result of an attempt; null for a snapshot. Returns how long the idle end waits: 0 for not at all. */
+  /**
+   * Notes the result of an attempt, which may have taken hours; null for a snapshot. Returns how long the idle end
+   * waits: 0 for not at all. An attempt that others prevented is repeated without a pause.
+   */
   note(instanceId: string, failure: Error | null): number {
     const nowMs = this.#clock.monotonicMs()
-    // An instance without an attempt for that long was used meanwhile, or has ended.
-    for (const [id, { triedMs }] of this.#waits) if (nowMs - triedMs > 2 * pauseMs) this.#waits.delete(id)
+    // Only the age proves that a wait has ended: an attempt of another instance may be under way.
+    for (const [id, { sinceMs }] of this.#waits)
+      if (id !== instanceId && nowMs - sinceMs > 2 * waitMs) this.#waits.delete(id)
     const sinceMs = this.#waits.get(instanceId)?.sinceMs ?? nowMs
-    const leftMs = failure instanceof RoomFault ? sinceMs + waitMs - nowMs : 0
+    const isLimited = failure instanceof LimitedFault
+    const leftMs = isLimited || failure instanceof RoomFault ? sinceMs + waitMs - nowMs : 0
     if (leftMs > 0) {
-      this.#waits.set(instanceId, { sinceMs, triedMs: nowMs })
+      this.#waits.set(instanceId, { sinceMs, triedMs: nowMs, isLimited })
       return leftMs
     }
     this.#waits.delete(instanceId)

@@ -275,19 +275,19 @@ export class Snapshots {
 
   /**
    * Takes a snapshot before an idle end; one that its owner is taking counts, if it is kept. False if the end must
-   * wait: others are under way, or there is no room, for a day. Any other failure is logged.
+   * wait: others are under way, or there is no room, both for a day at most. Any other failure is logged.
    */
   async takeBeforeEnd(instance: Instance): Promise<boolean> {
     const { id } = instance
+    if (!this.#ends.isDue(id)) return false
     if ((await this.#underWay.get(id)) === null) return true
-    if (this.#ends.isPausing(id)) return false
     const failure = await this.begin(instance)
       .then(({ done }) => done)
       .catch(toError)
-    if (failure instanceof LimitedFault) return false
+    const waitMs = this.#ends.note(id, failure)
+    if (failure instanceof LimitedFault && waitMs > 0) return false
     if (failure !== null)
       this.#deps.log.warn('no snapshot was taken before the end', { instance: id, reason: messageOf(failure) })
-    const waitMs = this.#ends.note(id, failure)
     if (failure === null || waitMs === 0) return true
     const until = iso(this.#deps.clock.nowMs() + waitMs)
     this.#showSkipped(instance, `${shownReason(failure)} The instance waits for room until ${until}, and then ends.`)
