@@ -243,7 +243,7 @@ type BackgroundParts = {
   readonly pool: WarmPool
   readonly vmSpec: VmSpec
   readonly service: Pick<InstancesService, 'endIdle'>
-  readonly snapshots: Pick<Snapshots, 'takeBeforeEnd' | 'takeScheduled'>
+  readonly snapshots: Pick<Snapshots, 'isLost' | 'takeBeforeEnd' | 'takeScheduled'>
   /** Resolves once the signal is aborted and nothing is under way. */
   readonly runSnapshots: (signal: AbortSignal) => Promise<void>
 }
@@ -286,6 +286,7 @@ function backgroundWork(
     log: log.unit('idle'),
     minutesOf: (slug: string) => idleMinutesOf(config.instances, slug),
     pollIdle: (...question: Parameters<VmEngine['pollIdle']>) => engine.reconciler.pollIdle(...question),
+    isSnapshotLost: (instance: Instance) => snapshots.isLost(instance),
     takeScheduled: (instance: Instance) => snapshots.takeScheduled(instance),
     beforeEnd: async (instance: Instance) =>
       config.snapshots.at_idle_end === 'off' || (await snapshots.takeBeforeEnd(instance)),

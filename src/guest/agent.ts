@@ -45,9 +45,10 @@ export function createAgent(deps: AgentDeps): HandleLine {
     } as const
   }
 
-  const idleAnswer = (minutes: number | null): Outcome => {
+  const idleAnswer = (minutes: number | null, isSnapshotLost?: true): Outcome => {
     const isIdle = claiming.record() !== null && idle.isOver(minutes)
-    return { ok: true, isIdle, ...(!isIdle && idle.isSnapshotDue() ? { isSnapshotDue: true } : {}) } as const
+    const isDue = !isIdle && idle.isSnapshotDue(isSnapshotLost)
+    return { ok: true, isIdle, ...(isDue ? { isSnapshotDue: true } : {}) } as const
   }
 
   const change = async (request: Change): Promise<Outcome> => {
@@ -69,7 +70,7 @@ export function createAgent(deps: AgentDeps): HandleLine {
         egress.take(request.egress)
         return ok
       case 'idle':
-        return idleAnswer(request.minutes)
+        return idleAnswer(request.minutes, request.isSnapshotLost)
       case 'restore':
         return snapshots.fetch(request.from, request.pipe, claiming.record())
       case 'shutdown':

@@ -19,6 +19,8 @@ export type IdleDeps = {
   /** The idle time of an organization's instances by its slug, in minutes; null for none. */
   readonly minutesOf: (slug: string) => number | null
   readonly pollIdle: VmEngine['pollIdle']
+  /** Reports whether the last snapshot that the VM signed was not kept; the VM then takes the next one earlier. */
+  readonly isSnapshotLost: (instance: Instance) => boolean
   /** Takes a snapshot that is due. Never rejects. */
   readonly takeScheduled: (instance: Instance) => Promise<void>
   /**
@@ -55,12 +57,14 @@ export async function endIdleOnes(deps: IdleDeps, busy: Set<string>): Promise<vo
 }
 
 async function endIfIdle(deps: IdleDeps, instance: Instance): Promise<void> {
-  const { directory, minutesOf, pollIdle, takeScheduled, endIdle, log } = deps
+  const { directory, minutesOf, isSnapshotLost, pollIdle, takeScheduled, endIdle, log } = deps
   const { vmId } = instance
   if (vmId === null) return
   const slug = organizationById(directory.db, instance.organizationId)?.slug
   const isIdleNow = async () => {
-    const { isIdle, isSnapshotDue } = await pollIdle(vmId, slug === undefined ? null : minutesOf(slug), askTimeoutMs)
+    const minutes = slug === undefined ? null : minutesOf(slug)
+    const poll = { minutes, ...(isSnapshotLost(instance) ? { isSnapshotLost: true as const } : {}) }
+    const { isIdle, isSnapshotDue } = await pollIdle(vmId, poll, askTimeoutMs)
     if (isSnapshotDue === true) await takeScheduled(instance)
     return isIdle
   }

@@ -3,7 +3,7 @@
 import type { Receipt } from '../attest/receipt/receipt.ts'
 import type { InstanceFailureCode } from '../contract/http/instance.ts'
 import type { SignedSnapshot } from '../contract/snapshot.ts'
-import type { EgressCount, SealedClaim, Transfer } from '../contract/vm/agent.ts'
+import type { EgressCount, IdlePoll, SealedClaim, Transfer } from '../contract/vm/agent.ts'
 import type { Claimed, IdleAnswer } from '../contract/vm/agent-responses.ts'
 import type { Network } from '../contract/vm/network.ts'
 import type { Vm, VmNetworkKind, VmState } from '../store/ledger/vm.table.ts'
@@ -85,13 +85,13 @@ export type VmEvidence = {
 /** Requests to a claimed VM. Faults: channel.*. */
 export type GuestRequests = {
   /**
-   * Has it send a snapshot, and returns what it signs once that is sent. `ifChanged`: it refuses as `unchanged` if no
-   * file has changed since the last one; only for guests that have answered `isSnapshotDue`.
+   * Has it send a snapshot, and returns what it signs once that is sent. `ifChanged`: it refuses as `unchanged` if
+   * its last one has this SHA-256 and no file has changed since; only for guests that have answered `isSnapshotDue`.
    */
   readonly snapshot: (
     to: Transfer,
     timeoutMs: number,
-    options: { readonly ifChanged: boolean },
+    options: { readonly ifChanged?: string },
   ) => Promise<SignedSnapshot>
   /** Has it begin to fetch a ciphertext into the pipe of this name. */
   readonly restore: (from: Transfer, pipe: string, timeoutMs: number) => Promise<void>
@@ -127,7 +127,7 @@ export type VmEngine = {
    * Returns whether the idle time of a claimed VM is over by its own count: `minutes`, unless its owner has ordered
    * another; and whether a snapshot is due by the owner's schedule. Faults: channel.*.
    */
-  readonly pollIdle: (vmId: string, minutes: number | null, timeoutMs: number) => Promise<IdleAnswer>
+  readonly pollIdle: (vmId: string, poll: IdlePoll, timeoutMs: number) => Promise<IdleAnswer>
   /** Returns the requests to an attached VM. Throws Fault channel.closed if it is not attached. */
   readonly guest: (vmId: string) => GuestRequests
   /** Makes the firewall pass a VM's traffic permanently; `VmView.opened` becomes true once it does. Idempotent. */

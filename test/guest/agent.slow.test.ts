@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'bun:test'
 import * as fs from 'node:fs'
+import { uptime } from 'node:os'
 import { join } from 'node:path'
 import { makeHostEnd, makePortPaths } from '../../scripts/rigs/guest/agent-port.ts'
 import { makeClaim, makeCustomerKey, makeSandbox, seal, sshArgv, succeed } from '../../scripts/rigs/guest/root.ts'
@@ -136,11 +137,15 @@ describe('the agent', () => {
     expect(Buffer.from((await output.read()).value ?? []).toString()).toBe('still here\n')
     expect(second.pid).not.toBe(first.pid)
     // As after the owner's order for a schedule of snapshots, and without one.
-    const poll = (id: string) => ask(reconnected, { id, op: 'idle', minutes: null })
+    const poll = (id: string, lost = {}) => ask(reconnected, { id, op: 'idle', minutes: null, ...lost })
     fs.mkdirSync(sandbox.paths.ordersDir)
     fs.writeFileSync(join(sandbox.paths.ordersDir, 'snapshot-every'), '15')
     expect(await poll('i1')).toEqual({ id: 'i1', ok: true, isIdle: false, isSnapshotDue: true })
-    fs.writeFileSync(join(sandbox.paths.ordersDir, 'snapshot-every'), 'off')
+    // Taken now, by what the VM knows.
+    fs.writeFileSync(join(sandbox.paths.ordersDir, 'snapshot-taken'), String(uptime()))
     expect(await poll('i2')).toEqual({ id: 'i2', ok: true, isIdle: false })
+    expect(await poll('i3', { isSnapshotLost: true })).toMatchObject({ id: 'i3', isSnapshotDue: true })
+    fs.writeFileSync(join(sandbox.paths.ordersDir, 'snapshot-every'), 'off')
+    expect(await poll('i4', { isSnapshotLost: true })).toEqual({ id: 'i4', ok: true, isIdle: false })
   })
 })

@@ -8,6 +8,7 @@ import { join } from 'node:path'
 import { startAppliance } from '../../scripts/rigs/instances/instances-service.ts'
 import { Fault } from '../../src/base/fault.ts'
 import { silentLogger } from '../../src/base/log.ts'
+import type { IdlePoll } from '../../src/contract/vm/agent.ts'
 import { createIdle } from '../../src/guest/orders/idle.ts'
 import { guestPaths } from '../../src/guest/paths.ts'
 import { endIdleOnes, type IdleDeps } from '../../src/instances/idle-ends.ts'
@@ -23,7 +24,7 @@ test('goal: only those that say so', async () => {
   for (const { id } of [idle, busy, silent]) {
     moveInstance(store.db, { id, from: 'provisioning', to: 'ready', nowMs: 1, readyAtMs: 1 })
   }
-  const asked = new Map<string, number | null>()
+  const asked = new Map<string, IdlePoll>()
   const [ended, scheduled]: [string[], string[]] = [[], []]
   const deps = {
     directory: store.directory,
@@ -31,18 +32,23 @@ test('goal: only those that say so', async () => {
     clock: appliance.clock,
     log: silentLogger,
     minutesOf: (slug: string) => (slug === 'acme' ? 30 : null),
-    pollIdle: async (vmId: string, minutes: number | null) => {
-      asked.set(vmId, minutes)
+    pollIdle: async (vmId: string, poll: IdlePoll) => {
+      asked.set(vmId, poll)
       if (vmId === silent.vmId) throw new Fault('channel.refused', 'bad_request: not a request of this wire')
       return vmId === busy.vmId ? { isIdle: false, isSnapshotDue: true as const } : { isIdle: true }
     },
+    isSnapshotLost: (instance: Instance) => instance.id === busy.id,
     takeScheduled: async (instance: Instance) => void scheduled.push(instance.id),
     beforeEnd: async () => true,
     endIdle: async (instance: Instance) => void ended.push(instance.id),
   } satisfies IdleDeps
   await endIdleOnes(deps, new Set())
   expect([ended, scheduled]).toEqual([[idle.id], [busy.id]])
-  expect(asked).toEqual(new Map([idle, busy, silent].map(({ vmId }) => [String(vmId), 30])))
+  expect(Object.fromEntries(asked)).toEqual({
+    [String(idle.vmId)]: { minutes: 30 },
+    [String(busy.vmId)]: { minutes: 30, isSnapshotLost: true },
+    [String(silent.vmId)]: { minutes: 30 },
+  })
 })
 
 test('goal: a snapshot comes first; who comes back meanwhile keeps the instance, and a snapshot that has to wait delays the end', async () => {
@@ -59,6 +65,7 @@ test('goal: a snapshot comes first; who comes back meanwhile keeps the instance,
     log: silentLogger,
     minutesOf: () => 30,
     pollIdle: async () => ({ isIdle }),
+    isSnapshotLost: () => false,
     takeScheduled: async () => {},
     beforeEnd: async () => {
       steps.push('snapshot')
@@ -111,10 +118,11 @@ test.each([
   const deps: IdleDeps = {
     ...{ directory: store.directory, hostId: store.hostId, clock, log: silentLogger },
     minutesOf: () => 30,
-    pollIdle: async (_, minutes) => {
+    pollIdle: async (_, { minutes }) => {
       see()
       return { isIdle: guest.isOver(minutes) }
     },
+    isSnapshotLost: () => false,
     takeScheduled: async () => {},
     beforeEnd: async () => {
       taken.push('snapshot')

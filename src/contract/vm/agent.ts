@@ -63,20 +63,25 @@ export const AgentRequest = Type.Union([
   Closed({ id, op: Type.Literal('egress'), egress: EgressCount }),
   /**
    * Whether the idle time is over: `minutes`, unless the owner has ordered another; null for none. Sent every minute to
-   * a claimed guest.
+   * a claimed guest. `isSnapshotLost`: the host has not kept the last snapshot that the guest signed, so the next one is
+   * due without the time between. For guests that have answered `isSnapshotDue`.
    */
   Closed({
     id,
     op: Type.Literal('idle'),
     minutes: OrNull(Type.Integer({ minimum: 1, maximum: 525_600 })),
+    isSnapshotLost: Type.Optional(Type.Literal(true)),
   }),
   /**
    * Packs the owner's files and sends them, encrypted to the owner. The response follows the last byte. `ifChanged`:
-   * refused as `unchanged` if no file has changed since the last one. For guests that have answered `isSnapshotDue`.
+   * SHA-256 of the newest one that the host keeps; if it is the guest's last one and no file has changed since, refused
+   * as `unchanged`. For guests that have answered `isSnapshotDue`.
    */
-  Closed({ id, op: Type.Literal('snapshot'), to: Transfer, ifChanged: Type.Optional(Type.Literal(true)) }),
+  Closed({ id, op: Type.Literal('snapshot'), to: Transfer, ifChanged: Type.Optional(Sha256) }),
   /** Fetches such a ciphertext for the owner's session, which reads it from a pipe of this name. */
   Closed({ id, op: Type.Literal('restore'), from: Transfer, pipe: Type.String({ pattern: '^[a-z0-9]{16}$' }) }),
   Closed({ id, op: Type.Literal('shutdown') }),
 ])
 export type AgentRequest = Static<typeof AgentRequest>
+/** Fields of the request `idle`. */
+export type IdlePoll = Omit<Extract<AgentRequest, { readonly op: 'idle' }>, 'id' | 'op'>

@@ -24,8 +24,8 @@ export type Idle = {
    * `minutes`: from the host, unless an order has another; null for no end.
    */
   readonly isOver: (minutes: number | null) => boolean
-  /** Reports whether the time between two snapshots is over, by the owner's schedule. */
-  readonly isSnapshotDue: () => boolean
+  /** Reports whether the time between two snapshots is over, by the owner's schedule. `isLost`: of the last one. */
+  readonly isSnapshotDue: (isLost?: boolean) => boolean
   /** Takes a snapshot. The schedule counts from its beginning; if it fails, it is due again after a pause. */
   readonly counted: <Taken extends { readonly ok: boolean; readonly code?: string }>(
     take: () => Promise<Taken>,
@@ -78,9 +78,9 @@ export function createIdle({ paths, owner }: { readonly paths: IdlePaths; readon
       if (limit === null) return false
       return now - usedAt >= limit * 60 && now >= Number(readTextOrNull(keptFile) ?? 0)
     },
-    isSnapshotDue: () => {
+    isSnapshotDue: isLost => {
       const every = Number(readTextOrNull(everyFile) ?? 'off') * 60
-      const taken = Number(readTextOrNull(takenFile) ?? Number.NEGATIVE_INFINITY)
+      const taken = Number((!isLost && readTextOrNull(takenFile)) || Number.NEGATIVE_INFINITY)
       // Never for `off`, which is no number.
       return uptime(paths) >= Math.max(taken + every, triedAt + failedPauseSeconds)
     },

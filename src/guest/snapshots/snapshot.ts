@@ -53,10 +53,11 @@ export function createSnapshots({ paths, owner, argv, run, log }: SnapshotDeps) 
     })
   }
 
-  const send = async (to: Transfer, claim: ClaimRecord, ifChanged: boolean) => {
+  const send = async (to: Transfer, claim: ClaimRecord, ifChanged?: string) => {
     const last = jsonOf(readTextOrNull(paths.snapshotRecord) ?? 'null')
     const before = matches(Last, last) ? last : null
-    const printed = (await transfer(['send', (ifChanged && before?.files) || 'any'], claim, to)).stdout.trim()
+    const known = before?.sha256 === ifChanged ? before : null
+    const printed = (await transfer(['send', known?.files ?? 'any'], claim, to)).stdout.trim()
     if (printed === 'unchanged') return refuse('unchanged', 'snapshot: no file has changed since the last one')
     const sent: unknown = printed.split(' ')
     if (!matches(Sent, sent)) return refuse('failed', 'snapshot: the program that packs has printed no digests')
@@ -75,10 +76,10 @@ export function createSnapshots({ paths, owner, argv, run, log }: SnapshotDeps) 
 
   return {
     /**
-     * Resolves when the whole ciphertext is sent and signed. One at a time. `ifChanged`: refused as `unchanged` if the
-     * files are those of the last one. Throws Fault host.command_*.
+     * Resolves when the whole ciphertext is sent and signed. One at a time. `ifChanged`: refused as `unchanged` if this
+     * is the SHA-256 of the last one, and the files are those of it. Throws Fault host.command_*.
      */
-    send: async (to: Transfer, claim: ClaimRecord | null, ifChanged = false) => {
+    send: async (to: Transfer, claim: ClaimRecord | null, ifChanged?: string) => {
       if (claim === null) return refuse('unclaimed', 'snapshot: there is no claim yet')
       if (isSending) return refuse('failed', 'snapshot: another one is under way')
       isSending = true

@@ -18,6 +18,7 @@ import {
   type AgentRequest,
   agentLineBytesMax,
   type EgressCount,
+  type IdlePoll,
   type SealedClaim,
   type SimulatedLaunch,
   type Transfer,
@@ -194,16 +195,15 @@ class AgentChannel {
   }
 
   /** Returns whether the idle time is over, and whether a snapshot is due; see `AgentRequest`. */
-  async idle(minutes: number | null, timeoutMs: number): Promise<IdleAnswer> {
-    const response = await this.request({ op: 'idle', minutes }, timeoutMs)
+  async idle(poll: IdlePoll, timeoutMs: number): Promise<IdleAnswer> {
+    const response = await this.request({ op: 'idle', ...poll }, timeoutMs)
     if ('isIdle' in response) return response
     throw new Fault('channel.refused', 'agent idle: a response without isIdle')
   }
 
   /** Requests a snapshot. Responds once it is sent. `ifChanged`: see `AgentRequest`. */
-  snapshot(to: Transfer, timeoutMs: number, { ifChanged }: { readonly ifChanged: boolean }): Promise<SignedSnapshot> {
-    const operation = { op: 'snapshot', to, ...(ifChanged ? { ifChanged } : {}) } as const
-    return ask(this, operation, 'snapshot', timeoutMs)
+  snapshot(to: Transfer, timeoutMs: number, options: { readonly ifChanged?: string }): Promise<SignedSnapshot> {
+    return ask(this, { op: 'snapshot', to, ...options }, 'snapshot', timeoutMs)
   }
 
   async restore(from: Transfer, pipe: string, timeoutMs: number): Promise<void> {

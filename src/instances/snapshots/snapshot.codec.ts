@@ -3,6 +3,7 @@
 import { utf8 } from '../../base/bytes.ts'
 import { iso } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
+import { resultOr } from '../../base/result-or.ts'
 import { checkedJson } from '../../contract/check.ts'
 import type { Snapshot, SnapshotAttempt } from '../../contract/http/snapshot.ts'
 import { type SignedSnapshot, SnapshotHeader } from '../../contract/snapshot.ts'
@@ -15,6 +16,12 @@ export function numberIn({ header }: SignedSnapshot, arrived: Pick<SnapshotHeade
   if (stated.sha256 !== arrived.sha256)
     throw new Fault('channel.refused', 'other bytes have arrived than the guest signed')
   return stated.number
+}
+
+/** SHA-256 of a ciphertext that is kept; undefined if its record is damaged. */
+export function digestIn({ header }: SignedSnapshot): string | undefined {
+  const read = () => checkedJson(SnapshotHeader, utf8(header), { what: 'header of a snapshot', code: 'internal' })
+  return resultOr(() => read().sha256, undefined)
 }
 
 export function toSnapshot({ name, number, bytes, createdAtMs, signed }: KeptSnapshot): Snapshot {

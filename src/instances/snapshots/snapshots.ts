@@ -29,18 +29,11 @@ import { assertStillAllowed, ownInstance, type Principal } from '../service.ts'
 import type { Arriving, KeptSnapshot, SnapshotFiles } from './files.ts'
 import { IdleEndNotes } from './idle-end-notes.ts'
 import { snapshotProblems } from './problems.plan.ts'
-import { explained, isUnchanged, RoomFault, ShareFault, shownReason, switchedOff, toError } from './refusals.ts'
-import { numberIn, toAttempt, toSnapshot } from './snapshot.codec.ts'
+import { explained, isUnchanged, shownReason, switchedOff, toError } from './refusals.ts'
+import { checkRoom, type SnapshotSettings } from './room.ts'
+import { ScheduleNotes } from './schedule-notes.ts'
+import { digestIn, numberIn, toAttempt, toSnapshot } from './snapshot.codec.ts'
 import type { Transfers } from './transfers.ts'
-
-export type SnapshotSettings = {
-  /** 0 switches snapshots off. */
-  readonly keptPerInstance: number
-  readonly bytesPerOrganization: number
-  readonly bytesMax: number
-  readonly freeBytesMin: number
-  readonly port: number
-}
 
 export type SnapshotsDeps = {
   readonly directory: Pick<DirectoryStore, 'admit' | 'db' | 'read'>
@@ -94,6 +87,7 @@ export class Snapshots {
   /** `done` of the attempt under way of each instance. Never rejects. */
   readonly #underWay = new Map<string, Promise<Error | null>>()
   readonly #ends: IdleEndNotes
+  readonly #schedules = new ScheduleNotes()
   #failures = 0
   /** Instances without a record or an organization at the last look. */
   #missing: ReadonlySet<string> = new Set()
@@ -131,6 +125,7 @@ export class Snapshots {
   /** Takes one that is due by the owner's schedule, unless one is under way. Resolves once it begins. Never rejects. */
   async takeScheduled(instance: Instance): Promise<void> {
     if (this.#underWay.has(instance.id)) return
+    this.#schedules.due(instance.id)
     try {
       await this.begin(instance, { isScheduled: true })
     } catch (error) {
@@ -138,6 +133,11 @@ export class Snapshots {
       this.#deps.log.debug('no snapshot by schedule', { instance: instance.id, reason: message })
       this.#showSkipped(instance, message)
     }
+  }
+
+  /** Reports whether the last snapshot that a VM with a schedule has signed was not kept. */
+  isLost({ id }: Instance): boolean {
+    return this.#schedules.isLost(id)
   }
 
   #showSkipped(instance: Instance, message: string): void {
@@ -158,7 +158,7 @@ export class Snapshots {
     const address = vm?.address ?? vm?.addressV6 ?? null
     if (instance.status !== 'ready' || vm === null || address === null)
       throw new Fault('conflict', `A snapshot needs a ready instance; this one is ${instance.status}.`)
-    this.#checkRoom(instance, 0)
+    checkRoom(instance, 0, this.#deps)
     // Schedules leave one for commands and ends.
     const left = isScheduled ? 1 : 0
     if (
@@ -328,6 +328,7 @@ export class Snapshots {
     for (const instanceId of missing) {
       if (!this.#missing.has(instanceId)) continue
       this.#attempts.delete(instanceId)
+      this.#schedules.forget(instanceId)
       files.removeAll(instanceId)
       log.info('snapshots removed with the record of their instance', { instance: instanceId })
     }
@@ -351,25 +352,31 @@ export class Snapshots {
     arriving: Arriving,
     { vmId, address, isScheduled, onBytes }: Receiving,
   ): Promise<KeptSnapshot> {
-    const { engine, transfers, settings, clock, random, log } = this.#deps
+    const { engine, files, transfers, settings, clock, random, log } = this.#deps
     const token = toHex(random(32))
     const failed = new AbortController()
     const signal = AbortSignal.any([this.#stopping.signal, AbortSignal.timeout(transferMs), failed.signal])
     const digest = new Bun.CryptoHasher('sha256')
     const write = async (chunk: Uint8Array) => {
-      this.#checkRoom(instance, chunk.length)
+      checkRoom(instance, chunk.length, this.#deps)
       digest.update(chunk)
       await arriving.write(chunk)
       onBytes()
     }
+    const newest = isScheduled ? files.of(instance.id).at(-1) : undefined
+    const ifChanged = newest && digestIn(newest.signed)
+    const take = async () => {
+      const to = { port: settings.port, token }
+      const signed = await engine.guest(vmId).snapshot(to, transferMs, ifChanged === undefined ? {} : { ifChanged })
+      this.#schedules.signed(instance.id)
+      return signed
+    }
     try {
       // The first failure of the two is the one that is shown.
-      const [signed] = await Promise.all([
-        engine.guest(vmId).snapshot({ port: settings.port, token }, transferMs, { ifChanged: isScheduled }),
-        transfers.receive({ token, address, signal }, write),
-      ])
+      const [signed] = await Promise.all([take(), transfers.receive({ token, address, signal }, write)])
       const number = numberIn(signed, { hostname: instance.hostname, sha256: digest.digest('hex') })
       const record = await arriving.keep({ name: instance.name, number, createdAtMs: clock.nowMs(), signed })
+      this.#schedules.kept(instance.id)
       log.info('snapshot kept', { instance: instance.id, number, bytes: record.bytes })
       this.#removeOld(instance.id)
       return record
@@ -388,25 +395,6 @@ export class Snapshots {
     } catch (error) {
       log.warn('a replaced snapshot was not removed', { instance: instanceId, reason: messageOf(error) })
     }
-  }
-
-  /**
-   * Throws Fault conflict if there is no room for `moreBytes` of this instance. Snapshots that the new one replaces do
-   * not count.
-   */
-  #checkRoom({ id, organizationId }: Instance, moreBytes: number): void {
-    const { files, freeBytes, settings } = this.#deps
-    const { keptPerInstance, bytesPerOrganization, bytesMax, freeBytesMin } = settings
-    if (keptPerInstance === 0) throw switchedOff()
-    const staying = keptPerInstance === 1 ? [] : files.of(id).slice(1 - keptPerInstance)
-    const own = staying.reduce((sum, { bytes }) => sum + bytes, moreBytes + files.arrivingBytes(id))
-    if (files.bytes(organizationId, id) + own > bytesPerOrganization)
-      throw new ShareFault(
-        'conflict',
-        `The snapshots of the organization would exceed ${gib(bytesPerOrganization)}; delete older ones.`,
-      )
-    if (files.bytes(null, id) + own > bytesMax || freeBytes() - moreBytes < freeBytesMin)
-      throw new RoomFault('conflict', 'This host has no room for the snapshot; ask the operator, or delete older ones.')
   }
 
   async #own(caller: Principal, name: string): Promise<Instance> {
@@ -433,8 +421,4 @@ export class Snapshots {
     this.#failures += 1
     this.#deps.log.warn('no snapshot was kept', { instance: id, reason: messageOf(error) })
   }
-}
-
-function gib(bytes: number): string {
-  return `${Math.floor(bytes / 2 ** 30)} GiB`
 }

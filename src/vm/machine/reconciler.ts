@@ -9,7 +9,7 @@ import { Fault } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
 import type { ClockGuard } from '../../base/work/clock-guard.ts'
 import { createWorkers, type Workers } from '../../base/work/workers.ts'
-import type { EgressCount } from '../../contract/vm/agent.ts'
+import type { EgressCount, IdlePoll } from '../../contract/vm/agent.ts'
 import type { IdleAnswer } from '../../contract/vm/agent-responses.ts'
 import type { LedgerDb, LedgerStore } from '../../store/db.ts'
 import { egressOf } from '../../store/ledger/egress.query.ts'
@@ -186,8 +186,8 @@ export class VmReconciler implements VmEngine {
     await this.guest(vmId).egress(egress, timeoutMs)
   }
 
-  async pollIdle(vmId: string, minutes: number | null, timeoutMs: number): Promise<IdleAnswer> {
-    return await this.guest(vmId).idle(minutes, timeoutMs)
+  async pollIdle(vmId: string, poll: IdlePoll, timeoutMs: number): Promise<IdleAnswer> {
+    return await this.guest(vmId).idle(poll, timeoutMs)
   }
 
   open(vmId: string): void {

@@ -175,6 +175,22 @@ test('goal: a snapshot that fails is due again after 15 minutes, not after the w
   expect(idle.isSnapshotDue()).toBe(true)
 })
 
+test('goal: a snapshot that the host has not kept is due again after 15 minutes, but not without a schedule', async () => {
+  const idle = started()
+  await order(idle, 'snapshot_every', 60)
+  await idle.counted(kept)
+  for (const [minute, isDue] of [
+    [14, [false, false]],
+    [15, [false, true]],
+    [60, [true, true]],
+  ] as const) {
+    at(minute)
+    expect([minute, idle.isSnapshotDue(), idle.isSnapshotDue(true)]).toEqual([minute, ...isDue])
+  }
+  await order(idle, 'snapshot_every', null)
+  expect(idle.isSnapshotDue(true)).toBe(false)
+})
+
 test('goal: schedules below 15 minutes and above 30 days are refused', async () => {
   for (const minutes of [0, 14, 15.5, 43_201, '60', undefined])
     expect([minutes, (await order(started(), 'snapshot_every', minutes)).ok]).toEqual([minutes, false])

@@ -84,16 +84,18 @@ test('goal: a number is spent before its signature, so that no two signatures sh
 })
 
 test('goal: by schedule nothing is sent while the files are those of the last snapshot; a command sends them again', async () => {
-  const first = await snapshots(`${whole} ${header} ${files}\n`).send(to, claim, true)
+  const first = await snapshots(`${whole} ${header} ${files}\n`).send(to, claim, header)
   expect(first.ok).toBeTrue()
-  expect(await snapshots('unchanged\n').send(to, claim, true)).toMatchObject({ ok: false, code: 'unchanged' })
+  expect(await snapshots('unchanged\n').send(to, claim, whole)).toMatchObject({ ok: false, code: 'unchanged' })
+  // The host has lost that one, and keeps an earlier one.
+  expect((await snapshots(`${whole} ${header} ${files}\n`).send(to, claim, header)).ok).toBeTrue()
   const second = await snapshots(`${header} ${whole} ${files}\n`).send(to, claim)
-  expect(second.ok && numberIn(second.snapshot.header)).toMatchObject({ number: 2, previous: whole })
+  expect(second.ok && numberIn(second.snapshot.header)).toMatchObject({ number: 3, previous: whole })
   const calls = readFileSync(at('calls'), 'utf8')
     .split('\n')
     .filter(line => line.startsWith('send'))
-  // Without an earlier one, of these files, by command.
-  expect(calls.map(line => line.split(' ')[1])).toEqual(['any', files, 'any'])
+  // Without an earlier one, of these files, of files that the host does not keep, by command.
+  expect(calls.map(line => line.split(' ')[1])).toEqual(['any', files, 'any', 'any'])
 })
 
 test('goal: nothing without a claim, one at a time, and few fetches', async () => {

@@ -2,7 +2,7 @@
 // nothing has changed, and what keeps one from being taken is shown.
 
 import { afterEach, beforeEach, expect, test } from 'bun:test'
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { lastingPort } from '../../../scripts/rigs/free-port.ts'
@@ -18,7 +18,7 @@ import { Snapshots, type SnapshotsDeps } from '../../../src/instances/snapshots/
 import { Transfers } from '../../../src/instances/snapshots/transfers.ts'
 import { moveInstance } from '../../../src/store/directory/instance.query.ts'
 import type { GuestRequests, VmView } from '../../../src/vm/engine.ts'
-import { dial, type FakeGuest, honest, refusal, signed } from '../../rigs/guest/sending-vm.ts'
+import { dial, type FakeGuest, honest, refusal, sha256, signed } from '../../rigs/guest/sending-vm.ts'
 
 let directory = ''
 let appliance: Appliance
@@ -176,7 +176,7 @@ test("goal: the owner's schedule takes one if files have changed; what is skippe
   await start({ freeBytesMin: 10 })
   const instance = await readyInstance()
   const path = `/v1/instances/${instance.name}/snapshots`
-  const asks: boolean[] = []
+  const asks: (string | undefined)[] = []
   const sending = honest(instance, Buffer.from('files'))
   guest = {
     snapshot: (to, timeoutMs, options) => {
@@ -198,11 +198,47 @@ test("goal: the owner's schedule takes one if files have changed; what is skippe
   // As soon as there is room, without another word of the owner.
   freeBytes = 2 ** 40
   expect(await taken()).toMatchObject({ state: 'kept', number: 2 })
+  const digest = sha256(Buffer.from('files'))
   expect([await numbers(path), asks]).toEqual([
     [1, 2],
-    [true, true, true],
+    [undefined, digest, digest],
   ])
   expect(snapshots.counts().failures).toBe(0)
+})
+
+test('goal: a schedule does not rely on a snapshot that the host has not: it was removed, or could not be kept', async () => {
+  await start()
+  const instance = await readyInstance()
+  const path = `/v1/instances/${instance.name}/snapshots`
+  const asks: (string | undefined)[] = []
+  let number = 0
+  const bytes = () => Buffer.from(`files ${number}`)
+  guest = {
+    snapshot: async (to, _, { ifChanged }) => {
+      number += 1
+      asks.push(ifChanged)
+      await dial(to, bytes())
+      // Its place is taken by a directory, so keeping number 3 fails.
+      if (number === 3) mkdirSync(join(directory, instance.id, '3.age', 'full'), { recursive: true })
+      return signed(instance.hostname, number, bytes())
+    },
+  }
+  const taken = async () => {
+    await snapshots.takeScheduled(instance)
+    await until('the attempt ends', 10_000, async () => (await listed(path)).attempts[0]?.state !== 'writing')
+    return [(await listed(path)).attempts[0]?.state, snapshots.isLost(instance)]
+  }
+  expect(snapshots.isLost(instance)).toBe(false)
+  expect([await taken(), await taken()]).toEqual([
+    ['kept', false],
+    ['kept', false],
+  ])
+  expect(await taken()).toEqual(['failed', true])
+  expect(await taken()).toEqual(['kept', false])
+  for (const removed of [4, 2, 1]) expect((await appliance.send('DELETE', `${path}/${removed}`)).status).toBe(200)
+  expect(await taken()).toEqual(['kept', false])
+  const digestOf = (count: number) => sha256(Buffer.from(`files ${count}`))
+  expect(asks).toEqual([undefined, digestOf(1), digestOf(2), digestOf(2), undefined])
 })
 
 test('goal: schedules wait for a snapshot that is under way, and leave one transfer of the organization to commands', async () => {

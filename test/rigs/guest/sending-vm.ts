@@ -27,7 +27,7 @@ export function dial(to: Transfer, bytes: Uint8Array): Promise<Buffer> {
   })
 }
 
-const sha256 = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest('hex')
+export const sha256 = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest('hex')
 
 export function signed(hostname: string, number: number, bytes: Uint8Array) {
   const facts = { hostname, number, previous: null, rootHash: null, ageHeader: sha256(bytes), sha256: sha256(bytes) }
