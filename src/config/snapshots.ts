@@ -6,7 +6,7 @@ export const SnapshotsConfig = Section({
   /** Share: this limit is the share of one instance. */
   kept_per_instance: Count(
     [3, 0, 100],
-    'How many snapshots of one instance are kept; a further one replaces the oldest. They are encrypted inside the VM to its owner, and end with the record of the instance. 0 switches snapshots off.',
+    'How many snapshots of one instance are kept; a further one that a command took replaces the oldest; a schedule first replaces those that no command took, never the newest that one took. They are encrypted inside the VM to its owner, and end with the record of the instance. 0 switches snapshots off.',
   ),
   /** Share: this limit is the share of one organization. */
   gib_per_organization: Count(

@@ -27,6 +27,8 @@ export const KeptSnapshot = Type.Object({
   bytes: Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER }),
   createdAtMs: Type.Integer({ minimum: 0 }),
   signed: SignedSnapshot,
+  /** No command took it: a schedule, or an idle end. Left out otherwise. */
+  isUnattended: Type.Optional(Type.Literal(true)),
 })
 export type KeptSnapshot = Static<typeof KeptSnapshot>
 

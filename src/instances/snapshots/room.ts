@@ -3,6 +3,7 @@
 import type { Instance } from '../../store/directory/instance.table.ts'
 import type { SnapshotFiles } from './files.ts'
 import { RoomFault, ShareFault, switchedOff } from './refusals.ts'
+import { replacedBy, type SnapshotCause } from './replaced.plan.ts'
 
 export type SnapshotSettings = {
   /** 0 switches snapshots off. */
@@ -25,12 +26,19 @@ export type Room = {
  */
 export function checkRoom(
   { id, organizationId }: Pick<Instance, 'id' | 'organizationId'>,
-  moreBytes: number,
+  { cause, moreBytes }: { readonly cause: SnapshotCause; readonly moreBytes: number },
   { files, freeBytes, settings }: Room,
 ): void {
   const { keptPerInstance, bytesPerOrganization, bytesMax, freeBytesMin } = settings
   if (keptPerInstance === 0) throw switchedOff()
-  const staying = keptPerInstance === 1 ? [] : files.of(id).slice(1 - keptPerInstance)
+  const kept = files.of(id)
+  const replaced = replacedBy(cause, kept, keptPerInstance)
+  if (replaced === null)
+    throw new RoomFault(
+      'conflict',
+      'No room: a schedule does not replace the newest snapshot that you took yourself; remove it, if it may go.',
+    )
+  const staying = kept.filter(record => !replaced.includes(record))
   const own = staying.reduce((sum, { bytes }) => sum + bytes, moreBytes + files.arrivingBytes(id))
   if (files.bytes(organizationId, id) + own > bytesPerOrganization)
     throw new ShareFault(

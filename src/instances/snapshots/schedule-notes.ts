@@ -1,17 +1,28 @@
 // Instances whose VMs take snapshots by a schedule, in memory. Pure.
 //
-// A VM counts its time from what it has signed, so it must learn that its host has not kept that.
+// A VM counts its time from what it has signed, so it must learn that its host has not kept that. This host counts too:
+// one that always says that a snapshot is due would keep the disk busy.
 
-/** `isLost`: the VM has signed one since the last one that was kept. */
-type Note = { isLost: boolean }
+/** `beganMs`: the last attempt; null before the first. `isLost`: the VM has signed one since the last one was kept. */
+type Note = { beganMs: number | null; isLost: boolean }
+
+/** The shortest time of a schedule. */
+const pauseMs = 15 * 60_000
 
 export class ScheduleNotes {
   /** By instance. */
   readonly #notes = new Map<string, Note>()
 
-  /** Notes that a snapshot is due by the VM's count. */
-  due(instanceId: string): void {
-    if (!this.#notes.has(instanceId)) this.#notes.set(instanceId, { isLost: false })
+  /** Notes that a snapshot is due by the VM's count. Reports whether it is by this host's, too. */
+  isDue(instanceId: string, nowMs: number): boolean {
+    const note = this.#notes.get(instanceId) ?? { beganMs: null, isLost: false }
+    this.#notes.set(instanceId, note)
+    return note.beganMs === null || nowMs - note.beganMs >= pauseMs
+  }
+
+  began(instanceId: string, nowMs: number): void {
+    const note = this.#notes.get(instanceId)
+    if (note !== undefined) note.beganMs = nowMs
   }
 
   /** Notes that the VM has signed one; `kept` follows, unless this host fails. */

@@ -30,6 +30,7 @@ import type { Arriving, KeptSnapshot, SnapshotFiles } from './files.ts'
 import { IdleEndNotes } from './idle-end-notes.ts'
 import { snapshotProblems } from './problems.plan.ts'
 import { explained, isUnchanged, shownReason, switchedOff, toError } from './refusals.ts'
+import { replacedBy, type SnapshotCause } from './replaced.plan.ts'
 import { checkRoom, type SnapshotSettings } from './room.ts'
 import { ScheduleNotes } from './schedule-notes.ts'
 import { digestIn, numberIn, toAttempt, toSnapshot } from './snapshot.codec.ts'
@@ -54,7 +55,7 @@ type Begun = { readonly attempt: SnapshotAttempt; readonly done: Promise<Error |
 type Receiving = {
   readonly vmId: string
   readonly address: string
-  readonly isScheduled: boolean
+  readonly cause: SnapshotCause
   readonly onBytes: () => void
 }
 
@@ -106,13 +107,13 @@ export class Snapshots {
   async take(caller: Principal, name: string): Promise<SnapshotAttempt | OnOtherHost> {
     const instance = await this.#ownToChange(caller, name)
     if (this.#isElsewhere(instance)) return { otherHostId: instance.hostId }
-    return (await this.begin(instance)).attempt
+    return (await this.begin(instance, 'command')).attempt
   }
 
   /** Does the same for a caller within this host. */
-  async begin(instance: Instance, { isScheduled = false } = {}): Promise<Begun> {
+  async begin(instance: Instance, cause: SnapshotCause): Promise<Begun> {
     const { id } = instance
-    const begun = this.#begin(instance, isScheduled)
+    const begun = this.#begin(instance, cause)
     // From the first moment, so that no end of the instance comes between.
     if (!this.#underWay.has(id)) {
       const failure = begun.then(({ done }) => done).catch(toError)
@@ -122,15 +123,20 @@ export class Snapshots {
     return await begun
   }
 
-  /** Takes one that is due by the owner's schedule, unless one is under way. Resolves once it begins. Never rejects. */
+  /**
+   * Takes one that is due by the owner's schedule, unless one is under way, or began by schedule within 15 minutes.
+   * Resolves once it begins. Never rejects.
+   */
   async takeScheduled(instance: Instance): Promise<void> {
-    if (this.#underWay.has(instance.id)) return
-    this.#schedules.due(instance.id)
+    const { id } = instance
+    const nowMs = this.#deps.clock.monotonicMs()
+    if (!this.#schedules.isDue(id, nowMs) || this.#underWay.has(id)) return
     try {
-      await this.begin(instance, { isScheduled: true })
+      await this.begin(instance, 'schedule')
+      this.#schedules.began(id, nowMs)
     } catch (error) {
       const message = shownReason(toError(error))
-      this.#deps.log.debug('no snapshot by schedule', { instance: instance.id, reason: message })
+      this.#deps.log.debug('no snapshot by schedule', { instance: id, reason: message })
       this.#showSkipped(instance, message)
     }
   }
@@ -151,16 +157,16 @@ export class Snapshots {
     return { instance: name, id: randomName(16, random), state: 'writing', ...nothing, started_at: iso(clock.nowMs()) }
   }
 
-  async #begin(instance: Instance, isScheduled: boolean): Promise<Begun> {
+  async #begin(instance: Instance, cause: SnapshotCause): Promise<Begun> {
     const { files, engine } = this.#deps
     const { id: instanceId, organizationId } = instance
     const vm = instance.vmId === null ? null : engine.view(instance.vmId)
     const address = vm?.address ?? vm?.addressV6 ?? null
     if (instance.status !== 'ready' || vm === null || address === null)
       throw new Fault('conflict', `A snapshot needs a ready instance; this one is ${instance.status}.`)
-    checkRoom(instance, 0, this.#deps)
+    checkRoom(instance, { cause, moreBytes: 0 }, this.#deps)
     // Schedules leave one for commands and ends.
-    const left = isScheduled ? 1 : 0
+    const left = cause === 'schedule' ? 1 : 0
     if (
       files.arriving(null) + left >= arrivingMax ||
       files.arriving(organizationId) + left >= arrivingPerOrganizationMax
@@ -171,7 +177,7 @@ export class Snapshots {
     const show = (change: Partial<SnapshotAttempt>) =>
       this.#attempts.set(instanceId, { ...attempt, organizationId, bytes: arriving.bytes(), ...change })
     show({})
-    const work = this.#receive(instance, arriving, { vmId: vm.id, address, isScheduled, onBytes: () => show({}) })
+    const work = this.#receive(instance, arriving, { vmId: vm.id, address, cause, onBytes: () => show({}) })
       .then(({ number }) => {
         show({ state: 'kept', number })
         return null
@@ -281,7 +287,7 @@ export class Snapshots {
     const { id } = instance
     if (!this.#ends.isDue(id)) return false
     if ((await this.#underWay.get(id)) === null) return true
-    const failure = await this.begin(instance)
+    const failure = await this.begin(instance, 'idle_end')
       .then(({ done }) => done)
       .catch(toError)
     const waitMs = this.#ends.note(id, failure)
@@ -350,7 +356,7 @@ export class Snapshots {
   async #receive(
     instance: Instance,
     arriving: Arriving,
-    { vmId, address, isScheduled, onBytes }: Receiving,
+    { vmId, address, cause, onBytes }: Receiving,
   ): Promise<KeptSnapshot> {
     const { engine, files, transfers, settings, clock, random, log } = this.#deps
     const token = toHex(random(32))
@@ -358,12 +364,12 @@ export class Snapshots {
     const signal = AbortSignal.any([this.#stopping.signal, AbortSignal.timeout(transferMs), failed.signal])
     const digest = new Bun.CryptoHasher('sha256')
     const write = async (chunk: Uint8Array) => {
-      checkRoom(instance, chunk.length, this.#deps)
+      checkRoom(instance, { cause, moreBytes: chunk.length }, this.#deps)
       digest.update(chunk)
       await arriving.write(chunk)
       onBytes()
     }
-    const newest = isScheduled ? files.of(instance.id).at(-1) : undefined
+    const newest = cause === 'schedule' ? files.of(instance.id).at(-1) : undefined
     const ifChanged = newest && digestIn(newest.signed)
     const take = async () => {
       const to = { port: settings.port, token }
@@ -375,10 +381,11 @@ export class Snapshots {
       // The first failure of the two is the one that is shown.
       const [signed] = await Promise.all([take(), transfers.receive({ token, address, signal }, write)])
       const number = numberIn(signed, { hostname: instance.hostname, sha256: digest.digest('hex') })
-      const record = await arriving.keep({ name: instance.name, number, createdAtMs: clock.nowMs(), signed })
+      const facts = { name: instance.name, number, createdAtMs: clock.nowMs(), signed }
+      const record = await arriving.keep(cause === 'command' ? facts : { ...facts, isUnattended: true })
       this.#schedules.kept(instance.id)
       log.info('snapshot kept', { instance: instance.id, number, bytes: record.bytes })
-      this.#removeOld(instance.id)
+      this.#removeOld(record, cause)
       return record
     } catch (error) {
       failed.abort(error)
@@ -388,10 +395,11 @@ export class Snapshots {
   }
 
   /** Never throws: the new snapshot is kept. The next one removes what this one could not. */
-  #removeOld(instanceId: string): void {
+  #removeOld({ instanceId, number }: KeptSnapshot, cause: SnapshotCause): void {
     const { files, settings, log } = this.#deps
+    const kept = files.of(instanceId).filter(record => record.number !== number)
     try {
-      for (const old of files.of(instanceId).slice(0, -settings.keptPerInstance)) files.remove(old)
+      for (const old of replacedBy(cause, kept, settings.keptPerInstance) ?? []) files.remove(old)
     } catch (error) {
       log.warn('a replaced snapshot was not removed', { instance: instanceId, reason: messageOf(error) })
     }

@@ -187,6 +187,7 @@ test("goal: the owner's schedule takes one if files have changed; what is skippe
     },
   }
   const taken = async () => {
+    await appliance.clock.elapse(15 * minuteMs)
     await snapshots.takeScheduled(instance)
     await until('the attempt ends', 10_000, async () => (await listed(path)).attempts[0]?.state !== 'writing')
     return (await listed(path)).attempts[0]
@@ -224,6 +225,7 @@ test('goal: a schedule does not rely on a snapshot that the host has not: it was
     },
   }
   const taken = async () => {
+    await appliance.clock.elapse(15 * minuteMs)
     await snapshots.takeScheduled(instance)
     await until('the attempt ends', 10_000, async () => (await listed(path)).attempts[0]?.state !== 'writing')
     return [(await listed(path)).attempts[0]?.state, snapshots.isLost(instance)]
@@ -267,4 +269,54 @@ test('goal: schedules wait for a snapshot that is under way, and leave one trans
   const command = await appliance.send('POST', `/v1/instances/${second.name}/snapshots`)
   expect([command.status, asked]).toEqual([202, 2])
   sent.resolve()
+})
+
+test('goal: a VM that always says that a snapshot is due has one each quarter of an hour, and those of the owner stay', async () => {
+  await start({ keptPerInstance: 2 })
+  const instance = await readyInstance()
+  const path = `/v1/instances/${instance.name}/snapshots`
+  let asked = 0
+  const sending = honest(instance, Buffer.from('files'))
+  guest = {
+    snapshot: (...request) => {
+      asked += 1
+      return sending.snapshot(...request)
+    },
+  }
+  const ended = () =>
+    until('the attempt ends', 10_000, async () => (await listed(path)).attempts[0]?.state !== 'writing')
+  expect((await appliance.send('POST', path)).status).toBe(202)
+  await ended()
+  for (let minute = 0; minute < 60; minute += 1) {
+    await snapshots.takeScheduled(instance)
+    await ended()
+    await appliance.clock.elapse(minuteMs)
+  }
+  expect([asked, await numbers(path)]).toEqual([5, [1, 5]])
+  // The end, too, leaves the one of the command; another command replaces the oldest.
+  expect([await snapshots.takeBeforeEnd(instance), await numbers(path)]).toEqual([true, [1, 6]])
+  // After a restart the host still has what took each.
+  const restarted = new SnapshotFiles(directory, silentLogger).of(instance.id)
+  expect(restarted.map(({ number, isUnattended }) => [number, isUnattended])).toEqual([
+    [1, undefined],
+    [6, true],
+  ])
+  expect((await appliance.send('POST', path)).status).toBe(202)
+  await ended()
+  expect(await numbers(path)).toEqual([6, 7])
+})
+
+test('goal: where one snapshot is kept, a schedule is skipped for the one of a command, and says so', async () => {
+  await start({ keptPerInstance: 1 })
+  const instance = await readyInstance()
+  const path = `/v1/instances/${instance.name}/snapshots`
+  guest = honest(instance, Buffer.from('files'))
+  expect((await appliance.send('POST', path)).status).toBe(202)
+  await until('it is kept', 10_000, async () => (await listed(path)).attempts[0]?.state === 'kept')
+  await snapshots.takeScheduled(instance)
+  const { snapshots: kept, attempts } = await listed(path)
+  expect([kept.length, attempts[0]]).toEqual([
+    1,
+    expect.objectContaining({ state: 'skipped', message: expect.stringContaining('that you took yourself') }),
+  ])
 })
