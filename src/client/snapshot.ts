@@ -287,7 +287,12 @@ async function download(
     }
     await out.sync()
     writeSigned(file, snapshot)
-    renameSync(partial, file)
+    try {
+      renameSync(partial, file)
+    } catch (error) {
+      rmSync(signedPath(file), { force: true })
+      throw error
+    }
   } finally {
     await out.close()
     rmSync(partial, { force: true })

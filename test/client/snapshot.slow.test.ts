@@ -361,6 +361,31 @@ describe.skipIf(lacking)('an owner', () => {
     expect(service.requests.filter(({ path }) => path.endsWith('/restore'))).toEqual([])
   })
 
+  test('goal: a file that changes between its check and the restore is not restored, and a get that fails leaves no FILE.json', async () => {
+    await strongroom('snapshot', 'work')
+    const [file, occupied] = [join(home, 'work.age'), join(home, 'occupied.age')]
+    expect((await strongroom('snapshot', 'get', 'work', file)).code).toBe(0)
+    const sealed = readFileSync(file)
+    service.lie = async (response, path, method) => {
+      if (method === 'POST' && path === '/v1/instances') writeFileSync(file, Buffer.concat([sealed, Buffer.from('x')]))
+      return response
+    }
+    const changed = await up('again', '--from', file)
+    expect([changed.code === 0, changed.stderr]).toEqual([false, expect.stringContaining('changed while it was sent')])
+    expect(existsSync(join(dir, 'restored')) && restored()).not.toBe('the work of the owner\n')
+    writeFileSync(file, sealed)
+    expect([(await up('again', '--from', file)).code, restored()]).toEqual([0, 'the work of the owner\n'])
+    service.lie = async (response, path) => {
+      if (/\/snapshots\/1/.test(path)) mkdirSync(occupied, { recursive: true })
+      return response
+    }
+    const failed = await strongroom('snapshot', 'get', 'work', occupied)
+    expect([failed.code === 0, readdirSync(home).filter(name => name.startsWith('occupied'))]).toEqual([
+      false,
+      ['occupied.age'],
+    ])
+  })
+
   test('goal: a key that is not here is named, and another recipient opens it by --identity', async () => {
     run(['age-keygen', '-o', join(home, 'age.txt')])
     const recipients = join(home, 'recipients')
@@ -372,18 +397,8 @@ describe.skipIf(lacking)('an owner', () => {
     const lost = await up('again', '--from', 'work')
     expect([lost.code === 0, lost.stderr]).toEqual([false, expect.stringContaining('--identity')])
     const identity = ['-o', `IdentityFile=${moved}`]
-    const opened = await strongroom(
-      'up',
-      at('again'),
-      '--no-login',
-      '--from',
-      'work',
-      '--identity',
-      join(home, 'age.txt'),
-      '--',
-      ...place,
-      ...identity,
-    )
+    const words = ['up', at('again'), '--no-login', '--from', 'work', '--identity', join(home, 'age.txt')]
+    const opened = await strongroom(...words, '--', ...place, ...identity)
     expect([opened.code, restored()]).toEqual([0, 'the work of the owner\n'])
   })
 

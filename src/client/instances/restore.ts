@@ -167,10 +167,20 @@ export async function restore(
   const skipBytes = file === null ? headerBytes : 0
   const lines = [pipe, identity, toBase64(header), String(skipBytes), stated.rootHash ?? 'none']
   const text = lines.map(line => `${line}\n`).join('')
-  const input = file === null ? text : streamOf(text, file, headerBytes)
+  let isOther = false
+  const onOther = () => {
+    isOther = true
+  }
+  const { sha256 } = stated
+  const input = file === null ? text : streamOf(text, file, { startBytes: headerBytes, sha256, onOther })
   await run.hint(`restoring snapshot ${stated.number} of ${stated.hostname}`)
   const remote = { ...login, args: [...optionsOf(args), '-T', 'strongroom-restore'], input }
   const code = await runSsh(run, remote)
+  if (isOther) {
+    throw new AdvisedFault('internal', `${file}: the file changed while it was sent, and was not restored whole`, {
+      remedy: 'leave the file as it is, and repeat the command',
+    })
+  }
   if (code === 0) return
   throw new Fault('internal', `the snapshot was not restored whole: ssh ended with exit code ${code}`)
 }

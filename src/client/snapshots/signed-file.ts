@@ -58,11 +58,28 @@ export async function digestOf(file: string): Promise<string> {
   return digest.digest('hex')
 }
 
-/** Returns a text and then the file from a byte on, as far as the reader has come. */
-export function streamOf(text: string, file: string, startBytes: number): ReadableStream<Uint8Array> {
+/**
+ * Returns a text and then the file from a byte on, as far as the reader has come. Ends before the last bytes if the file
+ * is another one by now: age refuses a ciphertext without its end, and `onOther` is called.
+ */
+export function streamOf(
+  text: string,
+  file: string,
+  { startBytes, sha256, onOther }: { startBytes: number; sha256: string; onOther: () => void },
+): ReadableStream<Uint8Array> {
   async function* parts() {
     yield utf8(text)
-    yield* createReadStream(file, { start: startBytes, highWaterMark: chunkBytes })
+    const digest = new Bun.CryptoHasher('sha256')
+    let skipBytes = startBytes
+    let last: Uint8Array = new Uint8Array()
+    for await (const chunk of createReadStream(file, { highWaterMark: chunkBytes })) {
+      digest.update(chunk)
+      if (last.length > 0) yield last
+      last = chunk.subarray(skipBytes)
+      skipBytes = Math.max(0, skipBytes - chunk.length)
+    }
+    if (digest.digest('hex') === sha256) yield last
+    else onOther()
   }
   const reading: AsyncGenerator<Uint8Array> = parts()
   return new ReadableStream({
