@@ -240,6 +240,26 @@ test('goal: a fetch that no session reads ends by itself, without a connection a
   expect([code, stdout]).toEqual([0, '143\nnone\n'])
 })
 
+test('goal: a write through a mapping of a page that was written before the last snapshot is a change', async () => {
+  // As on a scratch disk: ext4, whose pages this script alone writes back.
+  const writer = `import mmap, sys
+file = open('/home/agent/mapped', 'r+b'); pages = mmap.mmap(file.fileno(), 4096)
+for line in sys.stdin: pages[0:1] = line[0:1].encode(); print('written', flush=True)`
+  writeFileSync(at('writer.py'), writer)
+  const { stdout, stderr } = await machine.run(
+    `${FOR_KEY}
+    truncate --size=64M "$shared/disk" && mkfs.ext4 -q "$shared/disk" && mount -o loop "$shared/disk" /home/agent
+    list() { nsenter --user=/run/strongroom/user-namespace -- /usr/lib/strongroom/snapshot-pack list | sha256sum; }
+    rmdir /home/agent/lost+found; truncate --size=4096 /home/agent/mapped
+    coproc python3 "$shared/writer.py"
+    write() { echo $1 >&\${COPROC[1]}; read -r _ <&\${COPROC[0]}; }
+    write a; before=$(list); [ "$before" = "$(list)" ] && echo same
+    write b; [ "$before" = "$(list)" ] || echo changed
+    kill $COPROC_PID`,
+  )
+  expect([stdout, stderr]).toEqual(['same\nchanged\n', ''])
+})
+
 test('goal: unchanged files are found unchanged, whatever read them; each change, and each new recipient, is one', async () => {
   // Without a listener no snapshot is sent, and `unchanged` comes before that.
   const { stdout, stderr } = await machine.run(
