@@ -44,8 +44,9 @@ inOwnNetns(
         expect(await problems()).toMatchObject([
           {
             severity: 'critical',
-            detail: 'a firewall of this host drops SSH to instances, what instances send',
-            remedy: expect.stringContaining('"iifname sr* accept"'),
+            detail:
+              'a firewall of this host drops SSH to instances, what instances send (nftables, chain forward of table ip f)',
+            remedy: expect.stringContaining('nft insert rule ip f forward iifname sr-vms accept;'),
           },
         ])
         expect(await (await ask('/metrics')).text()).toContain('\nstrongroom_foreign_firewall_drops 2\n')

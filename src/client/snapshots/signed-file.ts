@@ -59,8 +59,8 @@ export async function digestOf(file: string): Promise<string> {
 }
 
 /**
- * Returns a text and then the file from a byte on, as far as the reader has come. Ends before the last bytes if the file
- * is another one by now: age refuses a ciphertext without its end, and `onOther` is called.
+ * Returns a text and then the file from a byte on, as far as the reader has come. Ends before the last bytes if the
+ * file is another one by now: age refuses a ciphertext without its end, and `onOther` is called.
  */
 export function streamOf(
   text: string,

@@ -63,8 +63,8 @@ export const AgentRequest = Type.Union([
   Closed({ id, op: Type.Literal('egress'), egress: EgressCount }),
   /**
    * Whether the idle time is over: `minutes`, unless the owner has ordered another; null for none. Sent every minute to
-   * a claimed guest. `isSnapshotLost`: the host has not kept the last snapshot that the guest signed, so the next one is
-   * due without the time between. For guests that have answered `isSnapshotDue`.
+   * a claimed guest. `isSnapshotLost`: the host has not kept the last snapshot that the guest signed, so the next one
+   * is due without the time between. For guests that have answered `isSnapshotDue`.
    */
   Closed({
     id,

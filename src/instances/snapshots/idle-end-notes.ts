@@ -37,7 +37,7 @@ export class IdleEndNotes {
     const nowMs = this.#clock.monotonicMs()
     const wait = this.#waits.get(instanceId)
     const sinceTriedMs = wait === undefined ? 0 : nowMs - wait.triedMs
-    // Without an attempt for that long the instance was used meanwhile, and its day begins anew.
+    // Without an attempt for that long the instance was used meanwhile, and its day begins again.
     if (sinceTriedMs > 2 * pauseMs) this.#waits.delete(instanceId)
     return wait === undefined || wait.isLimited || sinceTriedMs >= pauseMs
   }

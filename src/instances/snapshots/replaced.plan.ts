@@ -5,17 +5,17 @@
 
 import type { KeptSnapshot } from './files.ts'
 
-/** What has a snapshot taken: the owner's command or schedule, or the end of an unused instance. */
+/** Why a snapshot is taken: the owner's command or schedule, or the end of an unused instance. */
 export type SnapshotCause = 'command' | 'schedule' | 'idle_end'
 
-type Kept = Pick<KeptSnapshot, 'isUnattended'>
+type Replaceable = Pick<KeptSnapshot, 'isUnattended'>
 
 /**
  * Returns the kept ones, the oldest first, that a new one replaces so that at most `keptMax` are kept with it: for a
  * command the oldest. Otherwise first those that no command took; null if a schedule would replace the newest that a
  * command took.
  */
-export function replacedBy<T extends Kept>(
+export function replacedBy<T extends Replaceable>(
   cause: SnapshotCause,
   kept: readonly T[],
   keptMax: number,

@@ -1,7 +1,7 @@
 // Instances whose VMs take snapshots by a schedule, in memory. Pure.
 //
 // A VM counts its time from what it has signed, so it must learn that its host has not kept that. This host counts too:
-// one that always says that a snapshot is due would keep the disk busy.
+// one that always answers that a snapshot is due would keep the disk busy.
 
 /** `beganMs`: the last attempt; null before the first. `isLost`: the VM has signed one since the last one was kept. */
 type Note = { beganMs: number | null; isLost: boolean }

@@ -15,6 +15,7 @@ function staying(cause: SnapshotCause, kept: string, keptMax: number): string | 
   return left.map(({ number }) => `${kept[number]}${number}`).join(' ')
 }
 
+// Goal: a new snapshot replaces only what its cause may.
 test.each([
   ['command', 'ccc', 'c1 c2'],
   ['command', 'css', 's1 s2'],
