@@ -63,7 +63,12 @@ export function composeCollateral({
   return {
     forReport: async report => {
       const found = await keeper.forReport(report)
-      if (found.ok) keepReportedChip(stateDir, report)
+      try {
+        if (found.ok) keepReportedChip(stateDir, report)
+      } catch (error) {
+        // A full disk must not cost a genuine report.
+        log.warn('the chip of a verified report was not noted', { error })
+      }
       return found
     },
     describe: () => keptCollateral(cacheDir, product),

@@ -40,8 +40,10 @@ export type KdsResult =
 
 /** Equal calls share one request. Never rejects, unless the disk fails (Fault internal). */
 export type Kds = {
-  /** DER. `mayKeep`: whether a fetched one is stored; default: always. */
-  readonly vcek: (wanted: VcekWanted, mayKeep?: MayKeep) => Promise<KdsResult>
+  /** DER. `isStored`: whether a fetched one is; default: true. */
+  readonly vcek: (wanted: VcekWanted, options?: { readonly isStored: boolean }) => Promise<KdsResult>
+  /** Stores a VCEK that `vcek` returned. Fault internal. */
+  readonly storeVcek: (wanted: VcekWanted, bytes: Uint8Array) => void
   /** PEM: ASK or ASVK, then ARK. */
   readonly chain: (product: Product, tree: Tree) => Promise<KdsResult>
   /** DER; in force now, and fetched within the last hour unless the service is unreachable. */
@@ -70,7 +72,6 @@ const dirMode = 0o700
 const fileMode = 0o644
 
 type Check = (bytes: Uint8Array) => Promise<Problem>
-type MayKeep = (bytes: Uint8Array) => Promise<boolean>
 
 export function createKds(options: KdsOptions): Kds {
   const { clock, roots = AMD_ROOTS } = options
@@ -90,7 +91,7 @@ export function createKds(options: KdsOptions): Kds {
     )
   }
   const chain: Kds['chain'] = (product, tree) => chainOf(product, tree, { skipCache: false })
-  const vcek: Kds['vcek'] = (wanted, mayKeep) => {
+  const vcek: Kds['vcek'] = (wanted, { isStored } = { isStored: true }) => {
     const request = vcekRequest(wanted)
     const check: Check = async bytes => {
       const problem = await vcekProblem(bytes, { wanted, chain: undefined, roots })
@@ -104,7 +105,7 @@ export function createKds(options: KdsOptions): Kds {
       }
       return problem
     }
-    const fetchIt = () => source.refresh(request, check, { isVcek: true, mayKeep })
+    const fetchIt = () => source.refresh(request, check, { isVcek: true, isStored })
     return source.shared(request, async () => (await source.cached(request, check)) ?? (await fetchIt()))
   }
   const crl: Kds['crl'] = (product, tree) => {
@@ -120,15 +121,16 @@ export function createKds(options: KdsOptions): Kds {
       return fetched
     })
   }
-  return { vcek, chain, crl }
+  return { vcek, storeVcek: (wanted, bytes) => source.store(vcekRequest(wanted), bytes), chain, crl }
 }
 
-type Kind = { readonly isVcek: boolean; readonly mayKeep?: MayKeep | undefined }
+type Kind = { readonly isVcek: boolean; readonly isStored: boolean }
 
 type Source = {
   /** Reads from the disk. Null if it is not there or does not verify. */
   readonly cached: (request: KdsRequest, check: Check) => Promise<KdsResult | null>
-  /** Fetches from the service, and stores the result if it verifies and `mayKeep` allows it. */
+  readonly store: (request: KdsRequest, bytes: Uint8Array) => void
+  /** Fetches from the service. Stores the result if it verifies and is to be stored. */
   readonly refresh: (request: KdsRequest, check: Check, kind?: Kind) => Promise<KdsResult>
   readonly shared: (request: KdsRequest, work: () => Promise<KdsResult>) => Promise<KdsResult>
 }
@@ -157,17 +159,19 @@ function createSource({ baseUrl, cacheDir, clock, log, ...options }: KdsOptions)
     return failure('rate-limited', `HTTP status ${tooManyRequests}, ${attemptsMax} times`, blockedMs)
   }
 
-  const fetchChecked = async (request: KdsRequest, check: Check, { isVcek, mayKeep }: Kind): Promise<KdsResult> => {
+  const store: Source['store'] = ({ file }, bytes) => writeFileAtomic(join(cacheDir, file), bytes, { mode: fileMode })
+
+  const fetchChecked = async (request: KdsRequest, check: Check, { isVcek, isStored }: Kind): Promise<KdsResult> => {
     const result = await get(request, isVcek)
     if (!result.ok) return result
     const problem = await check(result.bytes)
     if (problem !== null) return failure('invalid', problem)
-    if ((await mayKeep?.(result.bytes)) !== false)
-      writeFileAtomic(join(cacheDir, request.file), result.bytes, { mode: fileMode })
+    if (isStored) store(request, result.bytes)
     return result
   }
 
   return {
+    store,
     cached: async ({ file, bodyBytesMax }, check) => {
       const path = join(cacheDir, file)
       const bytes = readAtMost(path, bodyBytesMax)
@@ -177,7 +181,7 @@ function createSource({ baseUrl, cacheDir, clock, log, ...options }: KdsOptions)
       log.warn('a kept file of the key distribution service does not verify and is not used', { path, problem })
       return null
     },
-    refresh: async (request, check, kind = { isVcek: false }) => {
+    refresh: async (request, check, kind = { isVcek: false, isStored: true }) => {
       const result = await fetchChecked(request, check, kind)
       const { path } = request
       if (result.ok) {

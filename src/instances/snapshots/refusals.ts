@@ -17,6 +17,11 @@ export function isOfGuest(error: Error): boolean {
   return error instanceof Fault && error.code === 'channel.refused'
 }
 
+/** Reports whether the VM has not ended an attempt yet, which may have failed here already. */
+export function isBusy(error: Error): boolean {
+  return isOfGuest(error) && error.message.startsWith('failed: snapshot: another one is under way')
+}
+
 export function isUnchanged(error: Error): boolean {
   return error instanceof UnchangedFault
 }

@@ -29,7 +29,7 @@ import { assertStillAllowed, ownInstance, type Principal } from '../service.ts'
 import type { Arriving, KeptSnapshot, SnapshotFiles } from './files.ts'
 import { IdleEndNotes } from './idle-end-notes.ts'
 import { snapshotProblems } from './problems.plan.ts'
-import { explained, isUnchanged, shownReason, switchedOff, toError } from './refusals.ts'
+import { explained, isBusy, isUnchanged, shownReason, switchedOff, toError } from './refusals.ts'
 import { replacedBy, type SnapshotCause } from './replaced.plan.ts'
 import { checkRoom, type SnapshotSettings } from './room.ts'
 import { ScheduleNotes } from './schedule-notes.ts'
@@ -290,6 +290,7 @@ export class Snapshots {
     const failure = await this.begin(instance, 'idle_end')
       .then(({ done }) => done)
       .catch(toError)
+      .then(error => (error !== null && isBusy(error) ? new LimitedFault(error.message, laterMs) : error))
     const waitMs = this.#ends.note(id, failure)
     if (failure instanceof LimitedFault && waitMs > 0) return false
     if (failure !== null)

@@ -222,7 +222,8 @@ export class VmNetwork {
     if (isOutdated) log.warn('nftables has other limits than the ledger; writing them again', { table })
     if (isDiminished || isOutdated) await this.resync()
     else await this.followAddresses()
-    if (this.#installed !== null) await closeRouting?.()
+    if (this.#installed !== null)
+      await closeRouting?.().catch(error => log.error('routing of VMs is not closed; retrying', { table, error }))
     if (unstored !== null) throw unstored
     return stored
   }

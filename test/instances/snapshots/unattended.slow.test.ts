@@ -320,3 +320,24 @@ test('goal: where one snapshot is kept, a schedule is skipped for the one of a c
     expect.objectContaining({ state: 'skipped', message: expect.stringContaining('that you took yourself') }),
   ])
 })
+
+test('goal: an idle end waits while the VM still ends an attempt that has failed on the host', async () => {
+  await start({ bytesPerOrganization: 150, freeBytesMin: 10 })
+  const instance = await readyInstance()
+  const path = `/v1/instances/${instance.name}/snapshots`
+  const ended = Promise.withResolvers<void>()
+  let asked = 0
+  guest = {
+    snapshot: async to => {
+      asked += 1
+      if (asked > 1) return await refusal('failed: snapshot: another one is under way')
+      await dial(to, Buffer.alloc(200)).catch(() => {})
+      await ended.promise
+      throw new Fault('channel.refused', 'failed: packing or sending broke off')
+    },
+  }
+  await snapshots.takeScheduled(instance)
+  await until('the host has no room for it', 10_000, async () => (await listed(path)).attempts[0]?.state !== 'writing')
+  expect([await snapshots.takeBeforeEnd(instance), asked]).toEqual([false, 2])
+  ended.resolve()
+})
