@@ -13,6 +13,7 @@ import { CALLER, KEY, MODEL, startHostGateway, target } from '../../../scripts/r
 import { startUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { atTerminal } from '../../../scripts/rigs/terminal.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { Fault } from '../../../src/base/fault.ts'
 
 const script = resolve(import.meta.dir, '../../../guest-image/recipes/instance/root/usr/bin/strongroom-agents')
@@ -132,8 +133,10 @@ describe.each(AGENTS)('$name', ({ name, program, package: registryName, ask }) =
           expect(terminal.screen()).not.toMatch(/trust|sign ?in|log ?in|choose(?! what)|api ?key/i)
           terminal.type('Say it again')
           await terminal.printed('again', turnMs)
+          const asked = requests
           terminal.type('\r')
-          await terminal.printed(answer, turnMs)
+          // Programs redraw only what changes on the screen, so the answer need not be printed in one piece.
+          await until('the prompt is answered', turnMs, () => requests > asked)
         } finally {
           terminal.kill()
           await terminal.exited
