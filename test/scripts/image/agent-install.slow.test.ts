@@ -15,6 +15,7 @@ import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { atTerminal } from '../../../scripts/rigs/terminal.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { Fault } from '../../../src/base/fault.ts'
+import { listWithArgument, signalProcess } from '../../../src/linux/process.ts'
 
 const script = resolve(import.meta.dir, '../../../guest-image/recipes/instance/root/usr/bin/strongroom-agents')
 const turnMs = 600_000
@@ -48,7 +49,11 @@ beforeEach(() => {
   mkdirSync(join(home, '.config/opencode'), { recursive: true })
   writeFileSync(join(home, '.config/opencode/opencode.json'), JSON.stringify({ model: `strongroom/${MODEL}` }))
 })
-afterEach(() => rmSync(home, { recursive: true, force: true }))
+afterEach(() => {
+  // Codex leaves a server of its own running, in its home.
+  for (const found of listWithArgument(home)) signalProcess({ ...found, uuid: home }, 'SIGKILL')
+  rmSync(home, { recursive: true, force: true })
+})
 
 /** As the claim sets it. */
 const environment = () => ({
