@@ -19,8 +19,13 @@ const chipsMax = 8
  * was replaced or a VM has a report of another machine. Never throws.
  */
 export function reportedChips(stateDir: string, platform: Platform): readonly string[] {
-  if (platform !== 'snp') return [resultOr(() => simulatedChipId(stateDir), null) ?? []].flat()
-  const lines = resultOr(() => readTextOrNull(fileOf(stateDir)), null)?.split('\n') ?? []
+  if (platform === 'snp') return resultOr(() => readChips(stateDir), [])
+  const simulated = resultOr(() => simulatedChipId(stateDir), null)
+  return simulated === null ? [] : [simulated]
+}
+
+function readChips(stateDir: string): readonly string[] {
+  const lines = readTextOrNull(fileOf(stateDir))?.split('\n') ?? []
   return lines.filter(line => /^(?!0+$)[0-9a-f]{128}$/.test(line))
 }
 
@@ -30,9 +35,12 @@ export function hostChipId(stateDir: string, platform: Platform): string | null 
   return chip === undefined || others.length > 0 ? null : chip
 }
 
-/** Adds the chip of a report. The caller has verified its signature, and that it is of a launch of this host. */
+/**
+ * Adds the chip of a report. The caller has verified its signature, and that it is of a launch of this host. Throws if
+ * the file cannot be read, because it would be replaced.
+ */
 export function keepReportedChip(stateDir: string, report: Uint8Array): void {
-  const chips = reportedChips(stateDir, 'snp')
+  const chips = readChips(stateDir)
   const chip = toHex(decodeReport(report).chipId)
   if (!chips.includes(chip) && chips.length < chipsMax) write(stateDir, [...chips, chip])
 }

@@ -77,16 +77,16 @@ export class CollateralKeeper {
     const { kds } = this.#deps
     try {
       const wanted = vcekOfReport(decodeReport(report), this.#deps.product)
-      const signatureOf = (vcek: Uint8Array) => verifyReportSignature(report, decodeCertificate(vcek).publicKey.spki)
       const [vcek, chain, crl] = await Promise.all([
-        kds.vcek(wanted, { isStored: false }),
+        kds.vcek(wanted),
         kds.chain(wanted.product, 'vcek'),
         kds.crl(wanted.product, 'vcek'),
       ])
       if (!vcek.ok) return failed(vcek)
       if (!chain.ok) return failed(chain)
       if (!crl.ok) return failed(crl)
-      const { outcome, reason } = await signatureOf(vcek.bytes)
+      const { publicKey } = decodeCertificate(vcek.bytes)
+      const { outcome, reason } = await verifyReportSignature(report, publicKey.spki)
       if (outcome !== 'pass')
         return { ok: false, reason: `the chip that it names did not sign it: ${reason}`, retryAfterMs: null }
       // By the report that it verified: a forged one may have begun the request, which equal ones share.

@@ -40,9 +40,9 @@ export type KdsResult =
 
 /** Equal calls share one request. Never rejects, unless the disk fails (Fault internal). */
 export type Kds = {
-  /** DER. `isStored`: whether a fetched one is; default: true. */
-  readonly vcek: (wanted: VcekWanted, options?: { readonly isStored: boolean }) => Promise<KdsResult>
-  /** Stores a VCEK that `vcek` returned. Fault internal. */
+  /** DER. A fetched one is not stored: a guest may have named any chip. */
+  readonly vcek: (wanted: VcekWanted) => Promise<KdsResult>
+  /** Stores a VCEK that `vcek` returned, once a report has proved that the chip is this host's. Fault internal. */
   readonly storeVcek: (wanted: VcekWanted, bytes: Uint8Array) => void
   /** PEM: ASK or ASVK, then ARK. */
   readonly chain: (product: Product, tree: Tree) => Promise<KdsResult>
@@ -91,7 +91,7 @@ export function createKds(options: KdsOptions): Kds {
     )
   }
   const chain: Kds['chain'] = (product, tree) => chainOf(product, tree, { skipCache: false })
-  const vcek: Kds['vcek'] = (wanted, { isStored } = { isStored: true }) => {
+  const vcek: Kds['vcek'] = wanted => {
     const request = vcekRequest(wanted)
     const check: Check = async bytes => {
       const problem = await vcekProblem(bytes, { wanted, chain: undefined, roots })
@@ -105,7 +105,7 @@ export function createKds(options: KdsOptions): Kds {
       }
       return problem
     }
-    const fetchIt = () => source.refresh(request, check, { isVcek: true, isStored })
+    const fetchIt = () => source.fetch(request, check, { isVcek: true })
     return source.shared(request, async () => (await source.cached(request, check)) ?? (await fetchIt()))
   }
   const crl: Kds['crl'] = (product, tree) => {
@@ -124,14 +124,14 @@ export function createKds(options: KdsOptions): Kds {
   return { vcek, storeVcek: (wanted, bytes) => source.store(vcekRequest(wanted), bytes), chain, crl }
 }
 
-type Kind = { readonly isVcek: boolean; readonly isStored: boolean }
-
 type Source = {
   /** Reads from the disk. Null if it is not there or does not verify. */
   readonly cached: (request: KdsRequest, check: Check) => Promise<KdsResult | null>
   readonly store: (request: KdsRequest, bytes: Uint8Array) => void
-  /** Fetches from the service. Stores the result if it verifies and is to be stored. */
-  readonly refresh: (request: KdsRequest, check: Check, kind?: Kind) => Promise<KdsResult>
+  /** Fetches from the service. Fails for a file that does not verify. */
+  readonly fetch: (request: KdsRequest, check: Check, kind: { readonly isVcek: boolean }) => Promise<KdsResult>
+  /** Fetches from the service, and stores the result if it verifies. */
+  readonly refresh: (request: KdsRequest, check: Check) => Promise<KdsResult>
   readonly shared: (request: KdsRequest, work: () => Promise<KdsResult>) => Promise<KdsResult>
 }
 
@@ -161,13 +161,23 @@ function createSource({ baseUrl, cacheDir, clock, log, ...options }: KdsOptions)
 
   const store: Source['store'] = ({ file }, bytes) => writeFileAtomic(join(cacheDir, file), bytes, { mode: fileMode })
 
-  const fetchChecked = async (request: KdsRequest, check: Check, { isVcek, isStored }: Kind): Promise<KdsResult> => {
+  const fetchChecked = async (request: KdsRequest, check: Check, isVcek: boolean): Promise<KdsResult> => {
     const result = await get(request, isVcek)
     if (!result.ok) return result
     const problem = await check(result.bytes)
-    if (problem !== null) return failure('invalid', problem)
-    if (isStored) store(request, result.bytes)
-    return result
+    return problem === null ? result : failure('invalid', problem)
+  }
+
+  const fetch: Source['fetch'] = async (request, check, { isVcek }) => {
+    const result = await fetchChecked(request, check, isVcek)
+    const { path } = request
+    if (result.ok) {
+      log.info('fetched from the key distribution service', { path })
+      return result
+    }
+    const reason = `${result.reason} (${join(cacheDir, request.file)})`
+    log.info('not fetched from the key distribution service', { path, kind: result.kind, reason })
+    return { ...result, reason }
   }
 
   return {
@@ -181,16 +191,11 @@ function createSource({ baseUrl, cacheDir, clock, log, ...options }: KdsOptions)
       log.warn('a kept file of the key distribution service does not verify and is not used', { path, problem })
       return null
     },
-    refresh: async (request, check, kind = { isVcek: false, isStored: true }) => {
-      const result = await fetchChecked(request, check, kind)
-      const { path } = request
-      if (result.ok) {
-        log.info('fetched from the key distribution service', { path })
-        return result
-      }
-      const reason = `${result.reason} (${join(cacheDir, request.file)})`
-      log.info('not fetched from the key distribution service', { path, kind: result.kind, reason })
-      return { ...result, reason }
+    fetch,
+    refresh: async (request, check) => {
+      const result = await fetch(request, check, { isVcek: false })
+      if (result.ok) store(request, result.bytes)
+      return result
     },
     shared: ({ path }, work) => {
       const running = pending.get(path)

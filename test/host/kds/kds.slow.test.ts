@@ -48,8 +48,9 @@ beforeEach(() => {
 })
 afterEach(() => rmSync(dir, { recursive: true }))
 
+/** VCEKs are stored as after a report of theirs. */
 function start(changes: Partial<KdsOptions> = {}): Kds {
-  return createKds({
+  const kds = createKds({
     baseUrl: server.url,
     cacheDir: dir,
     roots: [platform.authority.root],
@@ -58,6 +59,14 @@ function start(changes: Partial<KdsOptions> = {}): Kds {
     timeoutMs: 30_000,
     ...changes,
   })
+  return {
+    ...kds,
+    vcek: async chip => {
+      const result = await kds.vcek(chip)
+      if (result.ok && result.from === 'network') kds.storeVcek(chip, result.bytes)
+      return result
+    },
+  }
 }
 
 /** Another TCB of the same chip: another VCEK. */
