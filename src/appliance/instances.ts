@@ -243,7 +243,7 @@ type BackgroundParts = {
   readonly pool: WarmPool
   readonly vmSpec: VmSpec
   readonly service: Pick<InstancesService, 'endIdle'>
-  readonly snapshots: Pick<Snapshots, 'isLost' | 'takeBeforeEnd' | 'takeScheduled'>
+  readonly snapshots: Pick<Snapshots, 'isLost' | 'noteUsed' | 'takeBeforeEnd' | 'takeScheduled'>
   /** Resolves once the signal is aborted and nothing is under way. */
   readonly runSnapshots: (signal: AbortSignal) => Promise<void>
 }
@@ -287,6 +287,7 @@ function backgroundWork(
     minutesOf: (slug: string) => idleMinutesOf(config.instances, slug),
     pollIdle: (...question: Parameters<VmEngine['pollIdle']>) => engine.reconciler.pollIdle(...question),
     isSnapshotLost: (instance: Instance) => snapshots.isLost(instance),
+    noteUsed: (instance: Instance) => snapshots.noteUsed(instance),
     takeScheduled: (instance: Instance) => snapshots.takeScheduled(instance),
     beforeEnd: async (instance: Instance) =>
       config.snapshots.at_idle_end === 'off' || (await snapshots.takeBeforeEnd(instance)),

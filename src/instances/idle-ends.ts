@@ -21,6 +21,8 @@ export type IdleDeps = {
   readonly pollIdle: VmEngine['pollIdle']
   /** Reports whether the last snapshot that the VM signed was not kept; the VM then takes the next one earlier. */
   readonly isSnapshotLost: (instance: Instance) => boolean
+  /** Called each time that an instance is not idle. */
+  readonly noteUsed: (instance: Instance) => void
   /** Takes a snapshot that is due. Never rejects. */
   readonly takeScheduled: (instance: Instance) => Promise<void>
   /**
@@ -57,7 +59,7 @@ export async function endIdleOnes(deps: IdleDeps, busy: Set<string>): Promise<vo
 }
 
 async function endIfIdle(deps: IdleDeps, instance: Instance): Promise<void> {
-  const { directory, minutesOf, isSnapshotLost, pollIdle, takeScheduled, endIdle, log } = deps
+  const { directory, minutesOf, isSnapshotLost, pollIdle, takeScheduled, noteUsed, endIdle, log } = deps
   const { vmId } = instance
   if (vmId === null) return
   const slug = organizationById(directory.db, instance.organizationId)?.slug
@@ -69,8 +71,9 @@ async function endIfIdle(deps: IdleDeps, instance: Instance): Promise<void> {
     return isIdle
   }
   try {
+    if (!(await isIdleNow())) return noteUsed(instance)
     // The owner may have come back during the snapshot.
-    if (!(await isIdleNow()) || !(await takeWhileIdle(deps, instance, isIdleNow)) || !(await isIdleNow())) return
+    if (!(await takeWhileIdle(deps, instance, isIdleNow)) || !(await isIdleNow())) return
     log.info('an instance ends, because its idle time is over', { instance: instance.id })
     await endIdle(instance)
   } catch (error) {

@@ -25,7 +25,7 @@ test('goal: only those that say so', async () => {
     moveInstance(store.db, { id, from: 'provisioning', to: 'ready', nowMs: 1, readyAtMs: 1 })
   }
   const asked = new Map<string, IdlePoll>()
-  const [ended, scheduled]: [string[], string[]] = [[], []]
+  const [ended, scheduled, used]: [string[], string[], string[]] = [[], [], []]
   const deps = {
     directory: store.directory,
     hostId: store.hostId,
@@ -39,11 +39,12 @@ test('goal: only those that say so', async () => {
     },
     isSnapshotLost: (instance: Instance) => instance.id === busy.id,
     takeScheduled: async (instance: Instance) => void scheduled.push(instance.id),
+    noteUsed: (instance: Instance) => void used.push(instance.id),
     beforeEnd: async () => true,
     endIdle: async (instance: Instance) => void ended.push(instance.id),
   } satisfies IdleDeps
   await endIdleOnes(deps, new Set())
-  expect([ended, scheduled]).toEqual([[idle.id], [busy.id]])
+  expect([ended, scheduled, used]).toEqual([[idle.id], [busy.id], [busy.id]])
   expect(Object.fromEntries(asked)).toEqual({
     [String(idle.vmId)]: { minutes: 30 },
     [String(busy.vmId)]: { minutes: 30, isSnapshotLost: true },
@@ -66,6 +67,7 @@ test('goal: a snapshot comes first; who comes back meanwhile keeps the instance,
     minutesOf: () => 30,
     pollIdle: async () => ({ isIdle }),
     isSnapshotLost: () => false,
+    noteUsed: () => {},
     takeScheduled: async () => {},
     beforeEnd: async () => {
       steps.push('snapshot')
@@ -123,6 +125,7 @@ test.each([
       return { isIdle: guest.isOver(minutes) }
     },
     isSnapshotLost: () => false,
+    noteUsed: () => {},
     takeScheduled: async () => {},
     beforeEnd: async () => {
       taken.push('snapshot')

@@ -34,12 +34,13 @@ export class IdleEndNotes {
 
   /** Reports whether an attempt is due, for an instance that the host finds idle. */
   isDue(instanceId: string): boolean {
-    const nowMs = this.#clock.monotonicMs()
     const wait = this.#waits.get(instanceId)
-    const sinceTriedMs = wait === undefined ? 0 : nowMs - wait.triedMs
-    // Without an attempt for that long the instance was used meanwhile, and its day begins again.
-    if (sinceTriedMs > 2 * pauseMs) this.#waits.delete(instanceId)
-    return wait === undefined || wait.isLimited || sinceTriedMs >= pauseMs
+    return wait === undefined || wait.isLimited || this.#clock.monotonicMs() - wait.triedMs >= pauseMs
+  }
+
+  /** Notes that an instance is in use: its next idle end waits for a whole day again. */
+  used(instanceId: string): void {
+    this.#waits.delete(instanceId)
   }
 
   /**

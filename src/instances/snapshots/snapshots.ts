@@ -301,6 +301,11 @@ export class Snapshots {
     return false
   }
 
+  /** Notes that an instance is in use, for the wait of its next idle end. */
+  noteUsed({ id }: Instance): void {
+    this.#ends.used(id)
+  }
+
   /** Never throws. */
   problems(): FoundProblem[] {
     const { files, freeBytes, settings, transfers, clock } = this.#deps
