@@ -17,7 +17,12 @@ import { join } from 'node:path'
 import { toPem } from '../../../src/attest/encoding/pem.ts'
 import { encodeTdxPolicy, strictTdxPolicy } from '../../../src/attest/tdx/encode-policy.ts'
 import { fromHex, fromUtf8, toHex } from '../../../src/base/bytes.ts'
-import { type Answer, NO_COLLATERAL, startCollateralServer } from '../../rigs/attest/collateral-server.ts'
+import {
+  type Answer,
+  expectNoCollateral,
+  NO_COLLATERAL,
+  startCollateralServer,
+} from '../../rigs/attest/collateral-server.ts'
 import {
   SIMULATED_PCK,
   SIMULATED_REPORT,
@@ -163,15 +168,7 @@ test('a forged file in the cache', async () => {
 
 // Goal: whatever the service does instead of answering, exit code 3 says that nothing was judged, and nothing is kept.
 test.each(NO_COLLATERAL)('no collateral: %s', async (words, answer) => {
-  for (const path of Object.keys(script)) {
-    server.instead = request => (new URL(request.url).pathname === path ? answer() : null)
-    const { code, document } = await fetched('--cache', cache)
-    expect([path, code, document.error]).toEqual([
-      path,
-      3,
-      { code: 'attest.unavailable', message: expect.stringContaining(words), param: expect.any(String) },
-    ])
-  }
+  await expectNoCollateral(server, Object.keys(script), [words, answer], () => fetched('--cache', cache))
   expect(readdirSync(cache)).toEqual([])
 })
 

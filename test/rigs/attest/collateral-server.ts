@@ -1,6 +1,8 @@
 // A scripted stand-in on 127.0.0.1 for Intel's provisioning service and NVIDIA's RIM and OCSP services: the outermost
 // edge, beyond which nothing of theirs is asked. Its answers have the form of theirs, and no more is known from it.
 
+import { expect } from 'bun:test'
+
 export type Answer = (request: Request) => Response | Promise<Response>
 
 export type CollateralServer = AsyncDisposable & {
@@ -41,3 +43,20 @@ export const NO_COLLATERAL: readonly (readonly [words: string, answer: () => Res
   ['bytes came', () => new Response(new Uint8Array(2 ** 20))],
   ['not what was requested', () => new Response('<html>sign in</html>')],
 ]
+
+type Fetched = { readonly code: number; readonly document: { readonly error: unknown } }
+
+/** With this answer at each of the paths in turn, a fetch judges nothing and has these words. */
+export async function expectNoCollateral(
+  server: CollateralServer,
+  paths: readonly string[],
+  [words, answer]: (typeof NO_COLLATERAL)[number],
+  fetched: () => Promise<Fetched>,
+): Promise<void> {
+  for (const path of paths) {
+    server.instead = request => (new URL(request.url).pathname === path ? answer() : null)
+    const { code, document } = await fetched()
+    const error = { code: 'attest.unavailable', message: expect.stringContaining(words), param: expect.any(String) }
+    expect([path, code, document.error]).toEqual([path, 3, error])
+  }
+}

@@ -93,6 +93,14 @@ function cachedNpm(program: string, path: string): void {
 
 const json = (path: string) => JSON.parse(readFileSync(join(home, path), 'utf8'))
 
+/** Counts the answers in the records of sessions that both programs keep in the home. */
+function answersIn(directory: string): number {
+  const kept = ['.codex/sessions', '.claude/projects'].map(name => join(directory, name)).filter(existsSync)
+  const records = kept.flatMap(cwd => [...new Bun.Glob('**/*.jsonl').scanSync({ cwd, absolute: true })])
+  const texts = records.map(path => readFileSync(path, 'utf8'))
+  return texts.join('').split(answer).length - 1
+}
+
 const AGENTS = [
   { name: 'claude-code', program: 'claude', package: '@anthropic-ai/claude-code', ask: ['-p', 'Say it'] },
   { name: 'codex', program: 'codex', package: '@openai/codex', ask: ['exec', '--skip-git-repo-check', 'Say it'] },
@@ -138,10 +146,10 @@ describe.each(AGENTS)('$name', ({ name, program, package: registryName, ask }) =
           expect(terminal.screen()).not.toMatch(/trust|sign ?in|log ?in|choose(?! what)|api ?key/i)
           terminal.type('Say it again')
           await terminal.printed('again', turnMs)
-          const asked = requests
+          const answered = answersIn(home)
           terminal.type('\r')
           // Programs redraw only what changes on the screen, so the answer need not be printed in one piece.
-          await until('the prompt is answered', turnMs, () => requests > asked)
+          await until('the program has the answer', turnMs, () => answersIn(home) > answered)
         } finally {
           terminal.kill()
           await terminal.exited

@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { toPem } from '../../../../src/attest/encoding/pem.ts'
 import { decodeCertificate } from '../../../../src/attest/x509/certificate.ts'
 import { fromHex, fromUtf8, toBase64, toHex } from '../../../../src/base/bytes.ts'
-import { NO_COLLATERAL, startCollateralServer } from '../../../rigs/attest/collateral-server.ts'
+import { expectNoCollateral, NO_COLLATERAL, startCollateralServer } from '../../../rigs/attest/collateral-server.ts'
 import type { Holder } from '../../../rigs/attest/gpu/authority.ts'
 import { ocspResponse } from '../../../rigs/attest/gpu/ocsp.ts'
 import {
@@ -126,15 +126,7 @@ test('goal: given files are not fetched, and what a flag accepts is not asked fo
 })
 
 test.each(NO_COLLATERAL)('goal: no collateral is exit code 3, and nothing is kept: %s', async (words, answer) => {
-  for (const path of [`/rim/${rimIds[1]}`, '/']) {
-    server.instead = request => (new URL(request.url).pathname === path ? answer() : null)
-    const { code, document } = await fetched('--cache', cache)
-    expect([path, code, document.error]).toEqual([
-      path,
-      3,
-      { code: 'attest.unavailable', message: expect.stringContaining(words), param: expect.any(String) },
-    ])
-  }
+  await expectNoCollateral(server, [`/rim/${rimIds[1]}`, '/'], [words, answer], () => fetched('--cache', cache))
   expect(readdirSync(cache)).toEqual([])
 })
 
