@@ -114,7 +114,7 @@ export async function orderTimes(
     })
   }
   const { idle, kept_minutes, snapshot_every: every = null } = result.value
-  const ends = { null: 'after the time that its operator set, if any', off: 'never by itself' }[String(idle)]
+  const ends = { null: "by the operator's setting", off: 'never by itself' }[String(idle)]
   const kept = kept_minutes === 0 ? '' : `, not within ${minutesText(kept_minutes)}`
   const end = `idle end: ${ends ?? `after ${minutesText(Number(idle))} without use`}${kept}\n`
   const off = kind === 'snapshot_every' ? 'snapshots: by command alone\n' : ''
