@@ -8,9 +8,9 @@ export const PHASES = {
     ...{ suffix: '.test.ts', lanes: availableParallelism() + 1, filesEach: null, needsBuild: false },
     ...{ timeoutMs: 600_000, testTimeoutMs: 20_000 },
   },
-  /** Takes seconds, or starts other runtimes. Many wait: with three lanes two processors were 72 % busy. */
+  /** Takes seconds, or starts other runtimes. Many wait: with four lanes two processors were 81 % busy. */
   slow: {
-    ...{ suffix: '.slow.test.ts', lanes: 4, filesEach: 8, needsBuild: false },
+    ...{ suffix: '.slow.test.ts', lanes: 5, filesEach: 8, needsBuild: false },
     ...{ timeoutMs: 2_400_000, testTimeoutMs: 120_000 },
   },
   /** Holds a clock to close bounds (`test/meta/phases.ts`), so only `MOSTLY_WAITING` runs beside it. */

@@ -155,7 +155,7 @@ test.skipIf(!needsRoot('test/scripts/lib/leftovers.alone.test.ts'))(
         Bun.spawnSync(['ip', 'netns', 'add', name])
         const child = Bun.spawn(['setsid', 'ip', 'netns', 'exec', name, 'sh', '-c', 'echo $$ > ${root}/pid; kill -STOP $$; sleep 600'],
           { env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' }, stdio: ['ignore', 'ignore', 'ignore'] })
-        while (!(await Bun.file('${root}/pid').exists())) await Bun.sleep(20)
+        while (!(Bun.file('${root}/pid').size > 0)) await Bun.sleep(20)
         writeFileSync('${ready}', name)
         await child.exited
       }, 600_000)`
@@ -169,7 +169,8 @@ test.skipIf(!needsRoot('test/scripts/lib/leftovers.alone.test.ts'))(
       stderr: 'inherit',
     })
     try {
-      await until('the test has begun', 200_000, () => existsSync(ready))
+      // The file is there before its text is.
+      await until('the test has begun', 200_000, () => existsSync(ready) && readFileSync(ready, 'utf8') !== '')
       const name = readFileSync(ready, 'utf8')
       const pid = readFileSync(join(root, 'pid'), 'utf8').trim()
       expect([existsSync(`/run/netns/${name}`), existsSync(`/proc/${pid}`)]).toEqual([true, true])
