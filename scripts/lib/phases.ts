@@ -24,11 +24,11 @@ export const PHASES = {
     ...{ timeoutMs: 900_000, testTimeoutMs: 60_000 },
   },
   /**
-   * Needs the built executables and images: reads them, builds them, or boots VMs. Emulated VMs keep the processors
-   * busy, so a third lane ends nothing sooner: it only brings each test nearer to its bounds.
+   * Needs the built executables and images: reads them, builds them, or boots VMs. A file with one VM takes half to two
+   * thirds of a processor, so two processors have work for three.
    */
   image: {
-    ...{ suffix: '.image.test.ts', lanes: 2, filesEach: 1, needsBuild: true },
+    ...{ suffix: '.image.test.ts', lanes: 3, filesEach: 1, needsBuild: true },
     ...{ timeoutMs: 4_200_000, testTimeoutMs: 900_000 },
   },
 } as const satisfies Record<string, Phase>
@@ -69,22 +69,22 @@ export const PHASE_NAMES = ['unit', 'slow', 'alone', 'root', 'image'] as const s
 export const BUILD_BESIDE: PhaseName = 'root'
 
 /**
- * Files that compute for an eighth of their time and allow for the time that others take from them. They run one after
- * another beside the rest of their phase.
+ * Files that compute for an eighth of their time and allow for the time that others take from them. They run beside
+ * the rest of their phase.
  */
 export const MOSTLY_WAITING: readonly string[] = [
   'test/enclave-host/hostile-vm.alone.test.ts',
   'test/host/network/nft-watch.alone.test.ts',
-  // Waits for the end of an unused instance, and the next one for two samples of a VM's use.
-  'test/e2e/owner.image.test.ts',
-  'test/e2e/console/whole.image.test.ts',
 ]
 
 /** Files that take minutes, the longest first: they start first, so that no lane ends late for one of them. */
 export const STARTS_FIRST: readonly string[] = [
   'test/e2e/instance.image.test.ts',
   'test/e2e/enclave.image.test.ts',
+  'test/e2e/owner.image.test.ts',
   'test/e2e/build.image.test.ts',
+  'test/e2e/console/whole.image.test.ts',
+  'test/e2e/crash.image.test.ts',
   'test/scripts/systemd/strongroom.image.test.ts',
   'test/scripts/package/package.image.test.ts',
   'test/upgrade/file.image.test.ts',
@@ -99,7 +99,6 @@ export const STARTS_FIRST: readonly string[] = [
   'test/appliance/fleet/peers.slow.test.ts',
   'test/fleet/directory/faults.slow.test.ts',
   'test/scripts/build/executable.slow.test.ts',
-  'test/e2e/crash.image.test.ts',
   'test/e2e/fleet/two-hosts.image.test.ts',
 ]
 
