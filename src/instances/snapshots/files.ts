@@ -2,9 +2,10 @@
 //
 // A record is written last, so a ciphertext without one is unfinished, and the next start removes it. Records are files
 // and no rows: a ciphertext and what is known of it are lost, or restored, together. A record that cannot be read keeps
-// its ciphertext on the disk, counted, until the instance's own record goes.
+// its ciphertext on the disk, counted, until the instance's own record goes. An empty file notes that the VM has signed
+// a snapshot which is not kept.
 
-import { existsSync, readdirSync, readFileSync, renameSync, rmdirSync, rmSync, statSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, renameSync, rmdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { type FileHandle, open } from 'node:fs/promises'
 import { join } from 'node:path'
 import { Fault, messageOf } from '../../base/fault.ts'
@@ -39,6 +40,8 @@ export type Arriving = {
   readonly bytes: () => number
   /** Rejects with the failure of the disk. */
   readonly write: (chunk: Uint8Array) => Promise<void>
+  /** Notes that the VM, which counts from what it signs, has signed it. Lasts until one is kept. Never throws. */
+  readonly noteSigned: () => void
   /** Makes it a snapshot. Durable once it resolves. */
   readonly keep: (record: Omit<KeptSnapshot, 'bytes' | keyof SnapshotOwner>) => Promise<KeptSnapshot>
   readonly drop: () => Promise<void>
@@ -48,6 +51,7 @@ export type Arriving = {
 type Unreadable = { readonly newest: number; readonly bytes: number }
 
 const arrivingName = 'arriving.age'
+const signedName = 'signed'
 
 export class SnapshotFiles {
   readonly #directory: string
@@ -58,6 +62,8 @@ export class SnapshotFiles {
   readonly #arriving = new Map<string, SnapshotOwner & Pick<Arriving, 'bytes'>>()
   /** By instance. */
   readonly #unreadable = new Map<string, Unreadable>()
+  /** Instances whose VMs have signed one since the last one was kept. */
+  readonly #signed = new Set<string>()
   /** Bytes on the disk, arriving ones included. `all` has the unreadable ones, whose organization is unknown. */
   readonly #bytes = { all: 0, organizations: new Map<string, number>(), instances: new Map<string, number>() }
 
@@ -79,7 +85,7 @@ export class SnapshotFiles {
 
   /** Instances with anything on the disk. */
   instances(): readonly string[] {
-    return [...new Set([...this.#kept.keys(), ...this.#unreadable.keys()])]
+    return [...new Set([...this.#kept.keys(), ...this.#unreadable.keys(), ...this.#signed])]
   }
 
   count(): number {
@@ -89,6 +95,11 @@ export class SnapshotFiles {
   /** Instances with records that cannot be read. */
   unreadable(): readonly string[] {
     return [...this.#unreadable.keys()]
+  }
+
+  /** Reports whether the last one whose signature was noted was not kept. */
+  isLost(instanceId: string): boolean {
+    return this.#signed.has(instanceId)
   }
 
   /** Bytes on the disk, arriving ones included: of an organization, or of all if null; without those of `except`. */
@@ -142,6 +153,14 @@ export class SnapshotFiles {
         sizeBytes += chunk.length
         this.#add(owner, chunk.length)
       },
+      noteSigned: () => {
+        this.#signed.add(instanceId)
+        try {
+          writeFileSync(join(directory, signedName), '')
+        } catch (error) {
+          this.#log.warn('that a snapshot was signed is not on record', { reason: messageOf(error) })
+        }
+      },
       keep: async facts => {
         const record: KeptSnapshot = { ...facts, ...owner, bytes: sizeBytes }
         const newest = Math.max(this.of(instanceId).at(-1)?.number ?? 0, this.#unreadable.get(instanceId)?.newest ?? 0)
@@ -158,6 +177,8 @@ export class SnapshotFiles {
           throw error
         }
         this.#kept.set(instanceId, [...this.of(instanceId), record])
+        this.#signed.delete(instanceId)
+        resultOr(() => rmSync(join(directory, signedName), { force: true }), null)
         // A failing close does not undo it.
         await end().catch(error => this.#log.warn('a snapshot was not closed', { reason: messageOf(error) }))
         return record
@@ -187,10 +208,11 @@ export class SnapshotFiles {
   removeAll(instanceId: string): void {
     for (const record of this.of(instanceId)) this.remove(record)
     const unreadable = this.#unreadable.get(instanceId)
-    if (unreadable === undefined || this.#arriving.has(instanceId)) return
+    if ((unreadable === undefined && !this.#signed.has(instanceId)) || this.#arriving.has(instanceId)) return
     rmSync(join(this.#directory, instanceId), { recursive: true, force: true })
     this.#unreadable.delete(instanceId)
-    this.#bytes.all -= unreadable.bytes
+    this.#signed.delete(instanceId)
+    this.#bytes.all -= unreadable?.bytes ?? 0
   }
 
   #recordPath({ instanceId, number }: Pick<KeptSnapshot, 'instanceId' | 'number'>): string {
@@ -215,7 +237,8 @@ export class SnapshotFiles {
     try {
       const names = readdirSync(directory)
       const numbers = names.flatMap(name => /^([1-9]\d{0,15})\.json$/.exec(name)?.slice(1).map(Number) ?? [])
-      const wanted = new Set(numbers.flatMap(number => [`${number}.json`, `${number}.age`]))
+      const wanted = new Set([signedName, ...numbers.flatMap(number => [`${number}.json`, `${number}.age`])])
+      if (names.includes(signedName)) this.#signed.add(instanceId)
       for (const name of names) if (!wanted.has(name)) rmSync(join(directory, name), { recursive: true, force: true })
       const kept = numbers.toSorted((a, b) => a - b).flatMap(number => this.#read({ instanceId, number }) ?? [])
       if (kept.length > 0) this.#kept.set(instanceId, kept)

@@ -29,7 +29,7 @@ import { assertStillAllowed, ownInstance, type Principal } from '../service.ts'
 import type { Arriving, KeptSnapshot, SnapshotFiles } from './files.ts'
 import { IdleEndNotes } from './idle-end-notes.ts'
 import { snapshotProblems } from './problems.plan.ts'
-import { explained, isBusy, isUnchanged, shownReason, switchedOff, toError } from './refusals.ts'
+import { explained, isBusy, isUnchanged, RoomFault, shownReason, switchedOff, toError } from './refusals.ts'
 import { replacedBy, type SnapshotCause } from './replaced.plan.ts'
 import { checkRoom, type SnapshotSettings } from './room.ts'
 import { ScheduleNotes } from './schedule-notes.ts'
@@ -124,16 +124,17 @@ export class Snapshots {
   }
 
   /**
-   * Takes one that is due by the owner's schedule, unless one is under way, or began by schedule within 15 minutes.
-   * Resolves once it begins. Never rejects.
+   * Takes one that is due by the owner's schedule, unless one is under way, or began by schedule within 15 minutes;
+   * within twice the last pause, 4 hours at most, after one that found no room. Resolves once it begins. Never rejects.
    */
   async takeScheduled(instance: Instance): Promise<void> {
     const { id } = instance
     const nowMs = this.#deps.clock.monotonicMs()
     if (!this.#schedules.isDue(id, nowMs) || this.#underWay.has(id)) return
     try {
-      await this.begin(instance, 'schedule')
+      const { done } = await this.begin(instance, 'schedule')
       this.#schedules.began(id, nowMs)
+      done.then(failure => this.#schedules.ended(id, { hadRoom: !(failure instanceof RoomFault) }))
     } catch (error) {
       const message = shownReason(toError(error))
       this.#deps.log.debug('no snapshot by schedule', { instance: id, reason: message })
@@ -143,7 +144,7 @@ export class Snapshots {
 
   /** Reports whether the last snapshot that a VM with a schedule has signed was not kept. */
   isLost({ id }: Instance): boolean {
-    return this.#schedules.isLost(id)
+    return this.#deps.files.isLost(id)
   }
 
   #showSkipped(instance: Instance, message: string): void {
@@ -380,7 +381,7 @@ export class Snapshots {
     const take = async () => {
       const to = { port: settings.port, token }
       const signed = await engine.guest(vmId).snapshot(to, transferMs, ifChanged === undefined ? {} : { ifChanged })
-      this.#schedules.signed(instance.id)
+      if (this.#schedules.has(instance.id)) arriving.noteSigned()
       return signed
     }
     try {
@@ -389,7 +390,6 @@ export class Snapshots {
       const number = numberIn(signed, { hostname: instance.hostname, sha256: digest.digest('hex') })
       const facts = { name: instance.name, number, createdAtMs: clock.nowMs(), signed }
       const record = await arriving.keep(cause === 'command' ? facts : { ...facts, isUnattended: true })
-      this.#schedules.kept(instance.id)
       log.info('snapshot kept', { instance: instance.id, number, bytes: record.bytes })
       this.#removeOld(record, cause)
       return record

@@ -74,6 +74,28 @@ test('goal: what arrives counts, and is gone after a start or when it is dropped
   expect(existsSync(join(directory, other.instanceId))).toBeFalse()
 })
 
+test('goal: that a VM has signed a snapshot which was not kept is known until one is kept, also after a start', async () => {
+  const first = await open().begin(owner)
+  first.noteSigned()
+  // Killed before it kept it.
+  const killed = open()
+  expect([killed.isLost(owner.instanceId), killed.isLost(other.instanceId), names()]).toEqual([true, false, ['signed']])
+  await first.drop()
+  const failed = await killed.begin(owner)
+  await failed.drop()
+  expect(open().isLost(owner.instanceId)).toBe(true)
+  await keep(killed, 1, 10)
+  expect([killed.isLost(owner.instanceId), names()]).toEqual([false, ['1.age', '1.json']])
+  expect(open().isLost(owner.instanceId)).toBe(false)
+  // It goes with the record of its instance.
+  const last = await killed.begin(other)
+  last.noteSigned()
+  await last.drop()
+  expect(killed.instances()).toContain(other.instanceId)
+  killed.removeAll(other.instanceId)
+  expect([killed.isLost(other.instanceId), existsSync(join(directory, other.instanceId))]).toEqual([false, false])
+})
+
 test('goal: a ciphertext without a record, as after a kill between the two, is removed', async () => {
   await keep(open(), 1, 10)
   for (const name of ['2.age', 'arriving.age', '3.json.tmp', 'x'])

@@ -172,6 +172,34 @@ test('goal: an idle end without room waits for a day, says until when, and is tr
   expect([await idle(60), await numbers(path)]).toEqual([10, [1]])
 })
 
+test('goal: a schedule that finds no room packs the files again after ever longer pauses, 4 hours at most', async () => {
+  await start({ bytesPerOrganization: 150 })
+  const instance = await readyInstance()
+  const path = `/v1/instances/${instance.name}/snapshots`
+  const sentAt: number[] = []
+  let minute = 0
+  let bytes = 200
+  guest = {
+    snapshot: (...request) => {
+      sentAt.push(minute)
+      return honest(instance, Buffer.alloc(bytes)).snapshot(...request)
+    },
+  }
+  /** The host asks each minute while the VM says that one is due. */
+  const polls = async (minutes: number) => {
+    for (const end = minute + minutes; minute < end; minute += 1) {
+      await snapshots.takeScheduled(instance)
+      await until('the attempt ends', 10_000, async () => (await listed(path)).attempts[0]?.state !== 'writing')
+      await appliance.clock.elapse(minuteMs)
+    }
+  }
+  await polls(8 * 60)
+  expect(sentAt).toEqual([0, 30, 90, 210, 450])
+  bytes = 100
+  await polls(215)
+  expect([sentAt.at(-1), await numbers(path)]).toEqual([690, [1]])
+})
+
 test("goal: the owner's schedule takes one if files have changed; what is skipped says why, and is no failure", async () => {
   await start({ freeBytesMin: 10 })
   const instance = await readyInstance()
