@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
+import { firstOwnUid } from '../../../scripts/rigs/launch/own-uids.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { bootCanary } from '../../../src/cli/doctor/canary.driver.ts'
@@ -35,7 +36,16 @@ const ofScript = async (program: string) => ({ program, files: ['/usr', '/bin', 
 
 const boot = (platform: Platform, program = qemu, timeoutMs = 40_000) => {
   const groups = groupsOfVms(platform)
-  const vm = { uid: 79_998, groups, platform, vcpus: 1, memoryMib: 64, diskGib: 0, devices: 0, systemd: true } as const
+  const vm = {
+    uid: firstOwnUid(),
+    groups,
+    platform,
+    vcpus: 1,
+    memoryMib: 64,
+    diskGib: 0,
+    devices: 0,
+    systemd: true,
+  } as const
   const jailFiles = program.startsWith(dir) ? { ofQemu: ofScript } : createJailFiles()
   return bootCanary({ qemu: program, platform, vm, jailFiles, timeoutMs })
 }

@@ -6,6 +6,7 @@ import { chmodSync, copyFileSync, mkdtempSync, rmSync, statSync, writeFileSync }
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { firstOwnUid } from '../../../scripts/rigs/launch/own-uids.ts'
 import { gidOf, uidOf } from '../../../src/host/peer.ts'
 import type { AdminSocket } from '../../../src/operator/access/caller.ts'
 import { type AdminServer, type AskedAdmin, listenAdmin } from '../../../src/operator/access/socket.ts'
@@ -15,8 +16,9 @@ import { egressAdmin } from '../../rigs/instances/egress-admin.ts'
 
 setDefaultTimeout(60_000)
 
-const alice = { uid: 70_101, user: 'alice', role: 'operator' } as const
-const stranger = 70_199
+const firstUid = firstOwnUid()
+const alice = { uid: firstUid, user: 'alice', role: 'operator' } as const
+const [stranger, monitors] = [firstUid + 1, firstUid + 2]
 
 /** A copy of this runtime, which may lie where other users cannot read. */
 let runtime: string
@@ -105,11 +107,11 @@ test('goal: a named administrator does what its role may, others are turned away
 
 test('goal: the read-only socket is its group’s, and nobody changes anything by it, whatever is written into a connection', async () => {
   const { admin, store } = egressAdmin({ administrators: [{ ...alice, role: 'admin' }] })
-  const path = await listen(admin, 'monitor.sock', 0o660, 'monitor', 70_500)
-  expect([statSync(path).mode & 0o777, statSync(path).gid]).toEqual([0o660, 70_500])
+  const path = await listen(admin, 'monitor.sock', 0o660, 'monitor', monitors)
+  expect([statSync(path).mode & 0o777, statSync(path).gid]).toEqual([0o660, monitors])
   const outside = await asUser(stranger, 100, sender, path, `GET /organizations HTTP/1.1\r\n${close}\r\n`)
   expect(outside.stderr).toContain('EACCES')
-  const inside = await asUser(stranger, 70_500, sender, path, `GET /organizations HTTP/1.1\r\n${close}\r\n`)
+  const inside = await asUser(stranger, monitors, sender, path, `GET /organizations HTTP/1.1\r\n${close}\r\n`)
   expect(statusesOf(inside.stdout)).toEqual([200])
   const body = '{"slug":"mine"}'
   const keep = 'Host: x\r\n'
@@ -129,8 +131,8 @@ test('goal: the read-only socket is its group’s, and nobody changes anything b
   ]
   for (const attempt of attempts) {
     for (const [uid, gid] of [
-      [stranger, 70_500],
-      [alice.uid, 70_500],
+      [stranger, monitors],
+      [alice.uid, monitors],
       [0, 0],
     ] as const) {
       // One that asks for the connection to stay is left at last.
@@ -177,7 +179,7 @@ const one = n => new Promise(resolve => {
 })
 for (let n = 0; n < 300; n += 10) await Promise.all(Array.from({ length: 10 }, (_, at) => one(n + at)))
 `
-  const uids = Array.from({ length: 12 }, (_, at) => 70_600 + at)
+  const uids = Array.from({ length: 12 }, (_, at) => firstUid + 8 + at)
   const ends = await Promise.all(uids.map(uid => asUser(uid, uid, storm, path)))
   expect(ends.filter(({ code }) => code !== 0)).toEqual([])
   expect(seen.length).toBeGreaterThan(12 * 90)
@@ -203,7 +205,10 @@ console.log(held)
 process.stdin.resume()
 process.stdin.on('end', () => process.exit())
 `
-  const holders = Array.from({ length: 6 }, (_, at) => () => start(70_700 + at, 70_700 + at, holder, path))
+  const holders = Array.from(
+    { length: 6 },
+    (_, at) => () => start(firstUid + 24 + at, firstUid + 24 + at, holder, path),
+  )
   const children: ReturnType<typeof start>[] = []
   const counts: number[] = []
   for (const begin of holders) {
