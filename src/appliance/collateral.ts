@@ -8,9 +8,10 @@ import { CollateralKeeper } from '../host/kds/collateral.ts'
 import { createKds, type KdsOptions } from '../host/kds/kds.ts'
 import { type KeptCollateral, kdsDirName, keptCollateral } from '../host/kds/kept.ts'
 import { hostProduct } from '../host/platform.ts'
+import { createOutgoing } from '../linux/net/outgoing.ts'
 
 export type CollateralParts = {
-  readonly config: Pick<Config, 'kds'>
+  readonly config: Pick<Config, 'kds' | 'network'>
   readonly stateDir: string
   readonly platform: Platform
   readonly clock: Clock
@@ -56,6 +57,7 @@ export function composeCollateral({
     clock,
     log,
     signal: stopping.signal,
+    send: createOutgoing(config.network.proxy),
     ...(roots === undefined ? {} : { roots }),
   })
   const keeper = new CollateralKeeper({ kds, product, clock, log })

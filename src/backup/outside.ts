@@ -56,13 +56,14 @@ export function outsideFiles(
  * Images, models, firmware and programs are not among them: packages bring them, and they are large.
  */
 export function namedFiles(config: Config): string[] {
-  const { tls, builds, inference, fleet, metrics, alerts } = config
+  const { tls, network, builds, inference, fleet, metrics, alerts } = config
   const { traces, upstreams, worker } = inference
   return [
     tls.certificate_file,
     tls.key_file,
     tls.acme.eab_key_file,
     tls.acme.ca_file,
+    network.proxy.password_file,
     builds.fetch_ca_file,
     traces.headers_file,
     traces.ca_file,

@@ -16,6 +16,7 @@ import { openCollector } from '../inference/traces/collector.ts'
 import { loadUpstream } from '../inference/upstream/load-target.ts'
 import { loadGpus } from '../inference/worker/gpu-policy.ts'
 import { readWorkerImage } from '../inference/worker/root.ts'
+import { readPassword } from '../linux/net/outgoing.ts'
 import { type Image, loadBuilderImage, loadGatewayVmImage, loadImage } from '../vm/launch/image.driver.ts'
 import { measurementOf } from './doctor/image-check.driver.ts'
 
@@ -30,6 +31,7 @@ export type FileFinding = {
 export function checkFiles(config: Config, nowMs: number): FileFinding[] {
   return [
     ...tlsFindings(config, nowMs),
+    ...proxyFindings(config),
     ...vmFindings(config),
     ...buildFindings(config, nowMs),
     ...inferenceFindings(config, nowMs),
@@ -72,6 +74,19 @@ function vmFindings({ vm }: Config): FileFinding[] {
     ...warned('vm.qemu', () => accessSync(vm.qemu, constants.X_OK)),
     ...(firmware[1] === '' ? [] : warned(firmware[0], () => checkReadable(firmware[1]))),
   ]
+}
+
+/** The daemon starts without it, but none of its requests leaves. */
+function proxyFindings({ network: { proxy } }: Config): FileFinding[] {
+  const [field, file] = ['network.proxy.password_file', proxy.password_file]
+  const unread = unreadOf([readNamed(field, file)])
+  if (file === '' || unread.length > 0) return unread
+  try {
+    readPassword(file)
+    return []
+  } catch (error) {
+    return [problem(field, messageOf(error).replace(`${field} `, ''))]
+  }
 }
 
 type NamedImage = {

@@ -5,6 +5,7 @@ import { createLogger } from '../base/log.ts'
 import { starterVariable } from '../base/work/child-commands.ts'
 import { compileAsUsual } from '../base/work/compiler.ts'
 import { isJournal, stderrFd } from '../linux/journal.ts'
+import { ignoreProxyVariables } from '../linux/net/outgoing.ts'
 import { EXIT } from '../terminal/exit.ts'
 import { dash, fields } from '../terminal/render.ts'
 import type { Command, Run } from './operator-run.ts'
@@ -48,6 +49,9 @@ async function serveUntilSignal(run: Run, { trial: onTrial = false }: { trial?: 
   // Imported here and not at the top: the appliance takes long to load, and no other command needs it.
   const { serve } = await import('../appliance/appliance.ts')
   for (const { line, field, message } of warnings) log.warn('configuration', { file, line, field, message })
+  const ignored = ignoreProxyVariables()
+  if (ignored.length > 0)
+    log.warn('proxy variables of the environment have no effect: set network.proxy', { variables: ignored })
   log.info('starting', { pid: process.pid, config: file, stateDir })
   const starterSocket = io.env[starterVariable] ?? null
   const serving = await serve(config, { stateDir, log, onTrial, starterSocket })

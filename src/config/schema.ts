@@ -26,6 +26,7 @@ import { FleetConfig } from './fleet/fleet.ts'
 import { InferenceConfig } from './inference.ts'
 import { KdsConfig } from './kds.ts'
 import { LogConfig } from './log/log.ts'
+import { ProxyConfig } from './network/proxy.ts'
 import { ConsoleConfig, MetricsConfig, OperatorConfig } from './operator.ts'
 import { SnapshotsConfig } from './snapshots.ts'
 
@@ -192,6 +193,7 @@ const NetworkConfig = Section({
     },
   ),
   egress: EgressConfig,
+  proxy: ProxyConfig,
 })
 
 const VmConfig = Section({

@@ -23,6 +23,7 @@ const IN_BACKUP = [
   'inference.upstreams.key_file',
   'inference.worker.gpu_policy',
   'metrics.token_file',
+  'network.proxy.password_file',
   'tls.acme.ca_file',
   'tls.acme.eab_key_file',
   'tls.certificate_file',
@@ -76,6 +77,10 @@ test('the files of every field are named', () => {
     ca_file = "/f/inference.traces.ca_file"
     [metrics]
     token_file = "/f/metrics.token_file"
+    [network.proxy]
+    url = "http://proxy.example:3128"
+    user = "a"
+    password_file = "/f/network.proxy.password_file"
     [alerts]
     webhook_url = "https://hook.example/x"
     webhook_secret_file = "/f/alerts.webhook_secret_file"

@@ -111,6 +111,21 @@ test('goal: files of the traces are problems of their own fields, and no message
   expect(ofTraces(`[listen]\ninference = ""\n${traces(good)}`)).toEqual([])
 })
 
+test('goal: a file without the password of the proxy is a problem of its field, and no message repeats a password', () => {
+  const field = 'network.proxy.password_file'
+  const proxy = (file: string) =>
+    `[network.proxy]\nurl = "http://p.test:3128"\nuser = "u"\npassword_file = "${at(file)}"\n`
+  writeFileSync(at('proxy-password'), 'pw-canary\n')
+  expect(check(proxy('proxy-password'))).toEqual([])
+  writeFileSync(at('empty'), '\n')
+  writeFileSync(at('long'), 'pw-canary'.repeat(1_000))
+  for (const file of ['none', 'fifo', 'directory', 'empty', 'long']) {
+    const found = check(proxy(file))
+    expect([file, found]).toMatchObject([file, [{ kind: 'problem', field }]])
+    expect(JSON.stringify(found)).not.toContain('pw-canary')
+  }
+})
+
 test('goal: files of an upstream are problems of their own fields; with the gateway off nothing of it is read', () => {
   const toml = upstream(`ca_file = "${at('none')}"\nkey_file = "${at('none')}"`)
   const fields = ['inference.upstreams.0.key_file', 'inference.upstreams.0.ca_file']

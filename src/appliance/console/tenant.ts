@@ -14,6 +14,7 @@ import { createPublicLimiter } from '../../http/public-rate.ts'
 import { createRequestRate } from '../../http/rate.ts'
 import { createGatewayAuthenticate } from '../../inference/keys/stored-keys.ts'
 import { createAuthenticate } from '../../instances/http/auth.ts'
+import { fetchDirectly } from '../../linux/net/outgoing.ts'
 import type { MaintenanceMode } from '../../operator/maintenance/mode.ts'
 import type { Store } from '../../store/db.ts'
 
@@ -122,12 +123,11 @@ export function relayTo({ url, caFile, clock, publicRequestsPerMinute }: Relayed
     mayPause()
     const options: BunFetchRequestInit = {
       ...{ method, headers, body, signal },
-      redirect: 'manual',
       decompress: false,
       tls: { ca: readFileSync(caFile, 'utf8') },
     }
     try {
-      const response = await fetch(`${url}${pathname}${search}`, options)
+      const response = await fetchDirectly(`${url}${pathname}${search}`, options)
       return new Response(response.body, { status: response.status, headers: endToEnd(response.headers) })
     } catch (cause) {
       if (signal.aborted) throw cause

@@ -18,6 +18,7 @@ import type { OperatorKey } from '../../host/operator-key.ts'
 import type { EdgeRoute } from '../../http/edge.ts'
 import { LimitedFault } from '../../http/limited.ts'
 import { createPublicLimiter } from '../../http/public-rate.ts'
+import { createOutgoing } from '../../linux/net/outgoing.ts'
 import type { Store } from '../../store/db.ts'
 import { logHeadFile } from '../../transparency/head.ts'
 import { TransparencyLog } from '../../transparency/log.ts'
@@ -67,7 +68,10 @@ export function composeTransparency(parts: TransparencyParts): Transparency {
     log: logger,
     onEvent: parts.onEvent,
   })
-  const witnesses = new Witnesses({ log, witnesses: named, clock, logger })
+  const witnesses = new Witnesses({
+    ...{ log, witnesses: named, clock, logger },
+    send: createOutgoing(config.network.proxy),
+  })
   const limiter = createPublicLimiter({ clock, requestsPerMinute: config.log.requests_per_minute })
   const operatorKey: LogFact = { kind: 'operator-key', sha384: toHex(parts.operatorKey.digest) }
   const publish: Publish = (...facts) => log.append(...facts)

@@ -8,13 +8,14 @@ import { version } from '../../base/version.ts'
 import type { Config } from '../../config/schema.ts'
 import type { AlertReceiver } from '../../contract/admin/alerts.ts'
 import type { FoundProblem, HostProblem } from '../../contract/admin/problems.ts'
+import { createOutgoing } from '../../linux/net/outgoing.ts'
 import { createMail } from '../../operator/alerts/mail.ts'
 import { type AlertSender, Notifier } from '../../operator/alerts/notifier.ts'
 import type { TestAlerts } from '../../operator/alerts/routes.ts'
 import { createWebhook } from '../../operator/alerts/webhook.ts'
 
 export type AlertParts = {
-  readonly config: Pick<Config, 'alerts' | 'domain'>
+  readonly config: Pick<Config, 'alerts' | 'domain' | 'network'>
   readonly stateDir: string
   readonly hostId: string
   /** Returns the problems that a receiver was notified of before this daemon started. */
@@ -53,12 +54,13 @@ export function composeAlerts(parts: AlertParts): ComposedAlerts {
   }
 }
 
-function sendersOf({ config: { alerts }, stateDir, random, clock }: AlertParts): AlertSender[] {
+function sendersOf({ config: { alerts, network }, stateDir, random, clock }: AlertParts): AlertSender[] {
   const { webhook_url: url, webhook_secret_file: secretFile, webhook_ca_file: caFile } = alerts
   const isOwnSecret = secretFile === ''
+  const outgoing = createOutgoing(network.proxy)
   const webhook = { url, secretFile: secretFile || join(stateDir, secretFileName), isOwnSecret, caFile }
   return [
-    ...(url === '' ? [] : [createWebhook(webhook, { random, clock })]),
+    ...(url === '' ? [] : [createWebhook(webhook, { random, clock, outgoing })]),
     ...(alerts.smtp_server === '' ? [] : [createMail(alerts)]),
   ]
 }

@@ -6,6 +6,7 @@ import { iso, systemClock } from '../../base/clock.ts'
 import { defaultConfig } from '../../config/load.ts'
 import type { Config } from '../../config/schema.ts'
 import { type AdminLeak, AdminLeaks } from '../../contract/admin/admin.ts'
+import { ignoreProxyVariables } from '../../linux/net/outgoing.ts'
 import { EXIT } from '../../terminal/exit.ts'
 import { writeOutputs } from '../../terminal/output-file.ts'
 import { dash, oneLine, type Paint, table } from '../../terminal/render.ts'
@@ -39,6 +40,7 @@ async function reportHost(
   run: Run,
   { canary, report }: { readonly canary: boolean; readonly report: string | undefined },
 ): Promise<void> {
+  ignoreProxyVariables()
   const facts = await collectHostFacts({
     loaded: await run.config(),
     stateDir: run.stateDir,

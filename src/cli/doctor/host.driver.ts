@@ -35,6 +35,7 @@ import { checkImage, checkMeasurement } from './image-check.driver.ts'
 import { collectMachineFacts } from './machine/machine.driver.ts'
 import { collectSnpFacts } from './machine/snp.driver.ts'
 import { collectNetworkFacts } from './network.driver.ts'
+import { collectProxyFacts } from './proxy.driver.ts'
 import { collectDeviceFacts, groupsOfVms } from './vm-identity.driver.ts'
 
 const commandTimeoutMs = 10_000
@@ -120,6 +121,7 @@ export async function collectHostFacts(deps: {
       daemonPid,
     }),
     fleet: await collectFleetFacts(config, stateDir),
+    proxy: await collectProxyFacts(config, platform),
     delegation: await collectDelegationFacts({ domain: config.domain, resolvers: systemResolvers() }),
     leaks: daemonPid === null ? null : await leaksOf(deps.client),
     stateDir,

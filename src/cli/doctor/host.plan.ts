@@ -21,6 +21,7 @@ import { type MachineFacts, machineChecks } from './machine/machine.plan.ts'
 import { firmwareCheck, type SnpHostFacts, snpChecks } from './machine/snp.plan.ts'
 import { type NetworkFacts, networkChecks } from './network.plan.ts'
 import { problemCheck, withProblems } from './problems.plan.ts'
+import { type ProxyFacts, proxyChecks } from './proxy.plan.ts'
 
 /** A device that QEMU opens. */
 export type DeviceFacts = {
@@ -62,6 +63,8 @@ export type HostFacts = ImageFacts & {
   readonly network: NetworkFacts
   readonly machine: MachineFacts
   readonly delegation: DelegationFacts
+  /** Null if there is no proxy. */
+  readonly proxy: ProxyFacts | null
   /** Null if this host is in no fleet. */
   readonly fleet: FleetFacts | null
   /** Differences between ledger and host, as the daemon reports them; null if no daemon answers. */
@@ -135,6 +138,7 @@ function ownChecks(facts: HostFacts): Check[] {
     facts.tunDevice
       ? pass('tun', '/dev/net/tun')
       : fail('tun', '/dev/net/tun does not exist', 'load the tun module: modprobe tun'),
+    ...proxyChecks(facts.proxy),
     hostNamesCheck(facts),
     delegationCheck(facts.delegation, config, addressList(serviceAddresses(config, facts.routeAddress).ns)),
     ...imageChecks(facts, '', {

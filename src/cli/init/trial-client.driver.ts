@@ -5,6 +5,7 @@ import { Type } from '@sinclair/typebox'
 import { Fault } from '../../base/fault.ts'
 import type { AdminStatus } from '../../contract/admin/admin.ts'
 import { checkedJson } from '../../contract/check.ts'
+import { fetchDirectly } from '../../linux/net/outgoing.ts'
 
 /** Fields of an instance that are needed here. */
 const Instance = Type.Object({ name: Type.String({ pattern: '^[a-z0-9]{8}$' }), status: Type.String() })
@@ -28,7 +29,7 @@ export function clientOf(status: AdminStatus, { key }: { readonly key: string })
   const ca = tls.ca_file === null ? {} : { ca: readFileSync(tls.ca_file, 'utf8') }
   const send = async (method: string, path: string, body?: unknown) => {
     const url = new URL(path, api)
-    const response = await fetch(url, {
+    const response = await fetchDirectly(url, {
       method,
       tls: ca,
       headers: {

@@ -6,6 +6,7 @@ import { harmlessLine } from '../../base/harmless.ts'
 import { isRecord, parseJson } from '../../base/json.ts'
 import { resultOr } from '../../base/result-or.ts'
 import type { Engine } from '../../config/upstream/kinds.ts'
+import { fetchDirectly } from '../../linux/net/outgoing.ts'
 import { AdvisedFault, InputFault } from '../../terminal/exit.ts'
 import { infoIn, type ListedModel, type ModelList, modelListIn, propsContextIn } from './engine.plan.ts'
 
@@ -114,14 +115,13 @@ async function callJson(
       ...(init.body === undefined ? {} : { 'content-type': 'application/json' }),
       ...(key === null ? {} : { authorization: `Bearer ${key}` }),
     },
-    redirect: 'manual',
     signal: AbortSignal.timeout(timeoutMs),
     ...(ca === null ? {} : { tls: { ca } }),
   } satisfies BunFetchRequestInit
   let response: Response
   let bytes: Uint8Array
   try {
-    response = await fetch(target, options)
+    response = await fetchDirectly(target, options)
     bytes = await bytesOf(response, bytesMax)
   } catch (error) {
     throw unreachable(target, error, timeoutMs)

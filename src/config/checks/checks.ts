@@ -17,6 +17,7 @@ import { fallbackProblems } from './fallbacks.ts'
 import { fleetProblems } from './fleet.ts'
 import { familyProblems } from './ipv6.ts'
 import { processProblems } from './process.ts'
+import { proxyProblems } from './proxy.ts'
 import { scratchProblems } from './scratch.ts'
 import { snapshotsProblems } from './snapshots.ts'
 import { tracesProblems } from './traces.ts'
@@ -109,6 +110,7 @@ const CHECKS: readonly Check[] = [
     ),
   ({ network }) => egressProblems(network),
   allowNamesProblems,
+  proxyProblems,
   forwarderProblems,
   ({ vm }) =>
     when(vm.uid_max < vm.uid_min, {

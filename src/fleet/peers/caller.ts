@@ -12,6 +12,7 @@ import { FairSlots } from '../../base/work/fair-slots.ts'
 import type { ForwardedPrincipal } from '../../contract/http/forwarded-principal.ts'
 import { limitedPrefix } from '../../http/client-network.ts'
 import { UnavailableFault } from '../../http/limited.ts'
+import { fetchDirectly } from '../../linux/net/outgoing.ts'
 import {
   type CalledService,
   clientText,
@@ -154,8 +155,8 @@ export class PeerCaller implements Peers {
     try {
       const url = new URL(`https://${address}${called.target}`)
       called.headers.set(peerField, this.#signed(hostId, called, `${url.pathname}${url.search}`))
-      const answer = await fetch(url, {
-        ...{ method, headers: called.headers, redirect: 'manual', decompress: false, keepalive: false },
+      const answer = await fetchDirectly(url, {
+        ...{ method, headers: called.headers, decompress: false, keepalive: false },
         ...(body === null ? {} : { body: watched(body, waiting, answerMs), duplex: 'half' }),
         signal: waiting.signal,
         tls: { ca: certificate, serverName: peerName(hostId), rejectUnauthorized: true },

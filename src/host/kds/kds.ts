@@ -23,6 +23,7 @@ import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
 import { ensureDir, writeFileAtomic } from '../../linux/files.ts'
 import { getBounded } from '../../linux/net/bounded-http.ts'
+import { fetchDirectly, type Outgoing } from '../../linux/net/outgoing.ts'
 import { chainProblem, crlProblem, type Problem, vcekProblem } from './judge.ts'
 import { RateGate, type RateLimits } from './rate.ts'
 
@@ -62,6 +63,8 @@ export type KdsOptions = {
   /** Ends every request and every wait. */
   readonly signal?: AbortSignal
   readonly timeoutMs?: number
+  /** Default: directly. */
+  readonly send?: Outgoing
   readonly limits?: Partial<RateLimits>
 }
 
@@ -136,7 +139,7 @@ type Source = {
 }
 
 function createSource({ baseUrl, cacheDir, clock, log, ...options }: KdsOptions): Source {
-  const { timeoutMs = timeoutMsDefault, signal = new AbortController().signal } = options
+  const { timeoutMs = timeoutMsDefault, send = fetchDirectly, signal = new AbortController().signal } = options
   const base = baseUrl?.replace(/\/+$/, '') ?? null
   const gate = new RateGate(clock, options.limits ?? {})
   const pending = new Map<string, Promise<KdsResult>>()
@@ -148,7 +151,7 @@ function createSource({ baseUrl, cacheDir, clock, log, ...options }: KdsOptions)
     for (let attempt = 0; attempt < attemptsMax; attempt += 1) {
       const waitMs = await gate.enter(isVcek, signal)
       if (waitMs !== null) return failure('rate-limited', `the next request may go out in ${waitMs} ms`, waitMs)
-      const result = await getBounded(`${base}${path}`, { timeoutMs, bodyBytesMax, signal })
+      const result = await getBounded(`${base}${path}`, { timeoutMs, bodyBytesMax, signal, send })
       if (result.kind === 'body') return { ok: true, bytes: result.bytes, from: 'network' }
       if (result.kind === 'too-large') return failure('invalid', `more than ${bodyBytesMax} bytes`)
       if (result.kind === 'unreachable') return failure('unreachable', result.reason)

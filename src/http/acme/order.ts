@@ -14,6 +14,7 @@ import type { Clock } from '../../base/clock.ts'
 import { Fault, wrapFault } from '../../base/fault.ts'
 import type { AcmeConfig, ChallengeType } from '../../config/acme.ts'
 import { readTextOrNull, writeFileAtomic } from '../../linux/files.ts'
+import type { Outgoing } from '../../linux/net/outgoing.ts'
 import type { Challenges } from './challenges.ts'
 import { AcmeFailure, type AcmeServer, converse, send } from './transport.ts'
 
@@ -21,6 +22,7 @@ export type AccountDeps = {
   /** Where its file is: key and URL. */
   readonly dir: string
   readonly config: AcmeConfig
+  readonly outgoing: Outgoing
   readonly clock: Clock
   /** First pause between two questions about an order. */
   readonly pollMs: number
@@ -57,11 +59,11 @@ type Account = Static<typeof Account>
  * a PEM chain as the server gave it, unchecked, or rejects with an AcmeFailure. Fault config.file: `eab_key_file` or
  * `ca_file` cannot be read.
  */
-export function openAccount({ dir, config, clock, pollMs }: AccountDeps): PlaceOrder {
+export function openAccount({ dir, config, outgoing, clock, pollMs }: AccountDeps): PlaceOrder {
   const { directory, eab_kid: kid } = config
   const file = join(dir, `account-${createHash('sha256').update(directory).digest('hex').slice(0, 16)}.json`)
   const hmacKey = config.eab_key_file === '' ? null : readNamed('eab_key_file', config.eab_key_file).trim()
-  const server = acmeServer(config, clock)
+  const server = acmeServer(config, outgoing, clock)
   const contact = config.contact.map(address => `mailto:${address}`)
   let account = readAccount(file, directory) ?? newAccount(file, directory)
   let client: Client | null = null
@@ -108,8 +110,9 @@ export function openAccount({ dir, config, clock, pollMs }: AccountDeps): PlaceO
 }
 
 /** Returns the server of a configuration. Throws Fault config.file if `ca_file` cannot be read. */
-export function acmeServer({ directory, ca_file: file }: AcmeConfig, clock: Clock): AcmeServer {
-  return { origin: new URL(directory).origin, ca: file === '' ? undefined : readNamed('ca_file', file), clock }
+export function acmeServer({ directory, ca_file: file }: AcmeConfig, outgoing: Outgoing, clock: Clock): AcmeServer {
+  const ca = file === '' ? undefined : readNamed('ca_file', file)
+  return { origin: new URL(directory).origin, ca, outgoing, clock }
 }
 
 let loading: Promise<typeof import('acme-client')> | null = null

@@ -8,6 +8,7 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import { type Clock, pause } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import { harmlessLine } from '../../base/harmless.ts'
+import type { Outgoing } from '../../linux/net/outgoing.ts'
 
 /** Why an order failed. `type`: of the problem document (RFC 8555 6.7); null if the server gave none. */
 export class AcmeFailure extends Error {
@@ -26,6 +27,7 @@ export type AcmeServer = {
   readonly origin: string
   /** PEM; undefined: the authorities of the system. */
   readonly ca: string | undefined
+  readonly outgoing: Outgoing
   readonly clock: Clock
 }
 
@@ -94,7 +96,7 @@ type AdapterResponse<Request> = {
 export async function send<Request extends AdapterRequest>(request: Request): Promise<AdapterResponse<Request>> {
   const conversation = conversations.getStore()
   if (conversation === undefined) throw new Error('invariant broken: a request outside of an order')
-  const { origin, ca, clock, signal } = conversation
+  const { origin, ca, clock, signal, outgoing } = conversation
   const url = parseUrl(request.url ?? '')
   if (url.origin !== origin) {
     throw new Error(`the ACME server refers to ${url.origin}, but only ${origin} is used`)
@@ -106,10 +108,9 @@ export async function send<Request extends AdapterRequest>(request: Request): Pr
   conversation.retryAfterMs = null
   if (waitMs > 0) await pause(clock, waitMs, signal)
   signal.throwIfAborted()
-  const response = await fetch(url, {
+  const response = await outgoing(url, {
     method,
     headers: { 'Content-Type': 'application/jose+json', 'User-Agent': 'strongroom', 'Accept-Language': 'en' },
-    redirect: 'manual',
     signal: AbortSignal.any([signal, AbortSignal.timeout(requestTimeoutMs)]),
     ...(typeof request.data === 'string' ? { body: request.data } : {}),
     ...(ca === undefined ? {} : { tls: { ca } }),

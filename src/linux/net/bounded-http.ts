@@ -2,6 +2,7 @@
 
 import { onAbort } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
+import type { Outgoing } from './outgoing.ts'
 
 export type GetResult =
   | { readonly kind: 'body'; readonly bytes: Uint8Array; readonly headers: Headers }
@@ -17,17 +18,19 @@ export type GetLimits = {
   readonly signal: AbortSignal
   /** Makes the request a POST with this body and Content-Type. */
   readonly post?: { readonly type: string; readonly bytes: Uint8Array } | undefined
+  /** Sends it; by default fetch, which obeys the proxy variables of the environment. */
+  readonly send?: Outgoing | undefined
 }
 
 /** Follows no redirects. Never rejects. */
 export async function getBounded(url: string, limits: GetLimits): Promise<GetResult> {
-  const { timeoutMs, bodyBytesMax, signal, post } = limits
+  const { timeoutMs, bodyBytesMax, signal, post, send = fetch } = limits
   const stop = new AbortController()
   const timer = setTimeout(() => stop.abort(new Error(`no response within ${timeoutMs} ms`)), timeoutMs)
   const forget = onAbort(signal, () => stop.abort(new Error('stopped')))
   try {
     const sent = post && { method: 'POST', body: post.bytes.slice(), headers: { 'content-type': post.type } }
-    const response = await fetch(url, { ...sent, redirect: 'manual', signal: stop.signal })
+    const response = await send(url, { ...sent, redirect: 'manual', signal: stop.signal })
     if (response.status !== 200) {
       return { kind: 'status', status: response.status, retryAfter: response.headers.get('retry-after') }
     }

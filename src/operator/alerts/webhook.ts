@@ -8,6 +8,7 @@ import { messageOf } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { AlertMessage } from '../../contract/admin/alerts.ts'
 import { writeFileAtomic } from '../../linux/files.ts'
+import { fetchDirectly, type Outgoing } from '../../linux/net/outgoing.ts'
 import type { AlertSender } from './notifier.ts'
 
 export type WebhookSettings = {
@@ -26,7 +27,11 @@ const secretPattern = /^whsec_([A-Za-z0-9+/]{32,88}={0,2})$/
 
 export function createWebhook(
   settings: WebhookSettings,
-  { random, clock }: { readonly random: RandomBytes; readonly clock: Pick<Clock, 'nowMs'> },
+  {
+    random,
+    clock,
+    outgoing = fetchDirectly,
+  }: { readonly random: RandomBytes; readonly clock: Pick<Clock, 'nowMs'>; readonly outgoing?: Outgoing },
 ): AlertSender {
   const { url, secretFile, isOwnSecret, caFile } = settings
   if (isOwnSecret && statSync(secretFile, { throwIfNoEntry: false }) === undefined) {
@@ -43,11 +48,11 @@ export function createWebhook(
       const timestamp = Math.floor(clock.nowMs() / 1000)
       const headers = signedHeaders({ id: message.id, timestamp, body, secret: readSecret(secretFile) })
       const tls = caFile === '' ? {} : { tls: { ca: readSmall(caFile) } }
-      const response = await post(url, {
-        ...{ method: 'POST', body, headers, redirect: 'manual' },
+      const response = await post(outgoing, url, {
+        ...{ method: 'POST', body, headers },
         signal: AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]),
         ...tls,
-      } as RequestInit)
+      })
       // The body has no use, and may be endless.
       await response.body?.cancel().catch(() => {})
       if (!response.ok) throw new Error(`it answers with status ${response.status}`)
@@ -55,9 +60,9 @@ export function createWebhook(
   }
 }
 
-async function post(url: string, init: RequestInit): Promise<Response> {
+async function post(outgoing: Outgoing, url: string, init: BunFetchRequestInit): Promise<Response> {
   try {
-    return await fetch(url, init)
+    return await outgoing(url, init)
   } catch (error) {
     if (error instanceof Error && error.name === 'TimeoutError') throw new Error(`no answer within ${timeoutMs} ms`)
     throw error

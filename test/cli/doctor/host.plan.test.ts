@@ -74,6 +74,7 @@ const SNP: HostFacts = {
   missingTools: [],
   tunDevice: true,
   routeAddress: '192.0.2.7',
+  proxy: null,
   attestedUpstreams: [],
   log: {
     size: 3,
@@ -287,6 +288,26 @@ const TABLE: [string, HostFacts, Record<string, string>][] = [
       },
     },
     { forwarding: 'WARN' },
+  ],
+  [
+    'a proxy that leads everywhere',
+    { ...SNP, proxy: { url: 'http://p:1', hosts: [{ host: 'a', outcome: ok('status 404') }] } },
+    {},
+  ],
+  ['a proxy for nothing', { ...SNP, proxy: { url: 'http://p:1', hosts: [] } }, {}],
+  [
+    'a proxy that refuses one host',
+    {
+      ...SNP,
+      proxy: {
+        url: 'http://p:1',
+        hosts: [
+          { host: 'a', outcome: ok('status 200') },
+          { host: 'b', outcome: no('refused') },
+        ],
+      },
+    },
+    { proxy: 'FAIL' },
   ],
   ['a clock of nobody', { ...SNP, machine: { ...SNP.machine, clock: null } }, { clock: 'SKIP' }],
   ['a domain that is not delegated', { ...SNP, delegation: { kind: 'none', reason: 'no' } }, { delegation: 'SKIP' }],

@@ -11,6 +11,7 @@ import { defaultConfig } from '../../../src/config/load.ts'
 import { Challenges } from '../../../src/http/acme/challenges.ts'
 import { openAccount } from '../../../src/http/acme/order.ts'
 import { AcmeFailure } from '../../../src/http/acme/transport.ts'
+import { fetchDirectly } from '../../../src/linux/net/outgoing.ts'
 import { type Answers, type HostileServer, startHostileServer } from '../../rigs/acme/hostile-server.ts'
 
 const name = 'instances.agents.example'
@@ -35,7 +36,13 @@ const challenges = new Challenges({
 
 function account(changes: Partial<ReturnType<typeof defaultConfig>['tls']['acme']> = {}) {
   const config = { ...defaultConfig().tls.acme, directory: server.url, ca_file: server.caFile, terms_agreed: true }
-  const place = openAccount({ dir, config: { ...config, ...changes }, clock: systemClock, pollMs: 5 })
+  const place = openAccount({
+    dir,
+    config: { ...config, ...changes },
+    outgoing: fetchDirectly,
+    clock: systemClock,
+    pollMs: 5,
+  })
   const order = { name, challenge: 'http-01', csr: new Uint8Array(70) } as const
   return (signal = new AbortController().signal) => place(order, challenges, signal)
 }

@@ -10,6 +10,7 @@ import { defaultConfig } from '../../../src/config/load.ts'
 import { Challenges } from '../../../src/http/acme/challenges.ts'
 import { acmeServer, openAccount } from '../../../src/http/acme/order.ts'
 import { certificateId, openRenewalInfo } from '../../../src/http/acme/renewal-info.ts'
+import { fetchDirectly } from '../../../src/linux/net/outgoing.ts'
 import { type Answers, type HostileServer, startHostileServer } from '../../rigs/acme/hostile-server.ts'
 
 /** The certificate of RFC 9773 appendix A, and its identifier (4.1). */
@@ -46,7 +47,10 @@ const config = () => ({
 const ask = async (answers: Answers) => {
   server.answers = answers
   server.asked.length = 0
-  const found = await openRenewalInfo(acmeServer(config(), systemClock), server.url)(id, new AbortController().signal)
+  const found = await openRenewalInfo(acmeServer(config(), fetchDirectly, systemClock), server.url)(
+    id,
+    new AbortController().signal,
+  )
   server.answers = {}
   return found
 }
@@ -98,7 +102,7 @@ test('goal: no renewal information, and what is none, is no suggestion', async (
 test('goal: an order names what it replaces, if it replaces anything', async () => {
   const listen = { hostname: '127.0.0.1', port: 0 }
   const challenges = new Challenges({ domain: 'agents.example', httpListen: listen, showTexts: null })
-  const place = openAccount({ dir, config: config(), clock: systemClock, pollMs: 5 })
+  const place = openAccount({ dir, config: config(), outgoing: fetchDirectly, clock: systemClock, pollMs: 5 })
   const order = { name, challenge: 'http-01', csr: new Uint8Array(70) } as const
   const identifiers = [{ type: 'dns', value: name }]
   for (const replaces of [undefined, id]) {

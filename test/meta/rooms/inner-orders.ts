@@ -191,6 +191,7 @@ export const INNER_ORDERS = {
       'fleet',
       'kds.ts',
       'log',
+      'network',
       'operator.ts',
       'snapshots.ts',
       'traces.ts',

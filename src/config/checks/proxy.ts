@@ -1,0 +1,37 @@
+// Contradictions in the table `network.proxy` of the configuration. Pure.
+
+import { isNoProxyEntry, noProxyAllowed, usesProxy } from '../../linux/net/proxy.plan.ts'
+import type { Config } from '../schema.ts'
+import type { CrossProblem } from './builds.ts'
+
+export function proxyProblems({ network: { proxy }, tls, alerts }: Config): CrossProblem[] {
+  const { url, user, password_file: file, no_proxy: entries } = proxy
+  const field = (name: string) => `network.proxy.${name}`
+  const wrong = entries.flatMap((entry, index) =>
+    isNoProxyEntry(entry)
+      ? []
+      : [
+          {
+            field: field(`no_proxy.${index}`),
+            message: `${JSON.stringify(entry)} is not allowed; allowed: ${noProxyAllowed}`,
+          },
+        ],
+  )
+  const isUrl = url === '' || (URL.canParse(url) && new URL(url).port !== '0')
+  if (!isUrl) wrong.push({ field: field('url'), message: `${JSON.stringify(url)} names no host with a port` })
+  if ((user === '') !== (file === '')) {
+    const message = 'user and password_file belong together; set both or none'
+    wrong.push({ field: field(user === '' ? 'user' : 'password_file'), message })
+  }
+  if (user !== '' && url === '') wrong.push({ field: field('url'), message: 'is needed, because user is set' })
+  if (wrong.length > 0 || !url.startsWith('https:')) return wrong
+  return [
+    { field: 'tls.acme.ca_file', caFile: tls.acme.ca_file, target: tls.acme.directory },
+    { field: 'alerts.webhook_ca_file', caFile: alerts.webhook_ca_file, target: alerts.webhook_url },
+  ].flatMap(({ field, caFile, target }) => {
+    if (caFile === '' || !URL.canParse(target) || !usesProxy(new URL(target), proxy)) return []
+    // Both certificates of such a request are verified by the same authorities.
+    const message = `does not work through a proxy with https: add ${new URL(target).hostname} to network.proxy.no_proxy, or use a proxy with http`
+    return [{ field, message }]
+  })
+}

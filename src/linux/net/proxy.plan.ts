@@ -1,0 +1,92 @@
+// Which requests of this host go through the operator's proxy, and what its failures mean. Pure.
+
+import { BlockList, isIP, isIPv4, isIPv6 } from 'node:net'
+import { formatIpv4 } from '../../base/ipv4.ts'
+import { parseIpv6 } from '../../base/ipv6.ts'
+
+/** The table `network.proxy` of the configuration. */
+export type ProxySettings = {
+  /** http or https, with a port; '' for no proxy. */
+  readonly url: string
+  /** '' for none. */
+  readonly user: string
+  readonly password_file: string
+  readonly no_proxy: readonly string[]
+}
+
+export const noProxyAllowed =
+  'NAME, *.NAME for every name below it, an IP address, or a network ADDRESS/N; names in lowercase, without a port'
+
+const NAME = /^(\*\.)?(?=.{1,253}$)([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z_]([a-z0-9_-]{0,61}[a-z0-9_])?$/
+
+/** Reports whether an entry of `no_proxy` has one of the allowed forms. */
+export function isNoProxyEntry(entry: string): boolean {
+  const [address = '', length, ...more] = entry.split('/')
+  const bits = isIPv4(address) ? 32 : isIPv6(address) && !address.includes('%') ? 128 : 0
+  if (bits === 0) return NAME.test(entry)
+  if (length === undefined) return true
+  return more.length === 0 && /^(0|[1-9][0-9]{0,2})$/.test(length) && Number(length) <= bits
+}
+
+/** Names and addresses of this host itself; a connection to the unspecified address ends at this host, too. */
+const OWN = ['localhost', '*.localhost', '127.0.0.0/8', '0.0.0.0', '::1', '::']
+
+/**
+ * Reports whether a request for `url` goes through the proxy: https alone, and neither to this host nor to an entry of
+ * `no_proxy`. Names are not looked up, so that a network matches only addresses in URLs.
+ */
+export function usesProxy(url: URL, { url: proxy, no_proxy: entries }: ProxySettings): boolean {
+  return proxy !== '' && url.protocol === 'https:' && !matches(url.hostname, [...OWN, ...entries])
+}
+
+function matches(hostname: string, entries: readonly string[]): boolean {
+  const host = plainHost(hostname)
+  const family = isIP(host)
+  if (family === 0) {
+    return entries.some(entry => (entry.startsWith('*.') ? host.endsWith(entry.slice(1)) : host === entry))
+  }
+  const list = new BlockList()
+  for (const entry of entries) {
+    const [address = '', length] = entry.split('/')
+    if (isIP(address) === 0) continue
+    const kind = isIPv4(address) ? 'ipv4' : 'ipv6'
+    if (length === undefined) list.addAddress(address, kind)
+    else list.addSubnet(address, Number(length), kind)
+  }
+  return list.check(host, family === 4 ? 'ipv4' : 'ipv6')
+}
+
+const mappedPrefix = 0xffffn
+
+/** The host of a URL, which has lowercase letters and plain addresses: without brackets, final dot and mapping. */
+function plainHost(hostname: string): string {
+  const host = hostname.replace(/^\[|\]$/g, '').replace(/\.$/, '')
+  if (!isIPv6(host)) return host
+  const value = parseIpv6(host)
+  return value >> 32n === mappedPrefix ? formatIpv4(Number(value & 0xffffffffn)) : host
+}
+
+const UNREACHABLE: ReadonlySet<string> = new Set([
+  ...['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH', 'ETIMEDOUT', 'EACCES', 'EPERM'],
+  ...['ConnectionRefused', 'FailedToOpenSocket', 'DNSResolveFailed'],
+])
+
+/**
+ * Returns the message for a request through the proxy that got no response of the far side. `code`, `message`: of
+ * fetch. Contains no part of the URL but its host, and nothing that the proxy sent but its status.
+ */
+export function proxyFailure(
+  { code, message }: { readonly code: string; readonly message: string },
+  { host }: Pick<URL, 'host'>,
+  { url, user }: ProxySettings,
+): string {
+  // The proxy makes all other connections.
+  if (UNREACHABLE.has(code)) return `the proxy ${url} cannot be reached: ${code}`
+  const status = code === 'ERR_PROXY_TUNNEL' ? (/: ([0-9]{3})(?: |$)/.exec(message)?.[1] ?? 'no status') : null
+  if (status === null) return `through the proxy ${url}: ${message}`
+  // Some proxies answer a wrong password with 401.
+  if (status !== '407' && status !== '401')
+    return `the proxy ${url} refused (${status}): it does not connect this host to ${host}`
+  const remedy = user === '' ? 'needs a user: set network.proxy.user' : 'does not accept the user of network.proxy'
+  return `the proxy ${url} refused (${status}): it ${remedy}`
+}
