@@ -10,7 +10,7 @@ import { wellFormed } from '../../attest/malformed.ts'
 import { fromUtf8, toHex } from '../../base/bytes.ts'
 import { messageOf } from '../../base/fault.ts'
 import { logEntryBytesMax } from '../../contract/http/log-entry.ts'
-import { getOverTls } from '../../linux/net/tls-get.ts'
+import { getByEnvironment } from '../../linux/net/tunnel.ts'
 
 export type RemoteLogOptions = {
   /** Address of the log itself. */
@@ -105,7 +105,7 @@ export class RemoteLog {
     const { url: base, ca, timeoutMs } = this.#options
     const url = new URL(`${base.href.replace(/\/$/, '')}/${path}`)
     try {
-      const { status, body, certificateFault } = await getOverTls({ url, ca, timeoutMs, bodyBytesMax: bytesMax })
+      const { status, body, certificateFault } = await getByEnvironment({ url, ca, timeoutMs, bodyBytesMax: bytesMax })
       if (certificateFault !== null) throw new LogUnreachable(`${certificateFault}; see --log-ca`)
       if (status === 404) return null
       if (status !== 200) throw new LogUnreachable(`${path}: status ${status}`)

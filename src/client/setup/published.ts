@@ -8,7 +8,8 @@ import { resultOr } from '../../base/result-or.ts'
 import { checkValue } from '../../contract/check.ts'
 import type { LogFact } from '../../contract/http/log-entry.ts'
 import { PublishedFiles, publishedBytesMax, publishedPath } from '../../contract/http/published.ts'
-import { getOverTls, type TlsResponse } from '../../linux/net/tls-get.ts'
+import type { TlsResponse } from '../../linux/net/tls-get.ts'
+import { getByEnvironment } from '../../linux/net/tunnel.ts'
 import { AdvisedFault } from '../../terminal/exit.ts'
 import { oneLine } from '../../terminal/render.ts'
 import { type AskedLog, judgeLogged } from '../log/judge.ts'
@@ -32,7 +33,7 @@ export async function fetchPublished(api: URL, ca: string | undefined): Promise<
 
 async function get(url: URL, ca: string | undefined): Promise<TlsResponse> {
   try {
-    return await getOverTls({ url, ca, timeoutMs, bodyBytesMax: publishedBytesMax })
+    return await getByEnvironment({ url, ca, timeoutMs, bodyBytesMax: publishedBytesMax })
   } catch (error) {
     throw new AdvisedFault('api.unreachable', `${url.host}: ${oneLine(messageOf(error))}`, {
       remedy: 'check the address, the network, and that the appliance is up',

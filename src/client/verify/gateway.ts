@@ -11,7 +11,8 @@ import { systemRandom } from '../../base/ids.ts'
 import type { LogFact } from '../../contract/http/log-entry.ts'
 import { workloadBytesMax } from '../../contract/vm/workload.ts'
 import { spkiDigestOf } from '../../linux/keys/spki.ts'
-import { getOverTls, type TlsGet } from '../../linux/net/tls-get.ts'
+import type { TlsGet } from '../../linux/net/tls-get.ts'
+import { getByEnvironment } from '../../linux/net/tunnel.ts'
 import { type Command, helpText, type Run } from '../../terminal/command.ts'
 import { InputFault } from '../../terminal/exit.ts'
 import { MIB, readInput, readTextInput } from '../../terminal/input-file.ts'
@@ -223,7 +224,7 @@ async function ask(
 ): ReturnType<FindEvidence> {
   const nonce = systemRandom(nonceBytes)
   const address = new URL(`/attestation?nonce=${toBase64Url(nonce)}`, url)
-  const response = await getOverTls({ url: address, ca, timeoutMs, bodyBytesMax: attestationBytesMax }).catch(
+  const response = await getByEnvironment({ url: address, ca, timeoutMs, bodyBytesMax: attestationBytesMax }).catch(
     (error: unknown) => fail('connection', `${url.host}: ${messageOf(error)}`),
   )
   if (!('body' in response)) return { failed: [response] }
@@ -262,7 +263,7 @@ async function fetchWorkload({
 }: Pick<TlsGet, 'url' | 'ca' | 'timeoutMs'>): Promise<Uint8Array | null> {
   const address = new URL('/workload.json', url)
   // If it is missing, receipts that contain its digest do not verify.
-  return await getOverTls({ url: address, ca, timeoutMs, bodyBytesMax: workloadBytesMax })
+  return await getByEnvironment({ url: address, ca, timeoutMs, bodyBytesMax: workloadBytesMax })
     .then(workloadIn)
     .catch(() => null)
 }

@@ -2,7 +2,8 @@
 
 import { toBase64Url } from '../../base/bytes.ts'
 import { type FaultCode, messageOf } from '../../base/fault.ts'
-import { CertificateError, getOverTls, type TlsResponse } from '../../linux/net/tls-get.ts'
+import { CertificateError, type TlsResponse } from '../../linux/net/tls-get.ts'
+import { getByEnvironment } from '../../linux/net/tunnel.ts'
 import { AdvisedFault, InputFault } from '../../terminal/exit.ts'
 import { KIB, readTextInput } from '../../terminal/input-file.ts'
 import type { Io } from '../../terminal/io.ts'
@@ -61,7 +62,7 @@ export async function fetchAttestation(
   let response: TlsResponse
   try {
     const authorization = `Bearer ${key.text}`
-    response = await getOverTls({ url, authorization, ca, timeoutMs, bodyBytesMax: instanceAttestationBytesMax })
+    response = await getByEnvironment({ url, authorization, ca, timeoutMs, bodyBytesMax: instanceAttestationBytesMax })
   } catch (error) {
     const isCertificate = error instanceof CertificateError
     throw new AdvisedFault(

@@ -66,6 +66,25 @@ function plainHost(hostname: string): string {
   return value >> 32n === mappedPrefix ? formatIpv4(Number(value & 0xffffffffn)) : host
 }
 
+/**
+ * Returns the proxy that the environment of a client names for an https URL; null if it names none, or NO_PROXY has the
+ * host: a name (and those below it), an address or a network, `*` for all. Throws an Error that names the variable.
+ */
+export function proxyInEnvironment(env: Readonly<Record<string, string | undefined>>, url: URL): URL | null {
+  const read = (name: string) => env[name.toLowerCase()] || env[name] || ''
+  const variable = read('HTTPS_PROXY') === '' ? 'ALL_PROXY' : 'HTTPS_PROXY'
+  const text = read(variable)
+  const entries = read('NO_PROXY')
+    .toLowerCase()
+    .split(/[\s,]+/)
+  const names = entries.map(entry => entry.replace(/^\*?\./, ''))
+  if (text === '' || entries.includes('*')) return null
+  if (matches(url.hostname, [...OWN, ...names, ...names.map(name => `*.${name}`)])) return null
+  const proxy = URL.canParse(text) && text.includes('://') ? new URL(text) : null
+  if (proxy !== null && (proxy.protocol === 'http:' || proxy.protocol === 'https:')) return proxy
+  throw new Error(`${variable} must be http://HOST:PORT or https://HOST:PORT`)
+}
+
 const UNREACHABLE: ReadonlySet<string> = new Set([
   ...['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH', 'ETIMEDOUT', 'EACCES', 'EPERM'],
   ...['ConnectionRefused', 'FailedToOpenSocket', 'DNSResolveFailed'],

@@ -3,7 +3,7 @@
 // Not Bun's fetch: it shows a certificate only if it accepts it, and may reuse a connection (1.4.5). node:tls always
 // shows it.
 
-import { isIP } from 'node:net'
+import { isIP, type Socket } from 'node:net'
 import { connect, type TLSSocket } from 'node:tls'
 import { messageOf } from '../../base/fault.ts'
 import { connected } from './tls-connected.ts'
@@ -31,6 +31,8 @@ export type TlsGet = {
   /** From the start of the connection to the last byte of the response. */
   readonly timeoutMs: number
   readonly bodyBytesMax: number
+  /** A connection to the host, as through a proxy; opened here by default. The caller closes it. */
+  readonly socket?: Socket
 }
 
 const headBytesMax = 16 * 1024
@@ -46,8 +48,7 @@ export async function getOverTls(get: TlsGet): Promise<TlsResponse> {
   const { url, ca, timeoutMs, bodyBytesMax, authorization, isPeer } = get
   const host = url.hostname.replace(/^\[|\]$/g, '')
   const socket = connect({
-    host,
-    port: Number(url.port || 443),
+    ...(get.socket === undefined ? { host, port: Number(url.port || 443) } : { socket: get.socket }),
     rejectUnauthorized: false,
     ALPNProtocols: ['http/1.1'],
     ...(isIP(host) === 0 ? { servername: host } : {}),

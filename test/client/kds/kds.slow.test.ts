@@ -3,6 +3,7 @@
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import type { Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import {
@@ -24,6 +25,7 @@ import { fetchMissing } from '../../../src/client/kds/kds-fetch.ts'
 import type { Run } from '../../../src/terminal/command.ts'
 import { type KdsServer, type Respond, startKdsServer } from '../../rigs/kds-server.ts'
 import { checksOf, expectUsageError, runHere, vectors } from '../../rigs/program.ts'
+import { startScriptedProxy } from '../../rigs/proxy/scripted-proxy.ts'
 
 const product = 'genoa'
 const tcb = SIMULATED_TCBS[product]
@@ -77,6 +79,21 @@ function answer(change: (path: string) => Response | null): void {
 }
 
 const isVcek = (path: string) => path.startsWith('/vcek/v1/Genoa/0')
+
+// Goal: a refusal of the proxy is no collateral: neither the key server's limit, nor a chip that it does not know.
+test.each([403, 404, 407, 429, 502])('a proxy that refuses with %i', async status => {
+  const refuse = (client: Socket) => client.end(`HTTP/1.1 ${status} No\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n`)
+  await using proxy = await startScriptedProxy(0, refuse)
+  process.env.HTTPS_PROXY = proxy.url
+  try {
+    const { code, document } = await verify('--fetch', '--kds-url', 'https://kds.example')
+    expect([code, document.error.code]).toEqual([3, 'api.unreachable'])
+    expect(document.error.message).toContain(`Proxy refused to open a tunnel: ${status}`)
+    expect(proxy.heads).toHaveLength(1)
+  } finally {
+    delete process.env.HTTPS_PROXY
+  }
+})
 
 describe('a working server', () => {
   // Goal: what is missing is fetched, once, and the verdict is good without a file of the user's own. The chain is

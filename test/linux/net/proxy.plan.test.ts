@@ -2,7 +2,13 @@
 // itself; a refusal of the proxy has a message of its own.
 
 import { expect, test } from 'bun:test'
-import { isNoProxyEntry, type ProxySettings, proxyFailure, usesProxy } from '../../../src/linux/net/proxy.plan.ts'
+import {
+  isNoProxyEntry,
+  type ProxySettings,
+  proxyFailure,
+  proxyInEnvironment,
+  usesProxy,
+} from '../../../src/linux/net/proxy.plan.ts'
 
 const settings = (...entries: string[]): ProxySettings => ({
   url: 'http://proxy.example:3128',
@@ -83,4 +89,23 @@ test('goal: each failure names the proxy, and whose it is', () => {
     'the proxy http://proxy.example:3128 refused (429): it does not connect this host to hooks.example',
   )
   expect(said('CERT_HAS_EXPIRED', 'it has expired')).toBe('through the proxy http://proxy.example:3128: it has expired')
+})
+
+test('goal: a client’s environment names a proxy for https alone, with the exceptions of NO_PROXY', () => {
+  const at = (url: string, env: Record<string, string>) => proxyInEnvironment(env, new URL(url))?.href ?? null
+  const proxy = 'http://u:p@proxy.example:3128'
+  for (const name of ['HTTPS_PROXY', 'https_proxy', 'ALL_PROXY', 'all_proxy'])
+    expect([name, at('https://far.example/', { [name]: proxy })]).toEqual([name, `${proxy}/`])
+  for (const env of [{}, { HTTP_PROXY: proxy }, { HTTPS_PROXY: '' }]) expect(at('https://far.example/', env)).toBeNull()
+  expect(at('https://far.example/', { https_proxy: 'https://lower.example', HTTPS_PROXY: proxy })).toBe(
+    'https://lower.example/',
+  )
+  const direct = (url: string, NO_PROXY: string) => at(url, { HTTPS_PROXY: proxy, NO_PROXY }) === null
+  for (const entry of ['far.example', '.example', 'x, FAR.example', '*.example', '*', 'a far.example'])
+    expect([entry, direct('https://far.example/', entry)]).toEqual([entry, true])
+  for (const entry of ['', 'ar.example', 'a.far.example', 'example.org', '10.0.0.0/8'])
+    expect([entry, direct('https://far.example/', entry)]).toEqual([entry, false])
+  expect([direct('https://10.1.2.3/', '10.0.0.0/8'), direct('https://127.0.0.1:8441/', '')]).toEqual([true, true])
+  for (const text of ['proxy.example:3128', 'socks5://proxy.example', 'http://'])
+    expect(() => at('https://far.example/', { HTTPS_PROXY: text })).toThrow(/^HTTPS_PROXY must be/)
 })

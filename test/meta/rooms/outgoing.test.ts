@@ -20,7 +20,6 @@ const ownFunction = 'calls a function of this name that it was given'
 const inVm = 'runs in a VM, which has no proxy'
 const ofFleet = 'to the hosts and the database of the fleet'
 const client = 'runs at a client, by the variables of its environment'
-const clientTls = 'runs at a client, which judges the certificate of this very connection'
 const upstream = 'prompts, and evidence of upstreams'
 
 const REASONS: Readonly<Record<string, string>> = {
@@ -36,11 +35,6 @@ const REASONS: Readonly<Record<string, string>> = {
   'src/client/build/client.ts': client,
   'src/client/collateral/download.ts': client,
   'src/client/instances/service.ts': client,
-  'src/client/log/remote.ts': clientTls,
-  'src/client/setup/published.ts': clientTls,
-  'src/client/verify/gateway.ts': clientTls,
-  'src/client/verify/instance-source.ts': clientTls,
-  'src/client/verify/keys/gateway-key.ts': clientTls,
   'src/console/web/core/live.ts': 'runs in a browser',
   'src/console/web/core/request.ts': 'runs in a browser',
   'src/enclave-host/verify.ts': 'to a VM of this host',
@@ -64,10 +58,11 @@ const REASONS: Readonly<Record<string, string>> = {
   'src/linux/net/dns-ask.ts': 'DNS',
   'src/linux/net/outgoing.ts': 'the one way out',
   'src/linux/net/tls-get.ts': 'its callers are in this list',
+  'src/linux/net/tunnel.ts': client,
   'src/operator/access/socket.ts': unixSocket,
   'src/operator/alerts/mail.ts': 'SMTP, which few proxies carry',
   'src/verifier/fetch/node-sender.ts': client,
-  'src/verifier/fetch/node-transport.ts': clientTls,
+  'src/verifier/fetch/node-transport.ts': 'runs at a client: prompts go directly',
   'src/verifier/fetch/web-transport.ts': 'runs in a browser',
 }
 

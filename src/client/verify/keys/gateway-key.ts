@@ -6,7 +6,8 @@ import { type Check, fail, notChecked, pass } from '../../../attest/verdict.ts'
 import { equalConstantTime } from '../../../base/bytes.ts'
 import { messageOf } from '../../../base/fault.ts'
 import { spkiDigestOf } from '../../../linux/keys/spki.ts'
-import { getOverTls, type TlsGet } from '../../../linux/net/tls-get.ts'
+import type { TlsGet } from '../../../linux/net/tls-get.ts'
+import { getByEnvironment } from '../../../linux/net/tunnel.ts'
 import { InputFault } from '../../../terminal/exit.ts'
 import { KIB, readTextInput } from '../../../terminal/input-file.ts'
 import { refusalIn } from '../../../terminal/refusal.ts'
@@ -38,7 +39,7 @@ export function unaskedKeyMaker(): Check {
 
 /** Sends the key over a connection with the attested TLS key. Never rejects. */
 export async function askKeyMaker({ key, tlsSpkiDigest, url, ca, timeoutMs }: KeyQuestion): Promise<Check> {
-  const answer = await getOverTls({
+  const answer = await getByEnvironment({
     ...{ url: new URL('/v1/usage', url), ca, timeoutMs, bodyBytesMax: usageBytesMax },
     authorization: `Bearer ${key}`,
     isPeer: certificate => equalConstantTime(spkiDigestOf(certificate), tlsSpkiDigest),
