@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { rootHash } from '../../scripts/rigs/enclave/workload.ts'
 import { composeWorkloadText } from '../../src/appliance/workload.ts'
-import { defaultGpuPolicy } from '../../src/attest/nvidia/policy.ts'
+import { defaultGpuPolicy } from '../../src/attest/nvidia/hgx/policy.ts'
 import { encodeTdxPolicy, strictTdxPolicy } from '../../src/attest/tdx/encode-policy.ts'
 import { parseConfig } from '../../src/config/parse.ts'
 import { checkValue } from '../../src/contract/check.ts'
@@ -139,7 +139,7 @@ test('goal: GPUs are in it with their number and the whole policy, and without a
   const dir = mkdtempSync(join(tmpdir(), 'srt-workload-'))
   try {
     const policy = join(dir, 'gpu.json')
-    writeFileSync(policy, JSON.stringify(defaultGpuPolicy()))
+    writeFileSync(policy, JSON.stringify({ ...defaultGpuPolicy(), topology: undefined }))
     const [first, second] = ['0000:41:00.0', '0000:c1:00.0']
     const toml = `[inference.worker]\nmodel_disk = "m"\ngpu = ["${first}", "${second}"]\ngpu_policy = "${policy}"\n`
     const model = { name: 'm', rootHash, hashOffset: 4096, fileSha256: rootHash, fileBytes: 1, golden: null }

@@ -3,9 +3,9 @@
 //
 // A VM has neither manifests nor OCSP responses (noFiles). It leaves their checks to relying parties, which have them.
 
-import { type Parsed, parsed } from '../malformed.ts'
+import { parsed } from '../malformed.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../verdict.ts'
-import { type BoundGpuEvidence, readBoundGpuEvidence } from './bound.ts'
+import { readBoundGpuEvidence } from './bound.ts'
 import { type GpuEvidenceQuestion, type GpuFiles, type GpuVerdict, judgeGpus } from './judge.ts'
 
 export type BoundQuestion = Omit<GpuEvidenceQuestion, 'evidence' | 'devtools'> & {
@@ -28,7 +28,10 @@ const OPEN = {
 /** Judges evidence. Calls `filesOf` only if the evidence is readable. */
 export function judgeBoundGpus(question: BoundQuestion, filesOf: () => GpuFiles): BoundVerdict {
   const read = parsed(() => readBoundGpuEvidence(question.bytes))
-  if (!read.ok) return { ...verdict(unreadChecks(read)), simulated: false, gpus: [] }
+  if (!read.ok) {
+    const checks = [fail(formatName, read.reason), notChecked(countName, 'the evidence cannot be read', true)]
+    return { ...verdict(checks), simulated: false, gpus: [] }
+  }
   const { devtools, evidence } = read.value
   const files = filesOf()
   const judged = judgeGpus({ ...question, evidence, devtools }, files)
@@ -40,10 +43,6 @@ export function judgeBoundGpus(question: BoundQuestion, filesOf: () => GpuFiles)
   )
   const checks = [pass(formatName), counted, ...judged.checks.map(made => opened(made, files))]
   return { ...verdict(checks), simulated: judged.simulated, gpus: judged.gpus }
-}
-
-function unreadChecks(read: Parsed<BoundGpuEvidence>): Check[] {
-  return [fail(formatName, read.ok ? '' : read.reason), notChecked(countName, 'the evidence cannot be read', true)]
 }
 
 /** Makes a check optional while its files are missing. A failed check still fails. */

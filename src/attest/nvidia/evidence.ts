@@ -1,4 +1,4 @@
-// Evidence of GPUs in the format of NVIDIA's tools. Pure; throws Malformed.
+// Evidence of GPUs and switches in the format of NVIDIA's tools. Pure; throws Malformed.
 //
 // One object, a list of them, or the document of `nvattest collect-evidence` around a list:
 //   { "arch": "HOPPER", "nonce": HEX, "evidence": base64 of the report, "certificate": base64 of the chain in PEM }.
@@ -19,7 +19,7 @@ export type GpuEvidence = {
   readonly certificates: readonly Uint8Array[]
 }
 
-/** Limit for one host: the largest have 8 GPUs, or 16 in one enclosure. */
+/** Limit for one host: the largest have 8 GPUs and 4 switches, or 16 GPUs in one enclosure. */
 const gpusMax = 32
 export const evidenceBytesMax = gpusMax * 128 * 1024
 
@@ -29,9 +29,9 @@ export function readGpuEvidence(bytes: Uint8Array): readonly GpuEvidence[] {
   const document = parsedJson(what, bytes)
   const list = isRecord(document) && 'evidences' in document ? document.evidences : document
   const entries: readonly unknown[] = Array.isArray(list) ? list : [list]
-  wellFormed(entries.length >= 1 && entries.length <= gpusMax, `${what}: ${entries.length} GPUs, 1 to ${gpusMax}`)
+  wellFormed(entries.length >= 1 && entries.length <= gpusMax, `${what}: ${entries.length} devices, 1 to ${gpusMax}`)
   return entries.map((entry, at) => {
-    const where = `${what}: GPU ${at}`
+    const where = `${what}: device ${at}`
     wellFormed(isRecord(entry), `${where}: not an object`)
     const arch = requireText(entry, 'arch', where)
     wellFormed(/^[A-Za-z0-9_ ]{1,32}$/.test(arch), `${where}: arch is not a name`)

@@ -6,7 +6,7 @@
 
 import { equalConstantTime } from '../../base/bytes.ts'
 import { GPU_POLICY_CHECKS } from '../check-names.ts'
-import { type Parsed, parsed } from '../malformed.ts'
+import { parsed } from '../malformed.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../verdict.ts'
 import { type Certificate, commonNameOf } from '../x509/certificate.ts'
 import type { Devtools } from './bound.ts'
@@ -15,11 +15,12 @@ import { type Comparison, nothingCompared } from './comparison.ts'
 import { firmwareIdentityOf } from './dice.ts'
 import type { GpuEvidence } from './evidence.ts'
 import type { JudgedRim } from './manifests.ts'
+import type { GpuFields } from './opaque.ts'
 import { type Architecture, appraiseGpu, type GpuFacts, type GpuPolicy } from './policy.ts'
 import type { Rim } from './rim.ts'
 import { type DecodedRoots, decodeRoots, type NvidiaRoots } from './roots.ts'
 import { isSignedByKeyOf, type VerifyP384 } from './signature.ts'
-import { decodeGpuReport, type GpuReport, nonceBytes } from './spdm.ts'
+import { type DeviceReport, decodeGpuReport, type GpuReport, nonceBytes } from './spdm.ts'
 
 export type GpuEvidenceQuestion = {
   readonly evidence: readonly GpuEvidence[]
@@ -117,33 +118,63 @@ function summaryOf({ facts, hwmodel }: JudgedGpu): string {
   return `${hwmodel}, driver ${facts.driverVersion}, VBIOS ${facts.vbiosVersion}, ueid ${facts.ueid}`
 }
 
-function under(group: string, checks: readonly Check[]): Check[] {
+export function under(group: string, checks: readonly Check[]): Check[] {
   return checks.map(made => ({ ...made, name: `${group}/${made.name}` }))
 }
 
-type GpuComparison = Omit<GpuEvidenceQuestion, 'roots'> & { readonly roots: DecodedRoots; readonly files: GpuFiles }
+export const notGood = 'report or chain is not good'
+
+export type DeviceQuestion = Omit<GpuEvidenceQuestion, 'roots'> & {
+  readonly roots: DecodedRoots
+  readonly files: GpuFiles
+}
 
 type WithChecks = JudgedGpu & { readonly simulated: boolean; readonly checks: readonly Check[] }
 
-function judgeGpu(evidence: GpuEvidence, asked: GpuComparison): WithChecks {
-  const report = parsed(() => decodeGpuReport(evidence.report))
-  const certificates = parsed(() => decodeChain(evidence.certificates, 'GPU certificates'))
+/** Judges what GPUs and switches have in common; the chain is null unless it is good. */
+export function judgeDevice<Fields extends Pick<GpuFields, 'fwid'>>(
+  evidence: GpuEvidence,
+  decode: (bytes: Uint8Array) => DeviceReport<Fields>,
+  asked: DeviceQuestion,
+) {
+  const report = parsed(() => decode(evidence.report))
+  const certificates = parsed(() => decodeChain(evidence.certificates, 'certificates'))
   const { checks: chainChecks, chain } = certificates.ok
     ? checkChain('gpu-chain', { ...asked, certificates: certificates.value, roots: asked.roots.device })
     : { checks: [], chain: null }
-  const facts = report.ok && chain !== null ? factsOf(report.value, chain) : null
-  const compared = report.ok && facts !== null ? asked.files.compare(report.value, facts) : null
   const checks = [
     check('gpu-report-format', report.ok, report.ok ? '' : report.reason),
     check('gpu-chain-format', certificates.ok, certificates.ok ? '' : certificates.reason),
     ...chainChecks,
     asked.files.checkRevocation('gpu-chain-ocsp', chain),
-    ...reportChecks(report, chain, asked),
+  ]
+  const [signatureName, nonceName, firmwareName] = ['gpu-report-signature', 'gpu-nonce', 'gpu-firmware'] as const
+  if (!report.ok || chain === null) {
+    const open = [signatureName, nonceName, firmwareName].map(name => notChecked(name, notGood, true))
+    return { report, chain, checks: [...checks, ...open] }
+  }
+  const { signedBytes, signature, nonce: signed, fields } = report.value
+  const [leaf] = chain.path
+  const isFresh = asked.nonce.length === nonceBytes && equalConstantTime(signed, asked.nonce)
+  checks.push(
+    check(signatureName, isSignedByKeyOf(leaf, signedBytes, signature, asked.verify), "not signed by the chain's leaf"),
+    check(nonceName, isFresh, 'the report was made for another nonce', 'the report was made for this nonce'),
+    firmwareCheck(firmwareName, leaf, fields.fwid),
+  )
+  return { report, chain, checks }
+}
+
+function judgeGpu(evidence: GpuEvidence, asked: DeviceQuestion): WithChecks {
+  const { report, chain, checks: genuine } = judgeDevice(evidence, decodeGpuReport, asked)
+  const facts = report.ok && chain !== null ? factsOf(report.value, chain) : null
+  const compared = report.ok && facts !== null ? asked.files.compare(report.value, facts) : null
+  const checks = [
+    ...genuine,
     architectureCheck(evidence, facts),
-    ...(compared?.checks ?? nothingCompared('report or chain is not good').checks),
+    ...(compared?.checks ?? nothingCompared(notGood).checks),
     devtoolsCheck(asked.policy, asked.devtools),
     ...(facts === null
-      ? GPU_POLICY_CHECKS.map(name => notChecked(name, 'report or chain is not good', true))
+      ? GPU_POLICY_CHECKS.map(name => notChecked(name, notGood, true))
       : appraiseGpu(asked.policy, facts)),
   ]
   return {
@@ -154,25 +185,6 @@ function judgeGpu(evidence: GpuEvidence, asked: GpuComparison): WithChecks {
     simulated: chain?.simulated === true,
     checks,
   }
-}
-
-function reportChecks(
-  report: Parsed<GpuReport>,
-  chain: Chain | null,
-  { nonce, verify }: Pick<GpuEvidenceQuestion, 'nonce' | 'verify'>,
-): readonly Check[] {
-  const [signatureName, nonceName, firmwareName] = ['gpu-report-signature', 'gpu-nonce', 'gpu-firmware'] as const
-  if (!report.ok || chain === null) {
-    return [signatureName, nonceName, firmwareName].map(name => notChecked(name, 'report or chain is not good', true))
-  }
-  const { signedBytes, signature, nonce: signed, fields } = report.value
-  const [leaf] = chain.path
-  const isFresh = nonce.length === nonceBytes && equalConstantTime(signed, nonce)
-  return [
-    check(signatureName, isSignedByKeyOf(leaf, signedBytes, signature, verify), "not signed by the chain's leaf"),
-    check(nonceName, isFresh, 'the report was made for another nonce', 'the report was made for this nonce'),
-    firmwareCheck(firmwareName, leaf, fields.fwid),
-  ]
 }
 
 /** Compares the firmware that the leaf certifies with the report's. Early reports of Hopper contain none. */

@@ -1,20 +1,24 @@
-// Compares a GPU's measurements with the manifests of its driver and its VBIOS. Pure.
+// Compares a device's measurements with its manifests: of a GPU's driver and VBIOS, or of a switch. Pure.
 
 import { equalConstantTime } from '../../base/bytes.ts'
 import { isZero } from '../encoding/layout.ts'
 import { check, fail } from '../verdict.ts'
 import { type Comparison, indicesName, measurementsName } from './comparison.ts'
 import type { Golden, Rim } from './rim.ts'
-import type { GpuReport } from './spdm.ts'
+import type { DeviceReport } from './spdm.ts'
 
 /** NVIDIA's verifier skips this measurement if the video decoder is off. */
 const nvdecIndex = 35
 
-export function compareMeasurements({ measurements, fields }: GpuReport, driver: Rim, vbios: Rim): Comparison {
-  const twice = [...driver.golden.keys()].filter(index => vbios.golden.has(index))
-  const wanted = [...driver.golden, ...vbios.golden].filter(([index]) => index !== nvdecIndex || fields.isNvdecMeasured)
+export type Measured = Pick<DeviceReport<{ readonly isNvdecMeasured: boolean }>, 'measurements' | 'fields'>
+
+export function compareMeasurements({ measurements, fields }: Measured, rims: readonly Rim[]): Comparison {
+  const all = rims.flatMap(({ golden }) => [...golden])
+  const indexes = all.map(([index]) => index)
+  const known = new Set(indexes)
+  const twice = known.size === indexes.length ? [] : indexes.filter((index, at) => indexes.indexOf(index) !== at)
+  const wanted = all.filter(([index]) => index !== nvdecIndex || fields.isNvdecMeasured)
   const wrong = wanted.filter(([index, golden]) => !isOneOf(measurements.get(index), golden))
-  const known = new Set([...driver.golden.keys(), ...vbios.golden.keys()])
   const uncompared = [...measurements].filter(([index, value]) => !known.has(index) && !isZero(value))
   const indices = check(indicesName, twice.length === 0, `both manifests have a value for ${twice.join(', ')}`)
   return {

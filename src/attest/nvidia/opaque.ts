@@ -49,13 +49,13 @@ const ON = 0xaa
 const OFF = 0x55
 
 export function readOpaque(bytes: Uint8Array): GpuFields {
-  const found = fieldsOf(bytes)
+  const found = opaqueFields(bytes)
   const version = found.get(TYPES.dataVersion)
   const isKnown = version === undefined || unsigned(version) <= dataVersionMax
-  wellFormed(isKnown, 'GPU report: opaque data of a version that this release does not know')
+  wellFormed(isKnown, 'device report: opaque data of a version that this release does not know')
   const board = (['project', 'projectSku', 'chipSku'] as const).map(name => found.get(TYPES[name]))
   const fwid = found.get(TYPES.fwid) ?? null
-  wellFormed(fwid === null || fwid.length === 48, 'GPU report: an FWID that is not a SHA-384 digest')
+  wellFormed(fwid === null || fwid.length === 48, 'device report: an FWID that is not a SHA-384 digest')
   return {
     driverVersion: decodePaddedText(needed(found, 'driverVersion'), 'driver version'),
     vbiosVersion: vbiosVersionOf(needed(found, 'vbiosVersion')),
@@ -68,14 +68,15 @@ export function readOpaque(bytes: Uint8Array): GpuFields {
   }
 }
 
-function fieldsOf(bytes: Uint8Array): ReadonlyMap<number, Uint8Array> {
-  const from = reader(bytes, 'GPU report: opaque data', 'little')
+/** Returns the values by type. Throws Malformed for a type that `isKnown` rejects. */
+export function opaqueFields(bytes: Uint8Array, isKnown = isNamed): ReadonlyMap<number, Uint8Array> {
+  const from = reader(bytes, 'device report: opaque data', 'little')
   const found = new Map<number, Uint8Array>()
   while (from.left() > 0) {
     const type = from.u16()
     const value = from.sized(from.left())
-    wellFormed(isNamed(type), `GPU report: opaque data of type ${type}, which this release does not know`)
-    wellFormed(!found.has(type), `GPU report: opaque data of type ${type} twice`)
+    wellFormed(isKnown(type), `device report: opaque data of type ${type}, which this release does not know`)
+    wellFormed(!found.has(type), `device report: opaque data of type ${type} twice`)
     found.set(type, value)
   }
   return found
@@ -83,7 +84,7 @@ function fieldsOf(bytes: Uint8Array): ReadonlyMap<number, Uint8Array> {
 
 function needed(found: ReadonlyMap<number, Uint8Array>, name: KnownField): Uint8Array {
   const value = found.get(TYPES[name])
-  wellFormed(value !== undefined, `GPU report: no ${name} in the opaque data`)
+  wellFormed(value !== undefined, `device report: no ${name} in the opaque data`)
   return value
 }
 
@@ -93,35 +94,35 @@ function modeOf(found: ReadonlyMap<number, Uint8Array>): GpuMode {
   const flag = found.get(TYPES.featureFlag)
   if (flag === undefined) return isProtectedPcie === true ? 'PPCIE' : 'unsaid'
   const mode = (['SPT', 'MPT', 'PPCIE'] as const)[unsigned(flag)]
-  wellFormed(mode !== undefined, 'GPU report: a feature flag that this release does not know')
+  wellFormed(mode !== undefined, 'device report: a feature flag that this release does not know')
   const agrees = isProtectedPcie === null || isProtectedPcie === (mode === 'PPCIE')
-  wellFormed(agrees, 'GPU report: feature flag and protected PCIe status contradict each other')
+  wellFormed(agrees, 'device report: feature flag and protected PCIe status contradict each other')
   return mode
 }
 
 function isOn(value: Uint8Array, what: string): boolean {
   const [status] = value
-  wellFormed(value.length === 1 && (status === ON || status === OFF), `GPU report: ${what} is neither on nor off`)
+  wellFormed(value.length === 1 && (status === ON || status === OFF), `device report: ${what} is neither on nor off`)
   return status === ON
 }
 
 /** Formats the four bytes of a little-endian word, then one more byte. */
 function vbiosVersionOf(value: Uint8Array): string {
-  wellFormed(value.length === 8, `GPU report: a VBIOS version of ${value.length} bytes`)
+  wellFormed(value.length === 8, `device report: a VBIOS version of ${value.length} bytes`)
   const parts = concat(value.slice(0, 4).reverse(), value.slice(4, 5))
   return Array.from(parts, byte => toHex(Uint8Array.of(byte)).toUpperCase()).join('.')
 }
 
 /** Decodes text padded with zero bytes. It is shown to people, and compared with a manifest's. */
-function decodePaddedText(value: Uint8Array, what: string): string {
+export function decodePaddedText(value: Uint8Array, what: string): string {
   const end = value.indexOf(0)
   const text = String.fromCharCode(...(end < 0 ? value : value.subarray(0, end)))
   const isPadded = end < 0 || value.subarray(end).every(byte => byte === 0)
-  wellFormed(value.length <= 64 && isPadded && /^[\w.-]+$/.test(text), `GPU report: the ${what} is no text`)
+  wellFormed(value.length <= 64 && isPadded && /^[\w.-]+$/.test(text), `device report: the ${what} is no text`)
   return text
 }
 
 function unsigned(value: Uint8Array): number {
-  wellFormed(value.length >= 1 && value.length <= 4, `GPU report: a number of ${value.length} bytes`)
+  wellFormed(value.length >= 1 && value.length <= 4, `device report: a number of ${value.length} bytes`)
   return value.reduceRight((sum, byte) => sum * 256 + byte, 0)
 }

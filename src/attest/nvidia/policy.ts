@@ -3,23 +3,23 @@
 import { utf8 } from '../../base/bytes.ts'
 import type { GPU_POLICY_CHECKS } from '../check-names.ts'
 import { parsedJson } from '../encoding/json.ts'
-import { integer, listOf, object, oneOf, orAny, text, type Valued } from '../policy/kinds.ts'
+import { integer, type Kind, listOf, object, oneOf, orAny, text, type Valued } from '../policy/kinds.ts'
 import { type Check, check, notChecked } from '../verdict.ts'
 import { GPU_MODES } from './opaque.ts'
 
 export const ARCHITECTURES = ['HOPPER', 'BLACKWELL'] as const
 export type Architecture = (typeof ARCHITECTURES)[number]
 
-const format = 'strongroom/gpu-policy/v1'
+export const format = 'strongroom/gpu-policy/v1'
 const driverVersion = text('[0-9]{3}([.][0-9]{1,4}){1,3}', 'a driver version like 580.159.03')
-const vbiosVersion = text('[0-9A-F]{2}([.][0-9A-F]{2}){4}', 'a VBIOS version like 96.00.9F.00.01')
+export const vbiosVersion = text('[0-9A-F]{2}([.][0-9A-F]{2}){4}', 'a VBIOS version like 96.00.9F.00.01')
 const ueid = text('[1-9][0-9]{0,63}', "a GPU's ueid, which is a decimal number, and not NVML's UUID")
-const deviceSerial = text(
+export const deviceSerial = text(
   '([0-9A-F]{2}){1,20}',
   "the serial number of a GPU's device certificate, like 41E23D711E1C4FBFAC",
 )
 
-const policyKind = object({
+export const gpuPolicyFields = {
   format: { ...oneOf([format]), schema: { const: format }, remedy: `write "${format}"` },
   architectures: orAny(listOf(oneOf(ARCHITECTURES))),
   driverVersions: orAny(listOf(driverVersion)),
@@ -33,30 +33,18 @@ const policyKind = object({
   ocspMaximumAgeSeconds: orAny(integer(366 * 86_400, 1)),
   /** 'refuse': requires proof that DevTools mode is off. A report cannot prove it, so no report passes on its own. */
   devtools: oneOf(['refuse', 'any']),
-})
+}
+const policyKind = object(gpuPolicyFields)
 
 export type GpuPolicy = Valued<typeof policyKind>
 
-export const gpuPolicySchema: { readonly [keyword: string]: unknown } = {
-  $schema: 'https://json-schema.org/draft/2020-12/schema',
-  title: 'Policy for attestation reports of NVIDIA GPUs',
-  ...policyKind.schema,
-}
+/** Parses the policy of a VM. */
+export const parseGpuPolicy = (json: unknown): GpuPolicy => parsePolicy(policyKind, json)
 
 /** Parses a policy given as text, in which a duplicate name is an error, or as the result of a strict reader. */
-export function parseGpuPolicy(json: unknown): GpuPolicy {
+export function parsePolicy<T>(kind: Kind<T>, json: unknown): T {
   const bytes = typeof json === 'string' ? utf8(json) : json
-  return policyKind.parse(bytes instanceof Uint8Array ? parsedJson('GPU policy', bytes) : json, 'gpu policy')
-}
-
-/**
- * Returns the policy for a relying party that has none: GPUs must be genuine and the evidence fresh, regardless of
- * model and version.
- */
-export function defaultGpuPolicy(): GpuPolicy {
-  const any = ['architectures', 'driverVersions', 'vbiosVersions', 'modes', 'ueids', 'deviceSerials']
-  const open = Object.fromEntries(any.map(name => [name, 'any']))
-  return parseGpuPolicy({ format, ...open, ocspMaximumAgeSeconds: 86_400, devtools: 'refuse' })
+  return kind.parse(bytes instanceof Uint8Array ? parsedJson('GPU policy', bytes) : json, 'gpu policy')
 }
 
 /** Properties of a GPU according to its evidence. */

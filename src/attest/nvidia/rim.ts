@@ -36,7 +36,8 @@ export type Golden = {
 }
 
 export type Rim = {
-  readonly kind: 'driver' | 'vbios'
+  /** `switch`: the BIOS of an NVSwitch, which has no other manifest. */
+  readonly kind: 'driver' | 'vbios' | 'switch'
   readonly version: string
   /** Chip name, such as GH100. */
   readonly product: string
@@ -52,7 +53,7 @@ const SHA384 = 'http://www.w3.org/2001/04/xmlenc#sha384'
 const resourcesMax = 256
 const alternativesMax = 64
 
-/** Version patterns of drivers (550.90.07) and VBIOSes (96.00.9F.00.01). Only the version shows a manifest's kind. */
+/** Version patterns of drivers (550.90.07) and VBIOSes (96.00.9F.00.01). Only the version shows which a GPU's is. */
 const VERSIONS = {
   driver: /^[0-9]{3}(?:\.[0-9]{1,4}){1,3}$/,
   vbios: /^[0-9A-F]{2}(?:\.[0-9A-F]{2}){4}$/,
@@ -62,12 +63,14 @@ export function decodeRim(root: XmlElement): Rim {
   wellFormed(root.namespace === SWID && root.name === 'SoftwareIdentity', 'RIM: not a SWID tag')
   const meta = only(root, 'Meta')
   const edition = attribute(meta, 'edition')
-  wellFormed(edition === 'GPU', `RIM: for a ${edition.slice(0, 32)}, not for a GPU`)
+  const isSwitch = edition === 'SWITCH'
+  wellFormed(isSwitch || edition === 'GPU', `RIM: for a ${edition.slice(0, 32)}, neither a GPU nor a switch`)
   const product = attribute(meta, 'product')
-  wellFormed(/^G[A-Z0-9]{2,15}$/.test(product), 'RIM: no name of a chip as product')
+  wellFormed((isSwitch ? /^LS10$/ : /^G[A-Z0-9]{2,15}$/).test(product), 'RIM: no name of a chip as product')
   const version = attribute(meta, 'colloquialVersion').toUpperCase()
-  const kind = VERSIONS.vbios.test(version) ? 'vbios' : 'driver'
-  wellFormed(VERSIONS[kind].test(version), 'RIM: the version is neither of a driver nor of a VBIOS')
+  const isVbios = VERSIONS.vbios.test(version)
+  wellFormed(isVbios || (!isSwitch && VERSIONS.driver.test(version)), 'RIM: a version of no driver, VBIOS or switch')
+  const kind = isSwitch ? 'switch' : isVbios ? 'vbios' : 'driver'
   const golden = goldenOf(only(root, 'Payload'))
   wellFormed(golden.size > 0, 'RIM: no measurement in it is active')
   return { kind, version, product, golden }

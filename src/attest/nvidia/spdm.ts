@@ -1,8 +1,9 @@
-// A GPU's attestation report: the SPDM request for its measurements, and the response. The signature covers both. Pure;
-// throws Malformed. DMTF DSP0274 1.1, GET_MEASUREMENTS and MEASUREMENTS (sections 10.11.1 and 10.11.2).
+// An attestation report of a GPU or a switch: the SPDM request for its measurements, and the response. The
+// signature covers both. Pure; throws Malformed. DMTF DSP0274 1.1, GET_MEASUREMENTS and MEASUREMENTS (sections 10.11.1
+// and 10.11.2).
 //
-// Hopper and Blackwell write the same form: SPDM 1.1, all measurements, SHA-384, ECDSA on P-384. They differ in the
-// opaque data (opaque.ts) and in the certificate (dice.ts).
+// All devices write the same form: SPDM 1.1, all measurements, SHA-384, ECDSA on P-384. They differ in the opaque data
+// (opaque.ts, hgx/report.ts) and in the certificate (dice.ts).
 
 import { isZero } from '../encoding/layout.ts'
 import { reader } from '../encoding/reader.ts'
@@ -14,25 +15,30 @@ export const nonceBytes = 32
 /** Size limit. Real reports have about 4 KiB. */
 export const reportBytesMax = 64 * 1024
 
-export type GpuReport = {
+export type DeviceReport<Fields> = {
   /** The request's nonce, chosen by the relying party. */
   readonly nonce: Uint8Array
   /** Measurements by their index in manifests, which is one less than SPDM's. */
   readonly measurements: ReadonlyMap<number, Uint8Array>
-  readonly fields: GpuFields
+  readonly fields: Fields
   /** Request and response without the signature: the bytes that it covers. */
   readonly signedBytes: Uint8Array
   /** R and S. */
   readonly signature: Uint8Array
 }
 
+export type GpuReport = DeviceReport<GpuFields>
+
 const REQUEST = { version: 0x11, code: 0xe0, signed: 0x01, allMeasurements: 0xff, slot: 0 } as const
 const RESPONSE = { version: 0x11, code: 0x60 } as const
 /** Measurement blocks in DMTF's format. */
 const dmtfSpecification = 1
 
-export function decodeGpuReport(bytes: Uint8Array): GpuReport {
-  const what = 'GPU report'
+export const decodeGpuReport = (bytes: Uint8Array): GpuReport => decodeReport(bytes, readOpaque)
+
+/** Decodes a report with the reader of the device's opaque data. */
+export function decodeReport<Fields>(bytes: Uint8Array, read: (opaque: Uint8Array) => Fields): DeviceReport<Fields> {
+  const what = 'device report'
   wellFormed(bytes.length <= reportBytesMax, `${what}: ${bytes.length} bytes, at most ${reportBytesMax}`)
   const from = reader(bytes, what, 'little')
   const isRequest = from.u8() === REQUEST.version && from.u8() === REQUEST.code
@@ -51,7 +57,7 @@ export function decodeGpuReport(bytes: Uint8Array): GpuReport {
   const measurements = readMeasurements(from.bytes(recordBytes), blocks)
   // Skip the GPU's own nonce.
   from.bytes(nonceBytes)
-  const fields = readOpaque(from.sized(from.left()))
+  const fields = read(from.sized(from.left()))
   const signedBytes = bytes.slice(0, bytes.length - from.left())
   wellFormed(from.left() >= signatureBytes, `${what}: ${from.left()} bytes of signature, not ${signatureBytes}`)
   const signature = from.bytes(signatureBytes)
@@ -61,7 +67,7 @@ export function decodeGpuReport(bytes: Uint8Array): GpuReport {
 }
 
 function readMeasurements(record: Uint8Array, blocks: number): ReadonlyMap<number, Uint8Array> {
-  const what = 'GPU measurements'
+  const what = 'measurements'
   const from = reader(record, what, 'little')
   const measurements = new Map<number, Uint8Array>()
   for (let block = 0; block < blocks; block += 1) {

@@ -3,6 +3,7 @@
 // plain.ts. Pure.
 
 import { GPU_POLICY_CHECKS, keyMakerCheckName, sourceCheckName, upstreamCheckName } from '../../attest/check-names.ts'
+import { HGX_POLICY_CHECKS } from '../../attest/nvidia/hgx/check-names.ts'
 import { type Check, isBroken } from '../../attest/verdict.ts'
 import { oneLine, type Paint, type ShownVerdict, verdictText, verdictWords } from '../../terminal/render.ts'
 import { EVERY_PIN, pinCheckName } from '../../verifier/pins.ts'
@@ -61,7 +62,7 @@ const COVERED_BY_WAIVER: Readonly<Record<string, readonly string[]>> = {
   [pinCheckName('vmpl')]: ['vmpl'],
   [pinCheckName('crl')]: ['chain-revocation'],
   [rtmrPinName]: ['rtmr1', 'rtmr2'],
-  [gpuPinName]: GPU_POLICY_CHECKS,
+  [gpuPinName]: [...GPU_POLICY_CHECKS, ...HGX_POLICY_CHECKS],
   [gpuOcspPinName]: ['gpu-chain-ocsp', 'gpu-rim-ocsp'],
   [gpuDevtoolsPinName]: ['gpu-devtools'],
 }
@@ -136,6 +137,7 @@ const BASIS: readonly (readonly [label: string, names: readonly string[]])[] = [
   ['revocation', ['chain-revocation', 'revocation']],
   ['log', ['log-included', 'log-witnessed', 'log-age']],
   ['GPUs', ['gpu-required', 'gpu-evidence']],
+  ['machine', ['gpu-policy-topology']],
   ['nonce', ['attestation-nonce', 'report/nonce']],
   ['vTPM', ['vtpm-binding']],
   ['PCRs', ['tpm-expected-pcrs', 'tpm-event-log']],

@@ -76,6 +76,13 @@ const Gpu = Type.Object({
   uncompared: Type.Array(count, { description: 'measurements for which no manifest has a value' }),
 })
 
+const Switch = Type.Object({
+  ...propertiesOf(['hwmodel', 'bios_version', 'ueid', 'device_serial'], Type.String()),
+  pdi: Type.String({ description: 'its own number, by which GPUs name it' }),
+  gpu_pdis: Type.Array(Type.String(), { description: 'of the GPUs at its ports' }),
+  uncompared: Type.Array(count),
+})
+
 const Attestation = Type.Object({
   issued_at: orNull(time),
   image: orNull(Image),
@@ -192,8 +199,14 @@ export const VERDICT_DOCUMENTS = {
     gpus: Type.Array(orNull(Gpu), {
       description: 'null: cannot be read; the rest is trusted in a good verdict alone',
     }),
+    switches: Type.Array(orNull(Switch), { description: 'as gpus' }),
     rims: Type.Array(
-      orNull(Type.Object({ kind: words(['driver', 'vbios']), ...propertiesOf(['version', 'product'], Type.String()) })),
+      orNull(
+        Type.Object({
+          kind: words(['driver', 'vbios', 'switch']),
+          ...propertiesOf(['version', 'product'], Type.String()),
+        }),
+      ),
       { description: 'in the order of --rim; null: not good' },
     ),
     ...downloads,

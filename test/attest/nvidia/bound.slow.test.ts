@@ -32,7 +32,7 @@ describe('evidence of a VM', () => {
     ['another format', { ...bound, format: 'strongroom/gpu-evidence/v2' }, 'GPU evidence: another format'],
     ['no mode', { ...bound, devtools: undefined }, 'GPU evidence: devtools is not off, on, unknown'],
     ['another mode', { ...bound, devtools: 'maybe' }, 'GPU evidence: devtools is not off, on, unknown'],
-    ['no GPUs', { ...bound, evidences: [] }, 'GPU evidence: 0 GPUs, 1 to 32'],
+    ['no GPUs', { ...bound, evidences: [] }, 'GPU evidence: 0 devices, 1 to 32'],
   ])('%s is refused', (_, document, message) => {
     expect(() => readBoundGpuEvidence(bytesOf(document))).toThrow(new Malformed(message))
   })

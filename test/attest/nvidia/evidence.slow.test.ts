@@ -27,20 +27,20 @@ test('goal: one GPU, a list, or the document around a list', () => {
 describe('refused', () => {
   // Goal: each refusal names the GPU and the field.
   test.each<[string, unknown, string]>([
-    ['none', [], 'GPU evidence: 0 GPUs, 1 to 32'],
-    ['33 GPUs', new Array(33).fill(GPU), 'GPU evidence: 33 GPUs, 1 to 32'],
-    ['null', null, 'GPU evidence: GPU 0: not an object'],
-    ['a list for a GPU', [[GPU]], 'GPU evidence: GPU 0: not an object'],
-    ['text for the second GPU', [GPU, 'x'], 'GPU evidence: GPU 1: not an object'],
-    ['no architecture', { ...GPU, arch: undefined }, 'GPU evidence: GPU 0: arch is missing or no text'],
-    ['an empty architecture', { ...GPU, arch: '' }, 'GPU evidence: GPU 0: arch is not a name'],
-    ['a long architecture', { ...GPU, arch: 'A'.repeat(33) }, 'GPU evidence: GPU 0: arch is not a name'],
-    ['an architecture with a mark', { ...GPU, arch: 'A\n' }, 'GPU evidence: GPU 0: arch is not a name'],
-    ['a number for a report', { ...GPU, evidence: 1 }, 'GPU evidence: GPU 0: evidence is missing or no text'],
-    ['a report that is no base64', { ...GPU, evidence: '!' }, 'GPU evidence: GPU 0: evidence is not base64'],
-    ['a long report', { ...GPU, evidence: toBase64(new Uint8Array(65_537)) }, 'GPU 0: a report of 65537 bytes'],
-    ['no certificates', { ...GPU, certificate: '' }, 'GPU 0: certificate'],
-    ['certificates that are no base64', { ...GPU, certificate: '!' }, 'GPU 0: certificate is not base64'],
+    ['none', [], 'GPU evidence: 0 devices, 1 to 32'],
+    ['33 GPUs', new Array(33).fill(GPU), 'GPU evidence: 33 devices, 1 to 32'],
+    ['null', null, 'GPU evidence: device 0: not an object'],
+    ['a list for a GPU', [[GPU]], 'GPU evidence: device 0: not an object'],
+    ['text for the second GPU', [GPU, 'x'], 'GPU evidence: device 1: not an object'],
+    ['no architecture', { ...GPU, arch: undefined }, 'GPU evidence: device 0: arch is missing or no text'],
+    ['an empty architecture', { ...GPU, arch: '' }, 'GPU evidence: device 0: arch is not a name'],
+    ['a long architecture', { ...GPU, arch: 'A'.repeat(33) }, 'GPU evidence: device 0: arch is not a name'],
+    ['an architecture with a mark', { ...GPU, arch: 'A\n' }, 'GPU evidence: device 0: arch is not a name'],
+    ['a number for a report', { ...GPU, evidence: 1 }, 'GPU evidence: device 0: evidence is missing or no text'],
+    ['a report that is no base64', { ...GPU, evidence: '!' }, 'GPU evidence: device 0: evidence is not base64'],
+    ['a long report', { ...GPU, evidence: toBase64(new Uint8Array(65_537)) }, 'device 0: a report of 65537 bytes'],
+    ['no certificates', { ...GPU, certificate: '' }, 'device 0: certificate'],
+    ['certificates that are no base64', { ...GPU, certificate: '!' }, 'device 0: certificate is not base64'],
   ])('%s', (_, document, message) => {
     expect(() => readGpuEvidence(bytesOf(document))).toThrow(message)
     expect(() => readGpuEvidence(bytesOf(document))).toThrow(Malformed)

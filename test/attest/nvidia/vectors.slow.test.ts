@@ -1,6 +1,7 @@
-// Goal: evidence of real GPUs verifies to NVIDIA's root. It is not in this repository: STRONGROOM_GPU_VECTORS names a
-// directory with NVIDIA's samples (NVIDIA/attestation-sdk, unit-tests/testdata, and NVIDIA/nvtrust, local_gpu_verifier
-// samples, files side by side): NAMEAttestationReportSUFFIX.txt with NAMECertChainSUFFIX.txt, evidence*.json, RIMs.
+// Goal: evidence of real GPUs and switches verifies to NVIDIA's root. It is not in this repository: the variable
+// STRONGROOM_GPU_VECTORS names a directory with NVIDIA's samples (NVIDIA/attestation-sdk, unit-tests/testdata and
+// common-test-data, and NVIDIA/nvtrust, local_gpu_verifier samples, files side by side): *evidence*.json, RIMs, and
+// NAMEAttestationReportSUFFIX.txt with NAMECertChainSUFFIX.txt.
 
 import { expect, test } from 'bun:test'
 import { readdirSync, readFileSync } from 'node:fs'
@@ -8,8 +9,8 @@ import { join } from 'node:path'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { derBlocks } from '../../../src/attest/encoding/pem.ts'
 import { type GpuEvidence, readGpuEvidence } from '../../../src/attest/nvidia/evidence.ts'
+import { defaultGpuPolicy } from '../../../src/attest/nvidia/hgx/policy.ts'
 import { judgeRim } from '../../../src/attest/nvidia/manifests.ts'
-import { defaultGpuPolicy } from '../../../src/attest/nvidia/policy.ts'
 import { decodeRoots, NVIDIA_ROOTS } from '../../../src/attest/nvidia/roots.ts'
 import { verifyGpus } from '../../../src/attest/nvidia/verify.ts'
 import { fromHex } from '../../../src/base/bytes.ts'
@@ -26,9 +27,9 @@ function samples(): Map<string, GpuEvidence> {
   for (const name of files) {
     const chain = name.replace('AttestationReport', 'CertChain')
     const report = name.endsWith('.txt') && chain !== name && files.includes(chain) ? fromHex(textOf(name)) : null
-    const arch = /blackwell/i.test(name) ? 'BLACKWELL' : 'HOPPER'
+    const arch = /switch/i.test(name) ? 'LS10' : /blackwell/i.test(name) ? 'BLACKWELL' : 'HOPPER'
     if (report !== null) found.set(name, { arch, report, certificates: derBlocks(textOf(chain), 'CERTIFICATE', name) })
-    if (!name.endsWith('.json') || !name.startsWith('evidence')) continue
+    if (!name.endsWith('.json') || !name.includes('evidence')) continue
     for (const [at, evidence] of readGpuEvidence(bytesOf(name)).entries()) found.set(`${name} ${at}`, evidence)
   }
   return found
@@ -50,20 +51,23 @@ test.skipIf(skipped)('goal: each report is signed by a chain to the pinned root,
   const all = samples()
   expect(all.size).toBeGreaterThan(0)
   for (const [name, evidence] of all) {
-    const { checks, gpus, simulated } = verifyGpus({
+    const { checks, gpus, switches, simulated } = verifyGpus({
       ...asked,
       evidence: [evidence],
       nonce: evidence.report.slice(4, 36),
     })
     const failed = checks.filter(made => made.outcome === 'fail').map(made => made.name)
-    process.stdout.write(`${name}: ${JSON.stringify(gpus[0]?.facts)}\n`)
+    process.stdout.write(`${name}: ${JSON.stringify(gpus[0]?.facts ?? switches[0]?.facts)}\n`)
     expect([name, failed.filter(check => GENUINE.some(part => check.endsWith(`-${part}`)))]).toEqual([name, []])
-    expect([name, simulated, failed]).toEqual([name, false, []])
+    // A switch alone is no machine.
+    const isSwitch = evidence.arch === 'LS10'
+    expect([name, simulated, failed]).toEqual([name, false, isSwitch ? ['gpu-evidence', 'gpu-topology-gpus'] : []])
     // One bit of the measurements.
     const report = Uint8Array.from(evidence.report)
     report[60] = (report[60] ?? 0) ^ 1
     const changed = verifyGpus({ ...asked, evidence: [{ ...evidence, report }], nonce: report.slice(4, 36) })
-    expect(changed.checks.find(made => made.name === 'gpu-0/gpu-report-signature')?.outcome).toBe('fail')
+    const checkName = `${isSwitch ? 'switch' : 'gpu'}-0/gpu-report-signature`
+    expect(changed.checks.find(made => made.name === checkName)?.outcome).toBe('fail')
   }
 })
 
@@ -77,7 +81,7 @@ test.skipIf(skipped)(
     const roots = decodeRoots([NVIDIA_ROOTS])
     for (const name of rims) {
       // Signers live for two years: the oldest samples are of 2023.
-      const asOfMs = name.includes('550.144') ? Date.parse('2026-06-01') : Date.parse('2024-06-01')
+      const asOfMs = Date.parse(/550\.144|SWITCH/.test(name) ? '2026-06-01' : '2024-06-01')
       const { rim, checks } = judgeRim(bytesOf(name), {
         readSignedXml,
         roots,
@@ -85,7 +89,31 @@ test.skipIf(skipped)(
         asOfMs,
         maximumAgeMs: 'any',
       })
-      expect([name, rim?.product, checks.filter(made => made.outcome === 'fail')]).toEqual([name, 'GH100', []])
+      expect([name, rim?.product, checks.filter(made => made.outcome === 'fail')]).toEqual([
+        ...[name, name.includes('SWITCH') ? 'LS10' : 'GH100', []],
+      ])
+    }
+  },
+)
+
+test.skipIf(skipped)(
+  "goal: a genuine switch has the measurements of NVIDIA's manifest and the PDI of its certificate",
+  () => {
+    const ofSwitches = [...samples().values()].filter(({ arch }) => arch === 'LS10')
+    const rims = files.filter(name => name.startsWith('switchVBIOSRim')).map(bytesOf)
+    expect([ofSwitches.length > 0, rims.length]).toEqual([true, 1])
+    const policy = { ...defaultGpuPolicy(), ocspMaximumAgeSeconds: 'any', devtools: 'any' } as const
+    for (const device of ofSwitches) {
+      const judged = verifyGpus({
+        ...{ devtools: null, rims, readSignedXml, ocsp: [], roots: [NVIDIA_ROOTS], policy },
+        ...{ evidence: [device], nonce: device.report.slice(4, 36), asOfMs: Date.parse('2026-11-26') },
+      })
+      const own = judged.checks.filter(({ name }) => name.startsWith('switch-0/'))
+      expect(own.filter(made => made.outcome === 'fail' || (made.outcome === 'not-checked' && made.required))).toEqual(
+        [],
+      )
+      expect(own.find(({ name }) => name === 'switch-0/gpu-measurements')?.outcome).toBe('pass')
+      expect(judged.switches[0]?.facts?.pdi).toBe('203EB31AD9ED0008')
     }
   },
 )

@@ -2,8 +2,9 @@
 // own driver and VBIOS, fresh OCSP responses, and a policy that names it; whatever is changed fails its own check.
 
 import { beforeAll, expect, test } from 'bun:test'
+import { defaultGpuPolicy } from '../../../src/attest/nvidia/hgx/policy.ts'
 import type { GpuVerdict } from '../../../src/attest/nvidia/judge.ts'
-import { defaultGpuPolicy, type GpuPolicy, parseGpuPolicy } from '../../../src/attest/nvidia/policy.ts'
+import { type GpuPolicy, parseGpuPolicy } from '../../../src/attest/nvidia/policy.ts'
 import { NVIDIA_ROOTS } from '../../../src/attest/nvidia/roots.ts'
 import { type GpuQuestion, verifyGpus } from '../../../src/attest/nvidia/verify.ts'
 import { concat } from '../../../src/base/bytes.ts'

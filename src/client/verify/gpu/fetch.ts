@@ -5,6 +5,8 @@ import { sha256 } from '../../../attest/hash.ts'
 import { parsed } from '../../../attest/malformed.ts'
 import { checkChain, decodeChain } from '../../../attest/nvidia/chain.ts'
 import type { GpuEvidence } from '../../../attest/nvidia/evidence.ts'
+import { readSwitchFields } from '../../../attest/nvidia/hgx/report.ts'
+import { switchArch } from '../../../attest/nvidia/hgx/switch.ts'
 import { architectureOf } from '../../../attest/nvidia/judge.ts'
 import { decodeOcsp, ocspBytesMax } from '../../../attest/nvidia/ocsp.ts'
 import { encodeOcspRequest } from '../../../attest/nvidia/ocsp-request.ts'
@@ -12,7 +14,7 @@ import type { GpuPolicy } from '../../../attest/nvidia/policy.ts'
 import { portableP384 } from '../../../attest/nvidia/portable-p384.ts'
 import { type ReadSignedXml, rimBytesMax } from '../../../attest/nvidia/rim.ts'
 import { type DecodedRoot, decodeRoots, type NvidiaRoots } from '../../../attest/nvidia/roots.ts'
-import { decodeGpuReport } from '../../../attest/nvidia/spdm.ts'
+import { decodeGpuReport, decodeReport } from '../../../attest/nvidia/spdm.ts'
 import { type Certificate, commonNameOf } from '../../../attest/x509/certificate.ts'
 import { toHex } from '../../../base/bytes.ts'
 import type { Downloader } from '../../collateral/download.ts'
@@ -32,7 +34,7 @@ export type GpuFetch = {
   readonly asOfMs: number
 }
 
-/** Returns the manifests of the GPUs' drivers and VBIOSes. Evidence that cannot be read is left to the verdict. */
+/** Returns the manifests of GPUs (driver, VBIOS) and switches. Evidence that cannot be read is left to the verdict. */
 export async function fetchRims({ downloader, rimUrl, evidence, readSignedXml }: GpuFetch): Promise<Uint8Array[]> {
   // A manifest is in force as long as its certificates are. Unreadable ones are left to the verdict, and not cached.
   const untilMs = (bytes: Uint8Array) => {
@@ -50,8 +52,15 @@ export async function fetchRims({ downloader, rimUrl, evidence, readSignedXml }:
   return rims
 }
 
+/** Project, its SKU and the chip's SKU of every LS10, as in NVIDIA's verifier: a switch's report lacks them. */
+const switchBoard = '5612_0002_890'
+
 /** Returns the ids of the manifests of driver and VBIOS; of the driver alone if the report lacks the board. */
-function rimIds({ report, certificates }: GpuEvidence): readonly string[] {
+function rimIds({ arch, report, certificates }: GpuEvidence): readonly string[] {
+  if (arch === switchArch) {
+    const known = parsed(() => decodeReport(report, readSwitchFields).fields.biosVersion.replaceAll('.', ''))
+    return known.ok ? [`NV_SWITCH_BIOS_${switchBoard}_${known.value}`] : []
+  }
   const read = parsed(() => ({
     fields: decodeGpuReport(report).fields,
     device: decodeChain(certificates, 'GPU certificates')[1],

@@ -1,6 +1,7 @@
-// strongroom verify gpu: verifies saved evidence of NVIDIA GPUs. Effects: reads files; with --fetch the network, files
-// of --cache.
+// strongroom verify gpu: verifies saved evidence of NVIDIA GPUs and switches. Effects: reads files; with
+// --fetch the network, files of --cache.
 
+import type { JudgedSwitch } from '../../../attest/nvidia/hgx/switch.ts'
 import type { GpuVerdict, JudgedGpu } from '../../../attest/nvidia/judge.ts'
 import { nonceBytes } from '../../../attest/nvidia/spdm.ts'
 import { verifyGpus } from '../../../attest/nvidia/verify.ts'
@@ -16,29 +17,26 @@ import { addFetchOptions, mirrorOption, requireFetch } from '../../collateral/fe
 import { verboseHelp } from '../../trust/trust-options.ts'
 import { verdictSummary } from '../../verdict/summary.ts'
 import { fetchOcsp, fetchRims, ocspUrlDefault, rimUrlDefault } from './fetch.ts'
-import {
-  type GpuOptions,
-  readEvidenceFile,
-  readGpuPolicy,
-  readGpuRoots,
-  readOcspFiles,
-  readRimFiles,
-} from './inputs.ts'
+import { type GpuOptions, readEvidence, readGpuPolicy, readGpuRoots, readOcspFiles, readRimFiles } from './inputs.ts'
 
 export function addVerifyGpu(verify: Command): void {
   const command = verify
     .command('gpu')
     .description(
-      "verify reports of NVIDIA GPUs (Hopper, Blackwell): certificates to NVIDIA's root, nonce, measurements against NVIDIA's manifests, revocation",
+      "verify reports of NVIDIA GPUs (Hopper, Blackwell) and NVSwitches (LS10): certificates to NVIDIA's root, nonce, measurements against NVIDIA's manifests, revocation, topology",
     )
     .argument(
       '<evidence>',
       'JSON of nvtrust or `nvattest collect-evidence`, for one GPU or several; - is standard input',
     )
+    .option(
+      '--switches <file>',
+      'JSON of `nvattest collect-evidence --device switch`: the NVSwitches of the same machine, for the same nonce',
+    )
     .requiredOption('--nonce <hex>', 'the 32 bytes that you chose for the reports', hexOption(nonceBytes))
     .option(
       '--rim <file>',
-      'manifest of the driver or of the VBIOS, XML or JSON of the RIM service; repeatable',
+      'manifest of the driver, the VBIOS or the BIOS of switches, XML or JSON of the RIM service; repeatable',
       collected,
     )
     .option('--ocsp <file>', 'OCSP response, DER, for certificates of GPUs and manifests; repeatable', collected)
@@ -61,6 +59,7 @@ export function addVerifyGpu(verify: Command): void {
     .examples(
       'strongroom verify gpu evidence.json --nonce $(cat nonce.hex) --fetch --cache collateral --policy gpu-policy.json',
       'strongroom verify gpu evidence.json --nonce $(cat nonce.hex) --rim driver.xml --rim vbios.xml --ocsp device.der --ocsp ica.der --ocsp identity.der --policy gpu-policy.json',
+      'strongroom verify gpu gpus.json --switches switches.json --nonce $(cat nonce.hex) --fetch --policy hgx-policy.json',
       'strongroom verify gpu evidence.json --nonce $(cat nonce.hex) --rim driver.xml --rim vbios.xml --any-gpu --any-ocsp --any-devtools',
     )
     .runs(verifyGpu)
@@ -79,7 +78,7 @@ async function verifyGpu(run: Run, path: string, options: GpuOptions): Promise<v
   const { cache, rimUrl = rimUrlDefault, ocspUrl = ocspUrlDefault } = options
   requireFetch(options, { cache, 'rim-url': options.rimUrl, 'ocsp-url': options.ocspUrl })
   requireDirectory({ cache })
-  const evidence = await readEvidenceFile(path)
+  const evidence = await readEvidence(path, options)
   const roots = await readGpuRoots(options.trustSimulatedRoot, 'trust-simulated-root')
   const given = {
     rims: await readRimFiles({ paths: options.rim, param: 'rim' }),
@@ -98,9 +97,9 @@ async function verifyGpu(run: Run, path: string, options: GpuOptions): Promise<v
   const judged = await (downloader?.judged(judge) ?? judge())
   const shown = { ...verdict([...judged.checks, ...checks]), simulated: judged.simulated }
   const kept = downloader?.keep(shown.checks) ?? {}
-  const gpus = judged.gpus.map(gpuDocument)
+  const devices = { gpus: judged.gpus.map(gpuDocument), switches: judged.switches.map(switchDocument) }
   await run.result(
-    { ...verdictDocument(shown), as_of: iso(asOfMs), gpus, rims: rimDocuments(judged), ...kept },
+    { ...verdictDocument(shown), as_of: iso(asOfMs), ...devices, rims: rimDocuments(judged), ...kept },
     verdictSummary(shown, { verbose: options.verbose === true, paint: run.paint }),
   )
   await downloader?.showHints()
@@ -120,6 +119,16 @@ export function gpuDocument({ facts, hwmodel, board, uncompared }: JudgedGpu) {
     device_serial: facts.deviceSerial,
     board,
     uncompared,
+  }
+}
+
+/** Returns the document of a switch, to be trusted like that of a GPU. */
+function switchDocument({ facts, hwmodel, uncompared }: JudgedSwitch) {
+  if (facts === null) return null
+  const { biosVersion, pdi, gpuPdis, ueid, deviceSerial } = facts
+  return {
+    ...{ hwmodel, bios_version: biosVersion, ueid, device_serial: deviceSerial },
+    ...{ pdi, gpu_pdis: [...gpuPdis], uncompared },
   }
 }
 

@@ -4,8 +4,8 @@ import { parsedJson } from '../../../attest/encoding/json.ts'
 import { BUNDLE_LIMITS } from '../../../attest/encoding/pem.ts'
 import { Malformed } from '../../../attest/malformed.ts'
 import { evidenceBytesMax, type GpuEvidence, readGpuEvidence } from '../../../attest/nvidia/evidence.ts'
+import { defaultGpuPolicy, type HgxPolicy, parseHgxPolicy } from '../../../attest/nvidia/hgx/policy.ts'
 import { ocspBytesMax } from '../../../attest/nvidia/ocsp.ts'
-import { defaultGpuPolicy, type GpuPolicy, parseGpuPolicy } from '../../../attest/nvidia/policy.ts'
 import { rimBytesMax } from '../../../attest/nvidia/rim.ts'
 import { NVIDIA_ROOTS, type NvidiaRoots } from '../../../attest/nvidia/roots.ts'
 import { readSimulatedRoots } from '../../../attest/nvidia/simulated-roots.ts'
@@ -23,6 +23,7 @@ export type GpuOptions = FetchOptions & {
   rim?: readonly string[]
   ocsp?: readonly string[]
   policy?: string
+  switches?: string
   asOf?: number
   trustSimulatedRoot?: string
   anyGpu?: boolean
@@ -34,9 +35,15 @@ export type GpuOptions = FetchOptions & {
 /** Limit on files for one option. */
 const filesMax = 64
 
-export async function readEvidenceFile(path: string): Promise<readonly GpuEvidence[]> {
-  const bytes = readInput({ path, param: 'evidence', bytesMax: evidenceBytesMax })
-  return await readingInput(`evidence ${path}`, () => readGpuEvidence(bytes))
+/** Reads the evidence of GPUs, and that of switches if it has a file of its own. */
+export async function readEvidence(path: string, { switches }: GpuOptions): Promise<readonly GpuEvidence[]> {
+  const evidence = await readEvidenceFile(path, 'evidence')
+  return switches === undefined ? evidence : [...evidence, ...(await readEvidenceFile(switches, 'switches'))]
+}
+
+async function readEvidenceFile(path: string, param: 'evidence' | 'switches'): Promise<readonly GpuEvidence[]> {
+  const bytes = readInput({ path, param, bytesMax: evidenceBytesMax })
+  return await readingInput(`${param} ${path}`, () => readGpuEvidence(bytes))
 }
 
 /** Files of an option, and the option's name for messages. */
@@ -89,16 +96,16 @@ const waiverNames = Object.keys(WAIVERS) as (keyof typeof WAIVERS)[]
 /** Returns the policy, and checks for what the flags accept. A policy file cannot be combined with flags. */
 export async function readGpuPolicy(
   options: GpuOptions,
-): Promise<{ readonly policy: GpuPolicy; readonly checks: readonly Check[] }> {
+): Promise<{ readonly policy: HgxPolicy; readonly checks: readonly Check[] }> {
   const { policy: path } = options
   if (path !== undefined) {
     const odd = waiverNames.find(name => options[name] === true)
     if (odd !== undefined) throw saidTwice(WAIVERS[odd].flag)
     const document = readJsonInput({ path, param: 'policy', bytesMax: MIB })
-    return { policy: await readingInput(`--policy ${path}`, () => parseGpuPolicy(document)), checks: [] }
+    return { policy: await readingInput(`--policy ${path}`, () => parseHgxPolicy(document)), checks: [] }
   }
   const base = defaultGpuPolicy()
-  const policy: GpuPolicy = {
+  const policy: HgxPolicy = {
     ...base,
     ocspMaximumAgeSeconds: options.anyOcsp === true ? 'any' : base.ocspMaximumAgeSeconds,
     devtools: options.anyDevtools === true ? 'any' : base.devtools,

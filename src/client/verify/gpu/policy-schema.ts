@@ -1,6 +1,6 @@
 // strongroom verify gpu-policy-schema: prints the schema of GPU policies.
 
-import { gpuPolicySchema } from '../../../attest/nvidia/policy.ts'
+import { gpuPolicySchema } from '../../../attest/nvidia/hgx/policy.ts'
 import type { Command } from '../../../terminal/command.ts'
 import { addSchema } from '../schemas.ts'
 

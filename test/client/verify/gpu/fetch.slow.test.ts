@@ -10,6 +10,7 @@ import { decodeCertificate } from '../../../../src/attest/x509/certificate.ts'
 import { fromHex, fromUtf8, toBase64, toHex } from '../../../../src/base/bytes.ts'
 import { expectNoCollateral, NO_COLLATERAL, startCollateralServer } from '../../../rigs/attest/collateral-server.ts'
 import type { Holder } from '../../../rigs/attest/gpu/authority.ts'
+import { SMALL, simulatedHgx } from '../../../rigs/attest/gpu/hgx.ts'
 import { ocspResponse } from '../../../rigs/attest/gpu/ocsp.ts'
 import {
   asOfMs,
@@ -165,4 +166,28 @@ test('usage', async () => {
   await expectUsageError([...base, '--rim-url', server.url], '--rim-url goes with --fetch')
   await expectUsageError([...base, '--ocsp-url', server.url], '--ocsp-url goes with --fetch')
   await expectUsageError([...base, '--fetch', '--cache', join(dir, 'none')], 'there is no such directory')
+})
+
+test('goal: the manifest of switches is fetched once for all of them', async () => {
+  const hgx = await simulatedHgx(SMALL)
+  const path = '/rim/NV_SWITCH_BIOS_5612_0002_890_9610550001'
+  const rims = new Map([
+    [path, hgx.switchRim],
+    [`/rim/${rimIds[0]}`, hgx.base.driver],
+    [`/rim/${rimIds[1]}`, hgx.base.vbios],
+  ])
+  server.instead = ({ url }) => {
+    const { pathname } = new URL(url)
+    const bytes = rims.get(pathname)
+    return bytes === undefined ? null : rim(pathname, bytes)()
+  }
+  const { device, rim: ofRims } = hgx.base.authorities
+  const pem = [device.root, ofRims.root].map(({ der }) => toPem(der, 'CERTIFICATE')).join('')
+  const devices = file('machine.json', JSON.stringify(hgx.question.evidence.map(evidenceDocument)))
+  const { code, stdout } = await runHere([
+    ...['verify', 'gpu', devices, '--nonce', toHex(nonce), ...asOf(asOfMs), ...services, '--any-ocsp', '--json'],
+    ...['--trust-simulated-root', file('machine.pem', pem), '--any-gpu', '--any-devtools'],
+  ])
+  expect([code, JSON.parse(stdout).failed]).toEqual([0, null])
+  expect(server.requests.toSorted()).toEqual([...rims.keys()].map(asked => `GET ${asked}`).toSorted())
 })

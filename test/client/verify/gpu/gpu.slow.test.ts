@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { toPem } from '../../../../src/attest/encoding/pem.ts'
 import { fromUtf8, toBase64, toHex } from '../../../../src/base/bytes.ts'
+import { hgxPolicyDocument, SMALL, simulatedHgx } from '../../../rigs/attest/gpu/hgx.ts'
 import {
   asOfMs,
   evidenceDocument,
@@ -130,12 +131,12 @@ test('goal: bad usage is named: nonce, policy, roots, evidence, flags beside a p
   await expectUsageError([...bare, '--policy', file('p2.json', JSON.stringify(odd))], "not NVML's UUID")
   const entry = evidenceDocument(gpu.evidence)
   for (const [text, message] of [
-    ['[]', '0 GPUs'],
+    ['[]', '0 devices'],
     ['{', 'not valid JSON'],
     ['{"arch": "HOPPER"}', 'evidence is missing'],
     [JSON.stringify({ ...entry, certificate: '!' }), 'certificate is not base64'],
     [JSON.stringify({ ...entry, certificate: '' }), 'no CERTIFICATE'],
-    [JSON.stringify(Array.from({ length: 33 }, () => entry)), '33 GPUs'],
+    [JSON.stringify(Array.from({ length: 33 }, () => entry)), '33 devices'],
     ['{"arch": "HOPPER", "arch": "BLACKWELL"}', 'arch'],
   ] as const) {
     await expectUsageError(['verify', 'gpu', file('odd.json', text), ...base], message)
@@ -150,6 +151,45 @@ test('goal: bad usage is named: nonce, policy, roots, evidence, flags beside a p
 test("goal: the policy's schema is published, and takes the sample", async () => {
   const { code, stdout } = await runHere(['verify', 'gpu-policy-schema'])
   expect(code).toBe(0)
-  expect(Object.keys(JSON.parse(stdout).properties)).toEqual(Object.keys(policyDocument()))
+  expect(Object.keys(JSON.parse(stdout).properties)).toEqual([...Object.keys(policyDocument()), 'topology'])
   expect(fromUtf8(gpu.driver)).toContain('SIMULATED')
+})
+
+test('goal: a machine with switches: evidence in two files or in one, GPUs and switches counted apart', async () => {
+  const { base: first, gpus, switches, switchRim, question } = await simulatedHgx(SMALL)
+  const roots = [first.authorities.device.root, first.authorities.rim.root]
+  const documents = (devices: typeof gpus) => devices.map(({ evidence: made }) => evidenceDocument(made))
+  const gpuFile = file('gpus.json', JSON.stringify({ evidences: documents(gpus), result_code: 0 }))
+  const switchFile = file('switches.json', JSON.stringify({ evidences: documents(switches), result_code: 0 }))
+  const options = [
+    ...['--nonce', toHex(nonce), '--as-of', new Date(asOfMs).toISOString().replace('.000', '')],
+    ...['--trust-simulated-root', file('hgx.pem', roots.map(({ der }) => toPem(der, 'CERTIFICATE')).join(''))],
+    ...[first.driver, first.vbios, switchRim].flatMap((rim, at) => ['--rim', file(`hgx-${at}.xml`, rim)]),
+    ...question.ocsp.flatMap((der, at) => ['--ocsp', file(`hgx-${at}.der`, der)]),
+    ...['--policy', file('hgx.json', JSON.stringify(hgxPolicyDocument(SMALL)))],
+  ]
+  const apart = ['verify', 'gpu', gpuFile, '--switches', switchFile, ...options]
+  const { code, document } = await json(apart)
+  expect([code, document.failed, document.gpus.length, document.switches.length]).toEqual([0, null, 2, 2])
+  expect(document.switches[0]).toEqual({
+    hwmodel: 'SIMULATED LS_10 A01 FSP BROM',
+    bios_version: '96.10.55.00.01',
+    ueid: expect.stringMatching(/^[1-9][0-9]+$/),
+    device_serial: '50203D711E1C4F1AA0',
+    pdi: '203D711E1C4F1AA0',
+    gpu_pdis: ['E23D711E1C4F1AA0', 'E23D711E1C4F1AA1'],
+    uncompared: [20],
+  })
+  expect(document.rims[2]).toEqual({ kind: 'switch', version: '96.10.55.00.01', product: 'LS10' })
+  expect((await runHere(apart)).stdout).toMatch(/^ +machine: 2 GPUs and 2 switches$/m)
+  const together = file('both.json', JSON.stringify([...documents(switches), ...documents(gpus)]))
+  expect((await json(['verify', 'gpu', together, ...options])).code).toBe(0)
+  // A machine without one of its GPUs is not genuine; one of another size than the policy's is refused.
+  const oneGpu = file('one-gpu.json', JSON.stringify(documents(gpus.slice(1))))
+  const missing = await json(['verify', 'gpu', oneGpu, '--switches', switchFile, ...options])
+  expect([missing.code, checksOf(missing.document, 'FAIL')]).toEqual([1, ['gpu-policy-topology', 'gpu-topology-gpus']])
+  const larger = file('larger.json', JSON.stringify(hgxPolicyDocument({ gpus: 4, switches: 2 })))
+  const refused = await json([...apart.slice(0, -1), larger])
+  expect([refused.code, checksOf(refused.document, 'FAIL')]).toEqual([6, ['gpu-policy-topology']])
+  await expectUsageError(['verify', 'gpu', gpuFile, '--switches', file('odd.json', '{'), ...options], 'switches')
 })
