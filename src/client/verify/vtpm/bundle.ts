@@ -1,8 +1,12 @@
-// Evidence of an Azure vTPM in the JSON of Confidential Containers (guest-components, az-snp-vtpm): quote, PCR values,
-// HCL report and VCEK in one file. Pure; throws Malformed. Decides nothing about trust.
+// Evidence of an Azure vTPM in the JSON of Confidential Containers (guest-components, az-snp-vtpm) and of others:
+// quote, PCR values, HCL report and VCEK in one file. Pure; throws Malformed. Decides nothing about trust.
 //
 // version 0, without a number   {"quote": {"message", "signature", "pcrs"}, "report", "vcek"}: lists of bytes, and PEM
-// version 1                     {"version": 1, "tpm_quote": {…}, "hcl_report", "vcek"}: hexadecimal, and base64
+// versions 1 and 2              {"version": 1, "tpm_quote": {…}, "hcl_report", "vcek"}: hexadecimal, and base64
+// attestation-rs, kettle        {"platform": "az-snp", "evidence": {…}} around version 1 or 2
+// c8s                           {"challenge", "evidence": {…}, "csr"} around that of attestation-rs
+//
+// All that surrounds the evidence is ignored: nothing of it is signed.
 
 import { parsedJson } from '../../../attest/encoding/json.ts'
 import { Malformed, wellFormed } from '../../../attest/malformed.ts'
@@ -28,20 +32,20 @@ const pcrBytes = 32
 const pcrsMax = 24
 
 export function readVtpmBundle(bytes: Uint8Array): VtpmBundle {
-  const bundle = objectOf(parsedJson(what, bytes), what)
+  const bundle = unwrapped(objectOf(parsedJson(what, bytes), what))
   wellFormed(!('td_quote' in bundle), `${what}: a bundle of a TDX machine; only those of SNP machines are read`)
   const { version = 0 } = bundle
   wellFormed(
-    version === 0 || version === 1,
-    `${what}.version: ${text(version)} is not 1, and not absent as in version 0`,
+    version === 0 || version === 1 || version === 2,
+    `${what}.version: ${text(version)} is neither 1 nor 2, and not absent as in version 0`,
   )
-  const [quoteName, reportName] =
-    version === 1 ? (['tpm_quote', 'hcl_report'] as const) : (['quote', 'report'] as const)
+  const isListed = version === 0
+  const [quoteName, reportName] = isListed ? (['quote', 'report'] as const) : (['tpm_quote', 'hcl_report'] as const)
   const quote = objectOf(bundle[quoteName], `${what}.${quoteName}`)
   const { pcrs } = quote
   const isList = Array.isArray(pcrs) && pcrs.length >= 1 && pcrs.length <= pcrsMax
   wellFormed(isList, `${what}.${quoteName}.pcrs: not a list of 1 to ${pcrsMax} values`)
-  const decode = version === 1 ? hexOf : listOf
+  const decode = isListed ? listOf : hexOf
   const values = pcrs.map((value, at) => {
     const name = `${what}.${quoteName}.pcrs[${at}]`
     const pcr = decode(value, name)
@@ -52,12 +56,26 @@ export function readVtpmBundle(bytes: Uint8Array): VtpmBundle {
     quote: decode(quote.message, `${what}.${quoteName}.message`),
     signature: decode(quote.signature, `${what}.${quoteName}.signature`),
     pcrs: concat(...values),
-    report: (version === 1 ? base64Of : listOf)(bundle[reportName], `${what}.${reportName}`),
+    report: (isListed ? listOf : base64Of)(bundle[reportName], `${what}.${reportName}`),
     vek: bundle.vcek === undefined || bundle.vcek === null ? null : certificateOf(bundle.vcek),
   }
 }
 
-function objectOf(value: unknown, name: string): Readonly<Record<string, unknown>> {
+type Fields = Readonly<Record<string, unknown>>
+
+/** Returns the bundle inside the envelopes: a request's, and one that names the platform. */
+function unwrapped(document: Fields): Fields {
+  const isRequest = document.platform === undefined && document.evidence !== undefined
+  const bundle = isRequest ? objectOf(document.evidence, `${what}.evidence`) : document
+  const { platform } = bundle
+  if (platform === undefined) return bundle
+  const words =
+    platform === 'az-tdx' ? 'a bundle of a TDX machine; only those of SNP machines are read' : 'not "az-snp"'
+  wellFormed(platform === 'az-snp', `${what}.platform: ${text(platform)}: ${words}`)
+  return objectOf(bundle.evidence, `${what}.evidence`)
+}
+
+function objectOf(value: unknown, name: string): Fields {
   wellFormed(typeof value === 'object' && value !== null && !Array.isArray(value), `${name}: missing or not an object`)
   return Object.fromEntries(Object.entries(value))
 }

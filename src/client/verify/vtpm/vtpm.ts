@@ -39,7 +39,7 @@ export function addVerifyVtpm(verify: Command): void {
     )
     .option(
       '--evidence <file>',
-      'azure-hcl: JSON of Confidential Containers (az-snp-vtpm, version 0 or 1) instead of --quote, --signature, --pcrs, --report and --vek',
+      'azure-hcl: JSON of Confidential Containers (az-snp-vtpm, version 0, 1 or 2), attestation-rs, c8s or kettle instead of --quote, --signature, --pcrs, --report and --vek',
     )
     .option('--quote <file>', 'TPMS_ATTEST or TPM2B_ATTEST (tpm2_quote -m)')
     .option('--signature <file>', 'TPMT_SIGNATURE (tpm2_quote -s), or a bare RSASSA signature with SHA-256')
