@@ -8,6 +8,7 @@ import { type Mirrors, packageAddresses } from './mirror.ts'
 import type { LockedPackage } from './packages-lock.ts'
 import { runTool } from './tool.ts'
 
+/** For one download from one mirror. */
 const downloadTimeoutMs = 600_000
 
 /** Path that a download with this digest has or will have. */
@@ -23,6 +24,7 @@ export async function fetchPackages(
   downloadsDir: string,
   entries: readonly LockedPackage[],
   mirrors: () => Promise<Mirrors>,
+  timeoutMs = downloadTimeoutMs,
 ): Promise<void> {
   await mkdir(downloadsDir, { recursive: true })
   const missing: LockedPackage[] = []
@@ -31,7 +33,7 @@ export async function fetchPackages(
   const known = await mirrors()
   const gone: string[] = []
   for (const entry of missing)
-    if (!(await fetchOne(downloadsDir, entry, known))) gone.push(`${entry.name} ${entry.version}`)
+    if (!(await fetchOne(downloadsDir, entry, known, timeoutMs))) gone.push(`${entry.name} ${entry.version}`)
   if (gone.length > 0) throw new ImageFault('package_gone', `the mirror no longer has: ${gone.join(', ')}`)
 }
 
@@ -68,15 +70,17 @@ async function isIntact(downloadsDir: string, entry: LockedPackage): Promise<boo
   return false
 }
 
-async function fetchOne(downloadsDir: string, entry: LockedPackage, mirrors: Mirrors): Promise<boolean> {
+async function fetchOne(
+  downloadsDir: string,
+  entry: LockedPackage,
+  mirrors: Mirrors,
+  timeoutMs: number,
+): Promise<boolean> {
   const partial = join(downloadsDir, `${entry.sha256}.${process.pid}.partial`)
   try {
     for (const address of packageAddresses(mirrors, entry)) {
       const argv = ['apt-helper', 'download-file', address, partial, `SHA256:${entry.sha256}`] as const
-      const fetched = await runTool(argv, { timeoutMs: downloadTimeoutMs, inheritEnv: true }).then(
-        () => true,
-        isNotGone,
-      )
+      const fetched = await runTool(argv, { timeoutMs, inheritEnv: true }).then(() => true, isNotGone)
       if (!fetched) continue
       if ((await sha256File(partial)) !== entry.sha256)
         throw new ImageFault('digest_mismatch', `${entry.name}: ${address}`)

@@ -95,16 +95,16 @@ function controlBytes(count: number): number {
   return controlHeadBytes + Math.ceil((4 * count) / 8) * 8
 }
 
-const controlHeadBytes = 16
+export const controlHeadBytes = 16
 /** A VM has thirteen; the kernel accepts 253. No share: limits one start. */
 const fdCountMax = 32
 const chunkBytes = 65_536
 const lineFeed = 0x0a
 /** struct msghdr of x86-64 and aarch64 (recvmsg(2)). */
-const HEADER = { vector: 16, vectorCount: 24, control: 32, controlBytes: 40, bytes: 56 } as const
+export const HEADER = { vector: 16, vectorCount: 24, control: 32, controlBytes: 40, bytes: 56 } as const
 /** SOL_SOCKET, SCM_RIGHTS, MSG_NOSIGNAL, MSG_CMSG_CLOEXEC, AF_UNIX: include/linux/socket.h. */
-const [socketLevel, rights, noSignal, closeOnExec, unixFamily] = [1, 1, 0x4000, 0x4000_0000, 1]
-const addressBytes = 110
+export const [socketLevel, rights, noSignal, closeOnExec, unixFamily] = [1, 1, 0x4000, 0x4000_0000, 1]
+export const addressBytes = 110
 
 const { i32, u32, i64, ptr: pointer } = FFIType
 const libc = libcOf({

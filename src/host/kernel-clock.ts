@@ -14,9 +14,9 @@ export type KernelClock = {
 }
 
 /** struct timex, 64-bit (include/uapi/linux/timex.h): [offset]. With `modes` zero the call changes nothing. */
-const TIMEX = { maxError: 24, status: 40, bytes: 208 } as const
-const STA_UNSYNC = 0x0040
-const TIME_ERROR = 5
+export const TIMEX = { maxError: 24, status: 40, bytes: 208 } as const
+export const STA_UNSYNC = 0x0040
+export const TIME_ERROR = 5
 
 const libc = libcOf({ adjtimex: { args: [FFIType.ptr], returns: FFIType.i32 } })
 

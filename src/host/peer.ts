@@ -48,8 +48,8 @@ function idOf(name: string, lookUp: LookUp): number | null {
 }
 
 /** include/uapi/asm-generic/socket.h, the same on x86-64 and aarch64. */
-const SOCKET = { level: 1, peerCredentials: 17 } as const satisfies Record<string, number>
-const ENTRY = { bytes: 64, id: 16 } as const satisfies Record<string, number>
+export const SOCKET = { level: 1, peerCredentials: 17 } as const satisfies Record<string, number>
+export const ENTRY = { bytes: 64, id: 16 } as const satisfies Record<string, number>
 /** For the entry's strings, which include the members of a large group. */
 const BUFFER_BYTES = 262_144
 

@@ -49,13 +49,13 @@ export function snpStatus(device = '/dev/sev'): SnpStatus {
 }
 
 /** _IOWR('S', 0x0, struct sev_issue_cmd). */
-const SEV_ISSUE_CMD = 0xc010_5300
+export const SEV_ISSUE_CMD = 0xc010_5300
 /** struct sev_issue_cmd, packed: u32 cmd, u64 data, u32 error. */
-const ISSUE = { command: 0, data: 4, error: 12, bytes: 16 } as const
-const snpPlatformStatus = 9
+export const ISSUE = { command: 0, data: 4, error: 12, bytes: 16 } as const
+export const snpPlatformStatus = 9
 
 /** struct sev_user_data_snp_status, packed; [offset, size], little-endian. */
-const STATUS = {
+export const STATUS = {
   apiMajor: [0x00, 1],
   apiMinor: [0x01, 1],
   state: [0x02, 1],
@@ -66,7 +66,7 @@ const STATUS = {
   currentTcb: [0x10, 8],
   reportedTcb: [0x18, 8],
 } as const satisfies Record<string, readonly [offset: number, sizeBytes: number]>
-const statusBytes = 32
+export const statusBytes = 32
 
 /** Parses the status. Pure. Throws Fault host.unsupported if it has another length. */
 export function parseSnpStatus(bytes: Uint8Array): SnpStatus {

@@ -38,7 +38,7 @@ export const LOCK = { exclusive: 2, nonBlocking: 4, unlock: 8 } as const satisfi
 export const MOUNT = { readOnly: 1, noSuid: 2, noDevices: 4, noExecution: 8 } as const satisfies Record<string, number>
 
 /** include/uapi/linux/reboot.h: LINUX_REBOOT_CMD_RESTART. */
-const rebootAutoboot = 0x0123_4567
+export const rebootAutoboot = 0x0123_4567
 
 const { i32, u64, ptr: pointer } = FFIType
 const libc = libcOf({

@@ -109,7 +109,7 @@ export function createTsmKernel(settings: TsmSettings = {}): TsmKernel {
       const known = ['inblob', 'privlevel', ...(manifest === null ? [] : serviceNames)]
       if (!known.includes(name)) throw errno('EACCES')
       if (name === 'service_provider' && Buffer.from(bytes).toString() !== 'svsm') throw errno('EINVAL')
-      if (name === 'inblob' && bytes.length > 64) throw errno('EINVAL')
+      if (name === 'inblob' && bytes.length > 64) throw errno('EFBIG')
       if (name === 'privlevel' && Number(Buffer.from(bytes).toString()) < floor) throw errno('EINVAL')
       entry.set(name, Uint8Array.from(bytes))
       bump(entry)

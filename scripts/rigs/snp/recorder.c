@@ -2,8 +2,8 @@
 //
 // Answers the SNP requests of /dev/kvm and /dev/sev, passes all others to the host's KVM, and writes each one that
 // decides the launch as a line `snp NAME NUMBERS HEX` to standard error, which is QEMU's log. No guest runs: KVM_RUN
-// waits for a signal and returns EINTR. Numbers and structures are meant to be those of Linux 6.11's
-// include/uapi/linux/kvm.h and arch/x86/include/uapi/asm/kvm.h; headers here lack them: nothing has compared them.
+// waits for a signal and returns EINTR. Numbers and structures are written out because the headers of Debian 12 lack
+// them; test/linux/kernel-layouts.slow.test.ts compares each with the headers of the images' kernel.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -2,6 +2,7 @@
 // the processors' state. Pure. Independent of src/attest, with which tests compare it.
 
 import { createHash } from 'node:crypto'
+import { DEBUGREGS, FINISH, MSR, MSRS, REGS, SEGMENT, SREGS2, START, TABLE, XCRS } from './kvm-layout.ts'
 
 export type LaunchRecord = {
   readonly name: string
@@ -31,17 +32,17 @@ export function only(records: readonly LaunchRecord[], name: string): LaunchReco
 /** struct kvm_sev_snp_launch_start (Linux arch/x86/include/uapi/asm/kvm.h). */
 export function launchStart(records: readonly LaunchRecord[]) {
   const { bytes } = only(records, 'start')
-  return { policy: bytes.readBigUInt64LE(0), flags: bytes.readUInt16LE(24) }
+  return { policy: bytes.readBigUInt64LE(START.policy), flags: bytes.readUInt16LE(START.flags) }
 }
 
 /** struct kvm_sev_snp_launch_finish, and the blocks that it points to. */
 export function launchFinish(records: readonly LaunchRecord[]) {
   const { bytes } = only(records, 'finish')
   return {
-    hasIdBlock: bytes[16] === 1,
-    hasAuthorKey: bytes[17] === 1,
-    isVcekDisabled: bytes[18] === 1,
-    hostData: bytes.subarray(19, 51).toString('base64'),
+    hasIdBlock: bytes[FINISH.idBlockEn] === 1,
+    hasAuthorKey: bytes[FINISH.authKeyEn] === 1,
+    isVcekDisabled: bytes[FINISH.vcekDisabled] === 1,
+    hostData: bytes.subarray(FINISH.hostData, FINISH.hostDataEnd).toString('base64'),
     idBlock: only(records, 'id-block').bytes.toString('base64'),
     idAuth: only(records, 'id-auth').bytes.toString('base64'),
   }
@@ -99,30 +100,23 @@ export function recordedVmsas(records: readonly LaunchRecord[]): Buffer[] {
 const STATE = ['regs', 'sregs2', 'debugregs', 'xcrs', 'xsave', 'msrs']
 
 function msrsOf(bytes: Buffer): [number, Buffer][] {
-  return Array.from({ length: bytes.readUInt32LE(0) }, (_, at) => {
-    return [bytes.readUInt32LE(8 + 16 * at), bytes.subarray(16 + 16 * at, 24 + 16 * at)]
+  return Array.from({ length: bytes.readUInt32LE(MSRS.count) }, (_, index) => {
+    const at = MSRS.entries + MSR.bytes * index
+    return [bytes.readUInt32LE(at + MSR.index), bytes.subarray(at + MSR.value, at + MSR.bytes)]
   })
 }
 
-/** [offset in struct kvm_sregs2, offset in the VMSA]. */
-const SEGMENTS = [
-  ...[
-    [0, 0x10],
-    [24, 0x30],
-    [48, 0x00],
-    [72, 0x40],
-    [96, 0x50],
-    [120, 0x20],
-    [144, 0x90],
-    [168, 0x70],
-  ],
-] as const
-const TABLES = [
-  [192, 0x60],
-  [208, 0x80],
-] as const
-/** In the order of struct kvm_regs: rax, rbx, rcx, rdx, rsi, rdi, rsp, rbp, then r8 to r15. */
-const REGISTERS = [0x1f8, 0x318, 0x308, 0x310, 0x330, 0x338, 0x1d8, 0x328] as const
+/** Offsets in the VMSA. */
+const SEGMENTS = { cs: 0x10, ds: 0x30, es: 0x00, fs: 0x40, gs: 0x50, ss: 0x20, tr: 0x90, ldt: 0x70 } as const
+const TABLES = { gdt: 0x60, idt: 0x80 } as const
+const REGISTERS = {
+  ...{ rax: 0x1f8, rbx: 0x318, rcx: 0x308, rdx: 0x310, rsi: 0x330, rdi: 0x338, rsp: 0x1d8, rbp: 0x328 },
+  ...{ rip: 0x178 },
+} as const
+
+function entriesOf<Key extends string>(offsets: Readonly<Record<Key, number>>): [Key, number][] {
+  return Object.entries(offsets) as [Key, number][]
+}
 
 /** Linux arch/x86/kvm/svm/sev.c, sev_es_sync_vmsa, and svm.c, svm_set_segment. Layout: AMD APM volume 2, table B-4. */
 function vmsaOf(state: ReadonlyMap<string, Buffer>): Buffer {
@@ -133,38 +127,38 @@ function vmsaOf(state: ReadonlyMap<string, Buffer>): Buffer {
     return bytes
   }
   const [sregs, regs] = [of('sregs2'), of('regs')]
-  for (const [from, to] of SEGMENTS as unknown as readonly [number, number][]) {
+  for (const [name, to] of entriesOf(SEGMENTS)) {
+    const from = SREGS2[name]
     const [type = 0, present = 0, dpl = 0, db = 0, s = 0, l = 0, g = 0, avl = 0, unusable = 0] = sregs.subarray(
-      from + 14,
+      from + SEGMENT.attributes,
     )
     const isPresent = present === 1 && unusable === 0 ? 1 : 0
     const attributes = type | (s << 4) | (dpl << 5) | (isPresent << 7) | (avl << 8) | (l << 9) | (db << 10) | (g << 11)
-    page.writeUInt16LE(sregs.readUInt16LE(from + 12), to)
+    page.writeUInt16LE(sregs.readUInt16LE(from + SEGMENT.selector), to)
     page.writeUInt16LE(attributes, to + 2)
-    page.writeUInt32LE(sregs.readUInt32LE(from + 8), to + 4)
-    page.writeBigUInt64LE(sregs.readBigUInt64LE(from), to + 8)
+    page.writeUInt32LE(sregs.readUInt32LE(from + SEGMENT.limit), to + 4)
+    page.writeBigUInt64LE(sregs.readBigUInt64LE(from + SEGMENT.base), to + 8)
   }
-  for (const [from, to] of TABLES) {
-    page.writeUInt32LE(sregs.readUInt16LE(from + 8), to + 4)
-    page.writeBigUInt64LE(sregs.readBigUInt64LE(from), to + 8)
+  for (const [name, to] of entriesOf(TABLES)) {
+    page.writeUInt32LE(sregs.readUInt16LE(SREGS2[name] + TABLE.limit), to + 4)
+    page.writeBigUInt64LE(sregs.readBigUInt64LE(SREGS2[name] + TABLE.base), to + 8)
   }
   const word = (at: number, value: bigint) => page.writeBigUInt64LE(value, at)
   // KVM sets EFER.SVME and CR4.MCE.
-  word(0x0d0, sregs.readBigUInt64LE(264) | 0x1000n)
-  word(0x148, sregs.readBigUInt64LE(248) | 0x40n)
-  word(0x150, sregs.readBigUInt64LE(240))
+  word(0x0d0, sregs.readBigUInt64LE(SREGS2.efer) | 0x1000n)
+  word(0x148, sregs.readBigUInt64LE(SREGS2.cr4) | 0x40n)
+  word(0x150, sregs.readBigUInt64LE(SREGS2.cr3))
   // KVM clears CD and NW (svm_set_cr0, KVM_X86_QUIRK_CD_NW_CLEARED).
-  word(0x158, sregs.readBigUInt64LE(224) & ~0x6000_0000n)
+  word(0x158, sregs.readBigUInt64LE(SREGS2.cr0) & ~0x6000_0000n)
   const debug = of('debugregs')
-  word(0x160, debug.readBigUInt64LE(40))
-  word(0x168, debug.readBigUInt64LE(32))
-  word(0x170, regs.readBigUInt64LE(136) | 2n)
-  word(0x178, regs.readBigUInt64LE(128))
-  for (const [at, to] of REGISTERS.entries()) word(to, regs.readBigUInt64LE(8 * at))
+  word(0x160, debug.readBigUInt64LE(DEBUGREGS.dr7))
+  word(0x168, debug.readBigUInt64LE(DEBUGREGS.dr6))
+  word(0x170, regs.readBigUInt64LE(REGS.rflags) | 2n)
+  for (const [name, to] of entriesOf(REGISTERS)) word(to, regs.readBigUInt64LE(REGS[name]))
   word(0x268, of('msr 277').readBigUInt64LE(0))
   // SEV_FEATURES: SNP alone.
   word(0x3b0, 1n)
-  word(0x3e8, of('xcrs').readBigUInt64LE(16))
+  word(0x3e8, of('xcrs').readBigUInt64LE(XCRS.value))
   const fpu = of('xsave')
   page.writeUInt32LE(fpu.readUInt32LE(24), 0x408)
   page.writeUInt16LE(fpu.readUInt16LE(2), 0x40e)

@@ -11,21 +11,21 @@ export type ConfigFiles = {
   readonly removeDirectory: (path: string) => Promise<void>
   /** Up to `bytesMax`; more is an error. */
   readonly read: (path: string) => Promise<Uint8Array>
-  /** In one write(2), because the kernel takes each as a whole. */
+  /** One write(2), before a program can start and hold a copy: a binary value counts once its last copy is closed. */
   readonly write: (path: string, bytes: Uint8Array) => Promise<void>
 }
 
-/** Asynchronous: a read of `outblob` lasts as long as the host throttles. */
+/** Reads are asynchronous: one of `outblob` lasts as long as the host throttles. */
 export const kernelFiles: ConfigFiles = {
   makeDirectory: path => fs.promises.mkdir(path),
   removeDirectory: path => fs.promises.rmdir(path),
   read: path => fs.promises.readFile(path),
   write: async (path, bytes) => {
-    const file = await fs.promises.open(path, fs.constants.O_WRONLY)
+    const fd = fs.openSync(path, fs.constants.O_WRONLY)
     try {
-      await file.write(bytes)
+      fs.writeSync(fd, bytes)
     } finally {
-      await file.close()
+      fs.closeSync(fd)
     }
   },
 }

@@ -9,7 +9,7 @@ export const IOCTL = {
   fwError: [24, 4],
   vmmError: [28, 4],
 } as const
-const ioctlBytes = 32
+export const ioctlBytes = 32
 export const REPORT_REQ = { userData: [0, 64], vmpl: [64, 4], rsvd: [68, 28] } as const
 export const reportReqBytes = 96
 export const reportRespBytes = 4000
@@ -68,7 +68,7 @@ export function decodeReportResponse(
 }
 
 /** Linux include/uapi/linux/psp-sev.h; the guest messages' own status has the same numbers for the same things. */
-const FIRMWARE_NAMES: Readonly<Record<number, string>> = {
+export const FIRMWARE_NAMES: Readonly<Record<number, string>> = {
   0: 'success',
   22: 'invalid parameter',
   39: 'invalid key',

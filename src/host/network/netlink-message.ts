@@ -3,13 +3,13 @@
 // platform we support.
 
 /** Fields of a message's header; [offset, size]. */
-const HEADER = { length: [0, 4], type: [4, 2], port: [12, 4] } as const satisfies Record<
+export const HEADER = { length: [0, 4], type: [4, 2], port: [12, 4] } as const satisfies Record<
   string,
   readonly [offset: number, sizeBytes: number]
 >
-const headerBytes = 16
+export const headerBytes = 16
 /** struct nfgenmsg: family, version, resource. */
-const nfgenmsgBytes = 4
+export const nfgenmsgBytes = 4
 
 export type NetlinkMessage = {
   readonly type: number
@@ -44,7 +44,7 @@ export type NftEvent =
 /** Families of tables (NFPROTO_). */
 export const NFT_FAMILIES = { inet: 1, arp: 3 } as const satisfies Record<string, number>
 
-const NFT = { subsystem: 10, newGeneration: 15, nameAttribute: 1 } as const satisfies Record<string, number>
+export const NFT = { subsystem: 10, newGeneration: 15, nameAttribute: 1 } as const satisfies Record<string, number>
 
 /** Returns the event; null if no program made the change, such as a quota that packets have used up. */
 export function nftEvent({ type, port, payload }: NetlinkMessage): NftEvent | null {
@@ -69,7 +69,7 @@ function attribute(bytes: Uint8Array, wanted: number): Uint8Array | null {
   return null
 }
 
-const attributeHeaderBytes = 4
+export const attributeHeaderBytes = 4
 
 /** Decodes a text, without the final NUL. */
 function text(bytes: Uint8Array): string {

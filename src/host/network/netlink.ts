@@ -80,10 +80,10 @@ const packetBytesMax = 65_536
 const packetCountMax = 8_192
 
 /** include/linux/socket.h, include/linux/net.h, include/uapi/asm-generic/socket.h; the same on x86-64 and aarch64. */
-const family = 16
+export const family = 16
 /** SOCK_RAW, SOCK_CLOEXEC, SOCK_NONBLOCK. */
-const type = 3 | 0o2000000 | 0o4000
-const SOCKET = { level: 1, receiveBufferForce: 33 } as const satisfies Record<string, number>
+export const type = 3 | 0o2000000 | 0o4000
+export const SOCKET = { level: 1, receiveBufferForce: 33 } as const satisfies Record<string, number>
 
 const { i32, u32, i64, u64, ptr: pointer } = FFIType
 const libc = libcOf({

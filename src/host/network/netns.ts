@@ -50,9 +50,9 @@ export function isNetns(file: string): boolean {
 }
 
 /** NSFS_MAGIC, include/uapi/linux/magic.h. */
-const nsfsMagic = 0x6e73_6673
+export const nsfsMagic = 0x6e73_6673
 /** CLONE_NEWNET, include/uapi/linux/sched.h. */
-const networkKind = 0x4000_0000
+export const networkKind = 0x4000_0000
 
 const { i32 } = FFIType
 const libc = libcOf({ setns: { args: [i32, i32], returns: i32 } })

@@ -50,7 +50,7 @@ export function parseRoutes(text: string): PoolRoute[] {
 }
 
 /** Flags of a route to an address of this host, and to an anycast address (include/uapi/linux/ipv6_route.h). */
-const RTF = { local: 0x8000_0000, anycast: 0x0010_0000 } as const
+export const RTF = { local: 0x8000_0000, anycast: 0x0010_0000 } as const
 
 /**
  * Parses the text of /proc/net/ipv6_route. Omits routes that the kernel makes for every interface: its own addresses,

@@ -135,12 +135,12 @@ function checksum(view: DataView): number {
 }
 
 /** include/linux/socket.h, include/linux/net.h, include/uapi/linux/in.h; the same on x86-64 and aarch64. */
-const INET = 2
+export const INET = 2
 /** SOCK_RAW, SOCK_CLOEXEC, SOCK_NONBLOCK. */
-const RAW = 3 | 0o2000000 | 0o4000
-const IPPROTO_RAW = 255
+export const RAW = 3 | 0o2000000 | 0o4000
+export const IPPROTO_RAW = 255
 /** sockaddr_in. */
-const socketAddressBytes = 16
+export const socketAddressBytes = 16
 
 const { i32, u32, i64, u64, ptr: pointer } = FFIType
 const libc = libcOf({

@@ -54,15 +54,15 @@ function createTap(name: string): Tap {
 }
 
 // include/uapi/linux/if_tun.h
-const TUNSETIFF = 0x400454ca
-const FLAGS = { tap: 0x0002, noPacketInfo: 0x1000, exclusive: 0x8000 } as const
+export const TUNSETIFF = 0x400454ca
+export const FLAGS = { tap: 0x0002, noPacketInfo: 0x1000, exclusive: 0x8000 } as const
 
 /** struct ifreq, include/uapi/linux/if.h; [offset, size]. */
-const IFREQ = { name: [0, 16], flags: [16, 2], rest: [18, 22] } as const satisfies Record<
+export const IFREQ = { name: [0, 16], flags: [16, 2], rest: [18, 22] } as const satisfies Record<
   string,
   readonly [offset: number, sizeBytes: number]
 >
-const ifreqBytes = 40
+export const ifreqBytes = 40
 
 function interfaceRequest(name: string): Uint8Array {
   const request = new Uint8Array(ifreqBytes)

@@ -20,8 +20,8 @@ export function duplicateFd(fd: number, fdMin: number): SystemResult {
   return result(libc().fcntl(fd, FCNTL.duplicateCloseOnExec, fdMin))
 }
 
-const SYSCALL = { pidfdSendSignal: 424, pidfdOpen: 434 } as const satisfies Record<string, number>
-const FCNTL = { duplicateCloseOnExec: 1030 } as const satisfies Record<string, number>
+export const SYSCALL = { pidfdSendSignal: 424, pidfdOpen: 434 } as const satisfies Record<string, number>
+export const FCNTL = { duplicateCloseOnExec: 1030 } as const satisfies Record<string, number>
 
 function syscall(number: number, a: number, b: number, c: number, d: number): SystemResult {
   return result(Number(libc().syscall(number, a, b, c, d)))

@@ -22,12 +22,12 @@ export function collectChild(pid: number): void {
   libc().waitpid(pid, null, WAIT.noHang)
 }
 
-const FCNTL = { setFlags: 4 } as const satisfies Record<string, number>
+export const FCNTL = { setFlags: 4 } as const satisfies Record<string, number>
 
 /** include/uapi/linux/wait.h; `all` is P_ALL. */
-const WAIT = { all: 0, noHang: 1, exited: 4, noWait: 0x0100_0000 } as const satisfies Record<string, number>
+export const WAIT = { all: 0, noHang: 1, exited: 4, noWait: 0x0100_0000 } as const satisfies Record<string, number>
 /** siginfo_t, include/uapi/asm-generic/siginfo.h: `si_pid` stands behind three ints and their padding. */
-const SIGINFO = { bytes: 128, pid: 16 } as const satisfies Record<string, number>
+export const SIGINFO = { bytes: 128, pid: 16 } as const satisfies Record<string, number>
 
 const { i32, u32, ptr: pointer } = FFIType
 const libc = libcOf({

@@ -84,13 +84,13 @@ function portOf(fd: number): number | null {
 }
 
 /** include/linux/socket.h, include/linux/net.h; the same on x86-64 and aarch64. */
-const UNIX = { family: 1, stream: 1, closeOnExec: 0o2000000 } as const satisfies Record<string, number>
+export const UNIX = { family: 1, stream: 1, closeOnExec: 0o2000000 } as const satisfies Record<string, number>
 /** include/uapi/asm-generic/poll.h. */
-const POLL = { in: 0x0001, peerClosed: 0x2000 } as const satisfies Record<string, number>
+export const POLL = { in: 0x0001, peerClosed: 0x2000 } as const satisfies Record<string, number>
 /** include/uapi/asm-generic/socket.h. */
-const SOCKET = { level: 1, receiveBuffer: 8, isListening: 30 } as const satisfies Record<string, number>
+export const SOCKET = { level: 1, receiveBuffer: 8, isListening: 30 } as const satisfies Record<string, number>
 /** struct sockaddr_storage; AF_INET and AF_INET6 have the port in the same place. */
-const ADDRESS = { bytes: 128, port: 2, families: [2, 10] as readonly number[] } as const
+export const ADDRESS = { bytes: 128, port: 2, families: [2, 10] as readonly number[] } as const
 
 /** No share: limits one system call. */
 export const polledMax = 64

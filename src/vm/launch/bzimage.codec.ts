@@ -4,10 +4,10 @@
 /** Position of the compressed kernel and its unpacked size, in bytes. */
 export type Payload = { readonly offset: number; readonly length: number; readonly unpackedBytes: number }
 
+/** Positions in the file of the fields of struct setup_header (include/uapi/asm/bootparam.h). */
+export const SETUP = { sectors: 0x1f1, magic: 0x202, protocol: 0x206, payload: 0x248, payloadBytes: 0x24c } as const
 const headerBytes = 0x250
-const magicAt = 0x202
 const magic = 0x53726448
-const protocolAt = 0x206
 /** The first boot protocol with a payload field. */
 const protocolMin = 0x0208
 const zstdMagic = 0xfd2fb528
@@ -19,10 +19,10 @@ const unpackedBytesMax = 256 << 20
 export function zstdPayload(file: Uint8Array): Payload | null {
   if (file.length < headerBytes) return null
   const view = viewOf(file)
-  if (view.getUint32(magicAt, true) !== magic || view.getUint16(protocolAt, true) < protocolMin) return null
-  const sectors = view.getUint8(0x1f1) || 4
-  const offset = (sectors + 1) * 512 + view.getUint32(0x248, true)
-  const length = view.getUint32(0x24c, true) - sizeBytes
+  if (view.getUint32(SETUP.magic, true) !== magic || view.getUint16(SETUP.protocol, true) < protocolMin) return null
+  const sectors = view.getUint8(SETUP.sectors) || 4
+  const offset = (sectors + 1) * 512 + view.getUint32(SETUP.payload, true)
+  const length = view.getUint32(SETUP.payloadBytes, true) - sizeBytes
   if (length < sizeBytes || offset + length + sizeBytes > file.length) return null
   if (view.getUint32(offset, true) !== zstdMagic) return null
   const unpackedBytes = view.getUint32(offset + length, true)

@@ -88,11 +88,26 @@ describe('configfs-tsm', () => {
     fs.writeFileSync(`${entry}/inblob`, '')
     await kernelFiles.write(`${entry}/inblob`, reportData)
     expect(Uint8Array.from(await kernelFiles.read(`${entry}/inblob`))).toEqual(reportData)
+    // Without a turn in between, in which a program could start and keep a copy of the descriptor.
+    const written = kernelFiles.write(`${entry}/inblob`, reportData.toReversed())
+    expect(new Uint8Array(fs.readFileSync(`${entry}/inblob`))).toEqual(reportData.toReversed())
+    const held = fs.readdirSync('/proc/self/fd').map(fd => linkOf(`/proc/self/fd/${fd}`))
+    expect(held.filter(path => path.startsWith(entry))).toEqual([])
+    await written
     fs.rmSync(`${entry}/inblob`)
     await kernelFiles.removeDirectory(entry)
     expect(fs.existsSync(entry)).toBe(false)
   })
 })
+
+/** Empty for a descriptor that is closed by now. */
+function linkOf(path: string): string {
+  try {
+    return fs.readlinkSync(path)
+  } catch {
+    return ''
+  }
+}
 
 describe('the device', () => {
   // Goal: it is looked for when init is done, not before; without one the answer is no device.
