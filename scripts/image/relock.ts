@@ -11,6 +11,7 @@ import { type Release, readRelease } from './release.ts'
 import { runTool } from './tool.ts'
 
 const keyring = '/usr/share/keyrings/debian-archive-keyring.gpg'
+const aptTimeoutMs = 300_000
 
 /** A lock before it is written: its releases still say until when they hold. */
 export type ResolvedLock = Omit<PackagesLock, 'releases'> & { readonly releases: readonly Release[] }
@@ -74,7 +75,7 @@ async function kernelOf(apt: Apt, metapackage: string): Promise<LockedPackage> {
 }
 
 /** Testing has no updates suite of its own. */
-function updatedSuites(suite: string): string[] {
+export function updatedSuites(suite: string): string[] {
   return suite === 'testing' ? [suite] : [suite, `${suite}-updates`, `${suite}-security`]
 }
 
@@ -109,7 +110,7 @@ class Apts {
 
 type Source = { readonly archive: LockedPackage['archive']; readonly suite: string; readonly line: string }
 
-function sourceOf(suite: string, mirrors: Mirrors): Source {
+export function sourceOf(suite: string, mirrors: Mirrors): Source {
   const archive = suite.endsWith('-security') ? 'debian-security' : 'debian'
   const mirror = mirrors[archive]
   if (mirror === null) throw new ImageFault('mirror_unknown', `no apt source has ${archive}`)
@@ -131,17 +132,18 @@ export function lockChanges(
   return [...lines, ...[...old.keys()].filter(name => !kept.has(name)).map(name => `${name}: removed`)]
 }
 
-type Apt = {
+export type Apt = {
   readonly run: (command: 'apt-get' | 'apt-cache', args: readonly string[]) => Promise<string>
   /** Releases of the sources, in their order. */
   readonly releases: readonly Release[]
 }
 
 /** apt over these sources and nothing of the host's, its lists fetched. */
-async function privateApt(
+export async function privateApt(
   recipe: Pick<Recipe, 'architecture'>,
   sources: readonly Source[],
   workDir: string,
+  timeoutMs = aptTimeoutMs,
 ): Promise<Apt> {
   await mkdir(join(workDir, 'lists', 'partial'), { recursive: true })
   await mkdir(join(workDir, 'cache', 'archives', 'partial'), { recursive: true })
@@ -163,8 +165,7 @@ async function privateApt(
     'Acquire::Languages': 'none',
   }
   const options = Object.entries(settings).flatMap(([key, value]) => ['--option', `${key}=${value}`])
-  const run: Apt['run'] = (command, args) =>
-    runTool([command, ...options, ...args], { timeoutMs: 300_000, inheritEnv: true })
+  const run: Apt['run'] = (command, args) => runTool([command, ...options, ...args], { timeoutMs, inheritEnv: true })
   await run('apt-get', ['update'])
   return { run, releases: await Promise.all(sources.map(from => releaseOf(from, join(workDir, 'lists')))) }
 }
@@ -179,12 +180,12 @@ async function releaseOf({ archive, suite }: Source, listsDir: string): Promise<
   return readRelease(await readFile(join(listsDir, name), 'utf8'), { archive, suite })
 }
 
-function describe(entry: Pick<LockedPackage, 'name' | 'version' | 'role'>, shown: string): LockedPackage {
+export function describe(entry: Pick<LockedPackage, 'name' | 'version' | 'role'>, shown: string): LockedPackage {
   const file = field(shown, 'Filename')
   const archive = file.startsWith('pool/updates/') ? 'debian-security' : 'debian'
   return { ...entry, archive, file, sizeBytes: Number(field(shown, 'Size')), sha256: field(shown, 'SHA256') }
 }
 
-function field(paragraph: string, name: string): string {
+export function field(paragraph: string, name: string): string {
   return new RegExp(`^${name}: (.+)$`, 'm').exec(paragraph)?.[1] ?? ''
 }

@@ -11,7 +11,7 @@
 // Namespaces of test processes that are gone are removed before a new one is
 // made.
 
-import { afterAll, test } from 'bun:test'
+import { afterAll, beforeAll, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
 import { runCommand } from '../lib/command.ts'
 import { withOwnNames } from '../lib/own-names.ts'
@@ -70,13 +70,20 @@ export function needsRoot(what: string): boolean {
   return isRoot
 }
 
+type OwnNetnsOptions = {
+  readonly timeoutMs: number
+  /** Runs once before the namespace exists, which reaches no other machine. */
+  readonly before?: { readonly run: () => Promise<void>; readonly timeoutMs: number }
+}
+
 /** Defines the tests of one file inside a namespace of its own; see above. */
-export function inOwnNetns(file: string, define: () => void, { timeoutMs }: { timeoutMs: number }): void {
+export function inOwnNetns(file: string, define: () => void, { timeoutMs, before }: OwnNetnsOptions): void {
   if (process.env[insideVariable] === file) {
     define()
     return
   }
   if (!needsRoot(file)) return
+  if (before !== undefined) beforeAll(before.run, before.timeoutMs)
   const netns: { current?: Netns } = {}
   // Also when the test below runs into its own timeout.
   afterAll(() => netns.current?.close())

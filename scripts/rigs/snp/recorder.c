@@ -24,9 +24,9 @@ enum {
   SET_REGS = 0x4090ae82, SET_SREGS2 = 0x4140aecd, SET_MSRS = 0x4008ae89, SET_XCRS = 0x4188aea7,
   SET_DEBUGREGS = 0x4080aea2, SET_XSAVE = 0x5000aea5, ENABLE_CAP = 0x4068aea3,
   SET_MEMORY_REGION = 0x4020ae46, SET_MEMORY_REGION2 = 0x40a0ae49, SET_MEMORY_ATTRIBUTES = 0x4020aed2,
-  SEV_ISSUE_CMD = 0xc0105300,
+  GET_DEVICE_ATTR = 0x4018aee2, SEV_ISSUE_CMD = 0xc0105300,
 };
-static const uint32_t CREATE_GUEST_MEMFD = 0xc040aed4, MEMORY_ENCRYPT_OP = 0xc008aeba;
+static const uint32_t CREATE_GUEST_MEMFD = 0xc040aed4, MEMORY_ENCRYPT_OP = 0xc008aeba, GET_XSAVE = 0x9000aea4;
 enum {
   CAP_EXIT_HYPERCALL = 201, CAP_USER_MEMORY2 = 231, CAP_MEMORY_ATTRIBUTES = 233, CAP_GUEST_MEMFD = 234,
   CAP_VM_TYPES = 235,
@@ -34,6 +34,9 @@ enum {
 enum { LAUNCH_START = 100, LAUNCH_UPDATE = 101, LAUNCH_FINISH = 102, START_BYTES = 64, FINISH_BYTES = 88 };
 enum { ID_BLOCK_BYTES = 96, ID_AUTH_BYTES = 4096, VCPUS_MAX = 1024, XSAVE_LEGACY_BYTES = 32 };
 
+enum { GRP_SEV = 1, SEV_VMSA_FEATURES = 0 };
+
+struct device_attr { uint32_t flags, group; uint64_t attr, address; };
 struct sev_cmd { uint32_t id, pad; uint64_t data; uint32_t error, sev_fd; };
 struct launch_update {
   uint64_t gfn, address, bytes;
@@ -130,7 +133,6 @@ static size_t state_bytes(uint32_t request, const void *argument, const char **n
     case SET_SREGS2: *name = "sregs2"; return 320;
     case SET_DEBUGREGS: *name = "debugregs"; return 128;
     case SET_XCRS: *name = "xcrs"; return 392;
-    case SET_XSAVE: *name = "xsave"; return XSAVE_LEGACY_BYTES;
     /* struct kvm_msrs: u32 nmsrs, u32 pad, then entries of 16 bytes. */
     case SET_MSRS: *name = "msrs"; return 8 + 16 * (size_t) * (const uint32_t *)argument;
     default: return 0;
@@ -147,6 +149,17 @@ static void record_state(int fd, uint32_t request, const void *argument) {
 
 static int passed(int fd, uint32_t request, void *argument) { return syscall(SYS_ioctl, fd, request, argument); }
 
+/* Records what KVM then has: parts that the header's XSTATE_BV leaves out are initial, whatever QEMU wrote there. */
+static int set_xsave(int fd, void *argument) {
+  uint8_t now[4096];
+  int done = passed(fd, SET_XSAVE, argument);
+  if (done < 0 || passed(fd, GET_XSAVE, now) < 0) return done;
+  for (int i = 0; i < vcpu_count; i++) {
+    if (vcpu_fds[i] == fd) record("xsave", (uint64_t[]){i}, 1, now, XSAVE_LEGACY_BYTES);
+  }
+  return done;
+}
+
 static int extension(int fd, void *argument) {
   switch ((long)argument) {
     case CAP_VM_TYPES: return 0x1f;
@@ -155,6 +168,13 @@ static int extension(int fd, void *argument) {
     case CAP_EXIT_HYPERCALL: return 1 << 12;
     default: return passed(fd, CHECK_EXTENSION, argument);
   }
+}
+
+/* KVM of Linux 6.12 on a processor without debug swapping offers no feature of a VMSA beside SNP itself. */
+static int device_attribute(int fd, struct device_attr *asked) {
+  if (asked->group != GRP_SEV || asked->attr != SEV_VMSA_FEATURES) return passed(fd, GET_DEVICE_ATTR, asked);
+  *(uint64_t *)asked->address = 0;
+  return 0;
 }
 
 static int memory_region(int fd, const void *argument) {
@@ -196,6 +216,8 @@ int ioctl(int fd, unsigned long whole, ...) {
       if (is_next) vcpu_fds[vcpu_count++] = vcpu;
       return vcpu;
     }
+    case SET_XSAVE: return set_xsave(fd, argument);
+    case GET_DEVICE_ATTR: return device_attribute(fd, argument);
     case SET_MEMORY_REGION2: return memory_region(fd, argument);
     case SET_MEMORY_ATTRIBUTES: record("attributes", words, 4, NULL, 0); return 0;
     case ENABLE_CAP: {

@@ -4,7 +4,7 @@
 // with the argv, descriptors and limits of production. Only one value differs: QEMU compares the position of the
 // encryption bit with CPUID, which is `recordedCbitPosition` on a host without SEV.
 
-import { chmodSync, copyFileSync, existsSync, mkdirSync } from 'node:fs'
+import { chmodSync, copyFileSync, existsSync, mkdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { run } from '../build/image-build.ts'
 
@@ -19,19 +19,52 @@ export function cannotRecord(): string | null {
   return missing === undefined ? null : `recording an SNP launch needs ${missing}`
 }
 
-/** Builds the recording QEMU in an empty directory and returns its path. */
-export async function buildRecordingQemu(directory: string, qemu: string = hostQemu): Promise<string> {
+/**
+ * Builds the recording QEMU in an empty directory and returns its path. `tree`: files of another QEMU and its libraries
+ * (debian-qemus.ts), instead of this host's. Its data goes over this host's; mount namespace as below.
+ */
+export async function buildRecordingQemu(directory: string, tree: string | null = null): Promise<string> {
   const library = join(directory, 'recorder.so')
   const source = join(import.meta.dir, 'recorder.c')
   await run(['gcc', '-shared', '-fPIC', '-Wall', '-Wextra', '-Werror', '-O2', '-o', library, source], {})
   const bin = join(directory, 'bin')
   mkdirSync(bin, { mode: 0o755 })
   const copy = join(bin, 'qemu-system-x86_64')
-  copyFileSync(qemu, copy)
+  copyFileSync(join(tree ?? '/', hostQemu), copy)
   await run(['patchelf', '--add-needed', library, copy], {})
+  if (tree !== null) await useTree(copy, tree)
   for (const path of [directory, copy, library]) chmodSync(path, 0o755)
   await mountPrlimit(directory)
   return copy
+}
+
+/** Directories in which QEMU looks for firmware and option ROMs. */
+const dataDirs = ['/usr/share/qemu', '/usr/share/seabios', '/usr/lib/ipxe/qemu']
+
+/** Makes QEMU load the libraries of the tree, its C library and loader among them, and find the tree's data. */
+async function useTree(qemu: string, tree: string): Promise<void> {
+  const libraries = join(tree, 'usr', 'lib', 'x86_64-linux-gnu')
+  const loader = ['--set-interpreter', join(libraries, 'ld-linux-x86-64.so.2')]
+  await run(['patchelf', ...loader, '--force-rpath', '--set-rpath', libraries, qemu], {})
+  for (const path of dataDirs) {
+    if (existsSync(path) && existsSync(join(tree, path))) await run(['mount', '--bind', join(tree, path), path], {})
+  }
+}
+
+/** Returns what the QEMU of a tree loads, which is not where this host's loader looks. */
+export function filesOfTree(qemu: string, tree: string): string[] {
+  const libraries = join(tree, 'usr', 'lib', 'x86_64-linux-gnu')
+  return [qemu, join(qemu, '..', '..', 'recorder.so'), libraries, ...dataDirs.filter(path => existsSync(path))]
+}
+
+/** Ends the mounts of `buildRecordingQemu` and `mountSevDevice`. */
+export function unmountAll(device: string): void {
+  const mounted = readFileSync('/proc/self/mountinfo', 'utf8')
+    .split('\n')
+    .map(line => line.split(' ')[4] ?? '')
+  const paths = ['/dev', device, '/usr/bin/prlimit', ...dataDirs].filter(path => mounted.includes(path))
+  // Lazily, because this process may have files of /dev open.
+  for (const path of paths) Bun.spawnSync(['umount', '--lazy', path])
 }
 
 /**

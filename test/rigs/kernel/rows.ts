@@ -234,6 +234,7 @@ export const RECORDER_ROWS: readonly (readonly [own: string, kernels: string])[]
     ...['CHECK_EXTENSION', 'CREATE_VM', 'CREATE_VCPU', 'RUN', 'SET_REGS', 'SET_SREGS2', 'SET_MSRS', 'SET_XCRS'],
     ...['SET_DEBUGREGS', 'SET_XSAVE', 'ENABLE_CAP', 'SET_MEMORY_ATTRIBUTES', 'CREATE_GUEST_MEMFD', 'MEMORY_ENCRYPT_OP'],
     ...['CAP_EXIT_HYPERCALL', 'CAP_USER_MEMORY2', 'CAP_MEMORY_ATTRIBUTES', 'CAP_GUEST_MEMFD', 'CAP_VM_TYPES'],
+    ...['GET_DEVICE_ATTR', 'GET_XSAVE'],
   ].map((name): readonly [string, string] => [`(unsigned)${name}`, `(unsigned)KVM_${name}`]),
   ...['LAUNCH_START', 'LAUNCH_UPDATE', 'LAUNCH_FINISH'].map((name): readonly [string, string] => [
     `(unsigned)${name}`,
@@ -250,6 +251,16 @@ export const RECORDER_ROWS: readonly (readonly [own: string, kernels: string])[]
     `__builtin_offsetof(struct sev_cmd, ${name})`,
     `__builtin_offsetof(struct kvm_sev_cmd, ${name})`,
   ]),
+  ['(unsigned)GRP_SEV', 'KVM_X86_GRP_SEV'],
+  ['(unsigned)SEV_VMSA_FEATURES', 'KVM_X86_SEV_VMSA_FEATURES'],
+  ...(['flags', 'group', 'attr'] as const).map((name): readonly [string, string] => [
+    `__builtin_offsetof(struct device_attr, ${name})`,
+    `__builtin_offsetof(struct kvm_device_attr, ${name})`,
+  ]),
+  ['__builtin_offsetof(struct device_attr, address)', '__builtin_offsetof(struct kvm_device_attr, addr)'],
+  ['sizeof(struct device_attr)', 'sizeof(struct kvm_device_attr)'],
+  // The bytes that set_xsave has room for.
+  ['4096', 'sizeof(struct kvm_xsave)'],
   ['sizeof(struct sev_cmd)', 'sizeof(struct kvm_sev_cmd)'],
   ...[
     ...[['gfn', 'gfn_start'] as const, ['address', 'uaddr'] as const, ['bytes', 'len'] as const],

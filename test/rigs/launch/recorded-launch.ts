@@ -6,7 +6,13 @@ import { join } from 'node:path'
 import { link } from '../../../scripts/rigs/guest/two-guests.ts'
 import { firstOwnUid, uidsPerProcess } from '../../../scripts/rigs/launch/own-uids.ts'
 import { type LaunchRecord, readRecording } from '../../../scripts/rigs/snp/recording.ts'
-import { buildRecordingQemu, mountSevDevice, recordedCbitPosition } from '../../../scripts/rigs/snp/recording-qemu.ts'
+import {
+  buildRecordingQemu,
+  filesOfTree,
+  mountSevDevice,
+  recordedCbitPosition,
+  unmountAll,
+} from '../../../scripts/rigs/snp/recording-qemu.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { present } from '../../../src/base/assert.ts'
 import { systemClock } from '../../../src/base/clock.ts'
@@ -52,23 +58,28 @@ export type LaunchShape = {
   readonly tamper?: (launch: PreparedLaunch) => Partial<PreparedLaunch>
 }
 
-/** For one test file. Close it at its end. */
-export async function recordingBench() {
+/**
+ * For one test file. Close it at its end. `tree`: files of another QEMU and its libraries, whose jail gets a list of
+ * files that the rig makes. All else is production's.
+ */
+export async function recordingBench({ tree = null }: { readonly tree?: string | null } = {}) {
   const dir = mkdtempSync('/tmp/snp-launch-')
   chmodSync(dir, 0o711)
   const [stateDir, rig, dev] = ['state', 'rig', 'dev'].map(name => join(dir, name)) as [string, string, string]
   mkdirSync(join(stateDir, 'vms'), { recursive: true, mode: 0o711 })
   for (const path of [rig, dev]) mkdirSync(path, { mode: 0o755 })
-  const qemu = await buildRecordingQemu(rig)
+  const qemu = await buildRecordingQemu(rig, tree)
   await mountSevDevice(dev)
   const store = openStore(':memory:')
   const operatorKey = await openOperatorKey(stateDir)
   const namespace = createVmNamespace({ ...link, name: 'srt-snp' })
   await namespace.open()
   const close = () => {
-    for (const at of ['/dev', dev, '/usr/bin/prlimit']) Bun.spawnSync(['umount', at])
+    unmountAll(dev)
     rmSync(dir, { recursive: true, force: true })
   }
+  const jailFiles = createJailFiles()
+  const ofQemu = tree === null ? jailFiles.ofQemu : async () => ({ program: qemu, files: filesOfTree(qemu, tree) })
   let count = 0
 
   const record = async ({ directory, vcpus, cpuModel, tamper }: LaunchShape): Promise<RecordedLaunch> => {
@@ -83,7 +94,7 @@ export async function recordingBench() {
     const driver = new VmDriver({
       ...{ db: store.ledger.db, clock: systemClock, random: systemRandom, log: silentLogger },
       ...{ network: { sync: async () => {}, remove: async () => {}, rest: async () => {} }, stateDir, qemu },
-      ...{ swtpm: () => null, jailFiles: createJailFiles(), uids: { min: uid, max: uid + uidsPerProcess - 1 } },
+      ...{ swtpm: () => null, jailFiles: { ...jailFiles, ofQemu }, uids: { min: uid, max: uid + uidsPerProcess - 1 } },
       ...{ groups: groupsOfDevices('snp'), kernels: null, takeGpus: gpuTaker() },
       platform: { kind: 'snp', cpu: { cpuModel, cbitPosition: recordedCbitPosition, reducedPhysBits: 1 } },
       start: (start, fds) => {
