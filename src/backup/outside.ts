@@ -56,7 +56,7 @@ export function outsideFiles(
  * Images, models, firmware and programs are not among them: packages bring them, and they are large.
  */
 export function namedFiles(config: Config): string[] {
-  const { tls, network, builds, inference, fleet, metrics, alerts } = config
+  const { tls, network, builds, inference, fleet, metrics, console, alerts } = config
   const { traces, upstreams, worker } = inference
   return [
     tls.certificate_file,
@@ -78,6 +78,8 @@ export function namedFiles(config: Config): string[] {
     fleet.password_file,
     fleet.ca_file,
     metrics.token_file,
+    console.oidc.client_secret_file,
+    console.oidc.ca_file,
     alerts.webhook_secret_file,
     alerts.webhook_ca_file,
     alerts.smtp_password_file,

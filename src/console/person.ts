@@ -3,9 +3,9 @@
 import { type AdminRole, RIGHTS_OF } from '../contract/admin/roles.ts'
 
 export type Person = {
-  /** The person's user id on the host. */
+  /** The person's user id on the host; -1 for a person of the identity provider. */
   readonly uid: number
-  /** Name in the record of commands: `root`, or the name of an administrator. */
+  /** Name in the record of commands: `root`, the name of an administrator, or `oidc:` and a subject. */
   readonly actor: string
   readonly role: AdminRole
 }

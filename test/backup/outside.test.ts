@@ -12,6 +12,8 @@ const IN_BACKUP = [
   'alerts.webhook_ca_file',
   'alerts.webhook_secret_file',
   'builds.fetch_ca_file',
+  'console.oidc.ca_file',
+  'console.oidc.client_secret_file',
   'fleet.ca_file',
   'fleet.password_file',
   'inference.traces.ca_file',
@@ -75,6 +77,16 @@ test('the files of every field are named', () => {
     [inference.traces]
     headers_file = "/f/inference.traces.headers_file"
     ca_file = "/f/inference.traces.ca_file"
+    [listen]
+    console = "127.0.0.1:8444"
+    [console.oidc]
+    issuer = "https://id.example"
+    client_id = "a"
+    client_secret_file = "/f/console.oidc.client_secret_file"
+    ca_file = "/f/console.oidc.ca_file"
+    [[console.oidc.groups]]
+    group = "a"
+    role = "admin"
     [metrics]
     token_file = "/f/metrics.token_file"
     [network.proxy]

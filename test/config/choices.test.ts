@@ -26,6 +26,7 @@ test('goal: each field with its words', () => {
     'alerts.severity: "critical" "warning"',
     'alerts.smtp_tls: "starttls" "tls"',
     'builds.auth: "key" "open"',
+    'console.oidc.groups.role: "admin" "operator" "auditor"',
     'inference.pad_streams: "auto" "on" "off"',
     'inference.placement: "vm" "host"',
     'inference.response_receipts: "on-request" "always"',

@@ -19,7 +19,12 @@ import {
   AdminStatus,
 } from '../../../src/contract/admin/admin.ts'
 import { AdminClock } from '../../../src/contract/admin/clock.ts'
-import { AdminConsoleSessionList, AdminPasskeyList, SessionDocument } from '../../../src/contract/admin/console.ts'
+import {
+  AdminConsoleSessionList,
+  AdminPasskeyList,
+  SessionDocument,
+  SignInDocument,
+} from '../../../src/contract/admin/console.ts'
 import { AdminDeletion } from '../../../src/contract/admin/deletion.ts'
 import { AdminCommandList } from '../../../src/contract/admin/events.ts'
 import { FleetHost, FleetHosts } from '../../../src/contract/admin/fleet.ts'
@@ -150,6 +155,7 @@ const acme = `${operator}/organizations/acme`
 
 const ANSWERS: Readonly<Record<string, Answer>> = {
   'GET /api/session': () => document(SessionDocument, documents.SESSION),
+  'GET /api/sign-in': () => document(SignInDocument, { oidc: null }),
   'DELETE /api/session': () => new Response(null, { status: 204 }),
   [`GET ${operator}/console/passkeys`]: () => document(AdminPasskeyList, { passkeys: documents.PASSKEYS }),
   [`GET ${operator}/console/sessions`]: () => document(AdminConsoleSessionList, { sessions: documents.SESSIONS }),

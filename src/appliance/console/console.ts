@@ -14,6 +14,7 @@ import { type ConsoleFetch, createConsole } from '../../console/http/server.ts'
 import type { Peer } from '../../console/http/session-answers.ts'
 import { Changes } from '../../console/live/changes.ts'
 import { Streams } from '../../console/live/streams.ts'
+import { OidcSignIn } from '../../console/oidc/sign-in.ts'
 import { pageFiles } from '../../console/page/page.ts'
 import { Passkeys } from '../../console/passkeys/passkeys.ts'
 import type { Person } from '../../console/person.ts'
@@ -60,7 +61,7 @@ export type Console = {
   readonly stop: () => void
 }
 
-/** From one address, by links and by passkeys, each of which takes two requests. */
+/** From one address: by links, by passkeys and at the identity provider, where each takes two requests. */
 const logInsPerMinute = 30
 
 export type ServedConsole = Pick<Console, 'control' | 'attach'> & {
@@ -97,6 +98,8 @@ export function composeConsole(parts: ConsoleParts): Console {
     personOf: actor => admin?.personOf(actor) ?? null,
     mayWrite: gate.isOpen,
   })
+  const { oidc: provider } = config.console
+  const oidc = provider.issuer === '' ? null : new OidcSignIn({ clock, random, log, strangers, config: provider })
   const changes = new Changes(createMarks({ store, clock, status: () => admin?.status() ?? null }))
   const streams = new Streams({ clock, log, changes, sweep: () => sessions.sweep() })
   const names = consoleNames(config)
@@ -106,7 +109,7 @@ export function composeConsole(parts: ConsoleParts): Console {
   })
   const logIns = createPublicLimiter({ clock, requestsPerMinute: logInsPerMinute })
   const fetch = createConsole({
-    ...{ clock, log, strangers, sessions, links, passkeys, streams, tenant, hostId: store.hostId },
+    ...{ clock, log, strangers, sessions, links, passkeys, oidc, streams, tenant, hostId: store.hostId },
     cursor: () => cursorOf(changes, log),
     admitChange: gate.admitChange,
     hosts: hostsOf(names),

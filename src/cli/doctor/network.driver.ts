@@ -1,13 +1,18 @@
-// Collects the facts about this host's network for `strongroom doctor`: forwarding, firewalls, ports. Effects: reads
-// /proc, runs commands that change nothing except the probe's tap and table, which are removed at once.
+// Collects the facts about this host's network for `strongroom doctor`: forwarding, firewalls, ports, the identity
+// provider. Effects: reads /proc, one request to the provider; runs commands that change nothing except the probe's tap
+// and table, which are removed at once.
 
+import { systemClock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import { systemRandom } from '../../base/ids.ts'
 import { linkNames } from '../../base/link-names.ts'
+import type { OidcConfig } from '../../config/operator.ts'
 import type { Config } from '../../config/schema.ts'
+import { Provider } from '../../console/oidc/provider.ts'
 import { readForwarding } from '../../host/network/forwarding.ts'
 import { listListening } from '../../host/network/listening.ts'
 import { ForwardProbe } from '../../vm/firewall-probe/probe.driver.ts'
+import { outcomeOf } from './check.ts'
 import type { NetworkFacts } from './network.plan.ts'
 
 const commandTimeoutMs = 10_000
@@ -24,7 +29,17 @@ export async function collectNetworkFacts(
   const forwards = forwarding.forwards && (poolV6 === '' || forwardingV6.forwards)
   const firewalls = !isRoot ? null : forwards ? await probe(config) : { dropped: [], unknown: notForwarding }
   const listening = await listListening(commandTimeoutMs).catch(messageOf)
-  return { forwarding, forwardingV6, firewalls, listening, isRoot }
+  const { oidc } = config.console
+  const provider = oidc.issuer === '' ? null : await outcomeOf(() => checkProvider(oidc, { isRoot }))
+  return { forwarding, forwardingV6, firewalls, listening, isRoot, provider }
+}
+
+/** Returns what the discovery document has. Throws if it does not answer, or, as root, the secret cannot be read. */
+async function checkProvider(config: OidcConfig, { isRoot }: { readonly isRoot: boolean }): Promise<string> {
+  const provider = new Provider({ config, clock: systemClock })
+  if (isRoot) provider.secret()
+  const { issuer, id_token_signing_alg_values_supported: algorithms = [] } = await provider.discover()
+  return `${issuer} answers, signs with ${algorithms.join(', ')}`
 }
 
 const notForwarding = 'this host forwards nothing yet; the daemon turns it on: start strongroom and ask again'

@@ -7,7 +7,7 @@ import type { Listening } from '../../host/network/listening.ts'
 import { droppedRemedy, droppedText } from '../../vm/firewall-probe/dropping-chain.plan.ts'
 import type { ProbeLook } from '../../vm/firewall-probe/probe.driver.ts'
 import type { Family } from '../../vm/firewall-probe/probe.plan.ts'
-import { type Check, fail, pass, skip, warn } from './check.ts'
+import { type Check, fail, type Outcome, pass, skip, warn } from './check.ts'
 
 export type NetworkFacts = {
   readonly forwarding: Forwarding
@@ -17,6 +17,8 @@ export type NetworkFacts = {
   /** Text: why it is not known. */
   readonly listening: readonly Listening[] | string
   readonly isRoot: boolean
+  /** Discovery of the console's identity provider; null without one. */
+  readonly provider: Outcome | null
 }
 
 /** `daemonPid`: null when no daemon answers. */
@@ -28,6 +30,7 @@ export function networkChecks(facts: NetworkFacts, config: Config, daemonPid: nu
     portsCheck(facts, config, daemonPid),
     ...namesChecks(facts, config, daemonPid),
     ...consoleChecks(config),
+    ...providerChecks(facts, config),
   ]
 }
 
@@ -42,6 +45,17 @@ function consoleChecks({ listen, console: { names: own } }: Config): Check[] {
   const remedy =
     'name it in console.names as browsers of other machines do; where only this one and its tunnels are to reach it, let it listen on 127.0.0.1'
   return [warn(name, `${detail} alone: a browser of another machine is refused, or has no passkeys`, remedy)]
+}
+
+/** Checks the identity provider. Empty without one. */
+function providerChecks({ provider }: NetworkFacts, { console: { oidc } }: Config): Check[] {
+  const name = 'identity provider'
+  if (provider === null) return []
+  const roles = oidc.groups.map(({ group, role }) => `${group}: ${role}`).join(', ')
+  if (provider.ok) return [pass(name, `${provider.text}; ${roles}`)]
+  const remedy =
+    'correct console.oidc.issuer, ca_file or client_secret_file, or let this host reach it; until then people sign in with passkeys and links (strongroom help console)'
+  return [warn(name, provider.text, remedy)]
 }
 
 /** The daemon turns forwarding on; then the host forwards for everybody, unless a firewall keeps it from that. */

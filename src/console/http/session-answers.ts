@@ -6,8 +6,9 @@ import type { Streams } from '../live/streams.ts'
 import type { Session } from '../sessions/sessions.ts'
 import { tokenOf } from './cookie.ts'
 import { guarded, ownGuarded } from './headers.ts'
+import { beginAtProvider, logInByProvider, type OidcRoutesDeps, signInDocument } from './oidc.routes.ts'
 import { type AskOperator, askOperator, operatorPath } from './operator.routes.ts'
-import { logInByPasskey, makePasskey, type PasskeyRoutesDeps, placeOf } from './passkey.routes.ts'
+import { admitPasskey, logInByPasskey, makePasskey, type PasskeyRoutesDeps, placeOf } from './passkey.routes.ts'
 import { logInByLink, logOut, type SessionRequest, sessionDocument } from './session.routes.ts'
 import type { TenantPeer } from './tenant.routes.ts'
 
@@ -25,29 +26,40 @@ export type Context = SessionRequest & {
   actor: string | null
 }
 
-export type SessionAnswerDeps = PasskeyRoutesDeps & {
-  /** Null while the daemon is starting. */
-  readonly operator: () => AskOperator | null
-  readonly streams: Pick<Streams, 'open'>
-  /** Counts a log-in by its address. Fault rate_limited. */
-  readonly admitLogIn: (address: string) => void
-}
+export type SessionAnswerDeps = PasskeyRoutesDeps &
+  OidcRoutesDeps & {
+    /** Null while the daemon is starting. */
+    readonly operator: () => AskOperator | null
+    readonly streams: Pick<Streams, 'open'>
+    /** Counts a log-in by its address. Fault rate_limited. */
+    readonly admitLogIn: (address: string) => void
+  }
 
 type ReadBody = (request: Request) => Promise<unknown>
 
-const LOG_INS: ReadonlySet<string> = new Set(['/api/session', '/api/session/passkey', '/api/session/passkey/options'])
+const LOG_INS: ReadonlySet<string> = new Set([
+  'POST /api/session',
+  'POST /api/session/passkey',
+  'POST /api/session/passkey/options',
+  'POST /api/session/oidc',
+  'POST /api/session/oidc/begin',
+  'GET /api/sign-in',
+])
 
-/** Reports whether this is a browser's log-in request. */
+/** Reports whether this is a request of a browser that logs in. */
 export function isLogIn({ request, path }: Context): boolean {
-  return request.method === 'POST' && LOG_INS.has(path)
+  return LOG_INS.has(`${request.method} ${path}`)
 }
 
 export async function answerLogIn(deps: SessionAnswerDeps, context: Context, readBody: ReadBody): Promise<Response> {
-  deps.admitLogIn(context.peer.address())
   const { path, request } = context
+  if (path === '/api/sign-in') return Response.json(signInDocument(deps))
+  deps.admitLogIn(context.peer.address())
   const body = await readBody(request)
   if (path === '/api/session/passkey/options') return Response.json(await deps.passkeys.logInOptions(placeOf(context)))
   if (path === '/api/session/passkey') return logInByPasskey(deps, body, context)
+  if (path === '/api/session/oidc/begin') return beginAtProvider(deps, context)
+  if (path === '/api/session/oidc') return logInByProvider(deps, body, { ...context, address: context.peer.address() })
   const token: unknown = Reflect.get(Object(body), 'token')
   if (typeof token === 'string') return logInByLink(deps, token, context)
   throw new Fault('invalid_request', 'token must be the text of a link.', { param: 'token' })
@@ -117,7 +129,7 @@ const ANSWERS: Readonly<Record<string, Answer>> = {
     return streams.open(session, new URLSearchParams(context.search).get('since'))
   },
   'POST /api/passkeys/options': async (deps, { session, context }) => {
-    deps.admitChange()
+    admitPasskey(deps, session)
     return Response.json(await deps.passkeys.creationOptions(session, placeOf(context)))
   },
   'POST /api/passkeys': async (deps, { session, context, readBody }) =>

@@ -7,7 +7,7 @@ import type { SessionDocument } from '../../contract/admin/console.ts'
 import { passkeyPlace } from '../passkeys/passkeys.ts'
 import type { Person } from '../person.ts'
 import type { Links } from '../sessions/links.ts'
-import type { Session, Sessions } from '../sessions/sessions.ts'
+import type { LogIn, Session, Sessions } from '../sessions/sessions.ts'
 import { noSessionCookie, sessionCookie, tokenOf } from './cookie.ts'
 
 export type SessionRoutesDeps = {
@@ -34,7 +34,7 @@ export function logInByLink(deps: SessionRoutesDeps, token: string, asked: Sessi
       { param: 'token' },
     )
   }
-  return beginSession(deps, { person, passkeyId: null }, asked)
+  return beginSession(deps, { person, by: 'link', passkeyId: null }, asked)
 }
 
 export type SessionRequest = {
@@ -45,21 +45,28 @@ export type SessionRequest = {
   readonly origin: string
 }
 
-/** Begins a session, and ends the browser's previous one: a session never changes its person. */
+/**
+ * Begins a session, and ends the browser's previous one: a session never changes its person. `proof`: what the record
+ * has besides.
+ */
 export function beginSession(
   deps: SessionRoutesDeps,
-  { person, passkeyId }: { readonly person: Person; readonly passkeyId: string | null },
+  { proof = {}, ...logIn }: LogIn & { readonly proof?: Readonly<Record<string, string>> },
   { request, hostName }: SessionRequest,
 ): Response {
   const { sessions } = deps
-  deps.record(person, 'console.login', { by: passkeyId === null ? 'link' : 'passkey', name: hostName })
+  deps.record(logIn.person, 'console.login', { by: logIn.by, name: hostName, ...proof })
   const former = tokenOf(request.headers.get('cookie'))
   const known = former === null ? null : sessions.find(former, { isUse: false })
   if (known !== null) sessions.end(({ id }) => id === known.id)
-  const { token, session } = sessions.begin(person, passkeyId)
+  const { token, session } = sessions.begin(logIn)
   const headers = { 'set-cookie': sessionCookie(token, session.endsAtMs - session.beganAtMs) }
   return Response.json(sessionDocument(deps, session, hostName), { status: 201, headers })
 }
+
+/** A passkey would keep working after its person has left the groups. */
+export const noPasskeyText =
+  'passkeys are for administrators of this host; you signed in at the identity provider, which decides each time'
 
 export function logOut(sessions: Sessions, session: Session): Response {
   sessions.end(({ id }) => id === session.id)
@@ -79,7 +86,7 @@ export function sessionDocument(deps: SessionRoutesDeps, session: Session, hostN
     version,
     services: deps.services,
     fleet: deps.isInFleet,
-    passkeys: passkeyPlace(hostName),
+    passkeys: by === 'oidc' ? { rp_id: null, why: noPasskeyText } : passkeyPlace(hostName),
     cursor: deps.cursor(),
   }
 }

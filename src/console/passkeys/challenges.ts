@@ -1,5 +1,5 @@
-// Challenges that a passkey signs. Stateless: issuing one takes no memory. Stores only used ones, among those that a
-// passkey signed.
+// Challenges that a passkey signs, or that a sign-in at an identity provider begins with. Stateless: issuing one takes
+// no memory. Stores only used ones, among those with which a person signed in.
 //
 //   nonce, 16 bytes | end, milliseconds of the monotonic clock, 8 | HMAC-SHA256 over these and the purpose, 32
 
@@ -15,8 +15,8 @@ const macBytes = 32
 /** Time for a person to find the passkey and to pass user verification. */
 export const challengeLifeMs = 120_000
 /**
- * Limit on used challenges that have not expired. A known passkey signed each of them. No share: a known passkey has
- * signed each within two minutes, so strangers take none.
+ * Limit on used challenges that have not expired. No share: a known passkey or the identity provider has vouched for a
+ * person with each, so strangers take none.
  */
 const usedMax = 4_096
 
@@ -24,12 +24,14 @@ export type ChallengesDeps = { readonly clock: Pick<Clock, 'monotonicMs'>; reado
 
 export class Challenges {
   readonly #deps: ChallengesDeps
+  readonly #lifeMs: number
   /** New at each start of the daemon. */
   readonly #key: Uint8Array
   readonly #used = new Map<string, number>()
 
-  constructor(deps: ChallengesDeps) {
+  constructor(deps: ChallengesDeps, lifeMs = challengeLifeMs) {
     this.#deps = deps
+    this.#lifeMs = lifeMs
     this.#key = deps.random(32)
   }
 
@@ -37,7 +39,7 @@ export class Challenges {
   make(purpose: string): Uint8Array<ArrayBuffer> {
     const bytes = new Uint8Array(headBytes + macBytes)
     bytes.set(this.#deps.random(nonceBytes))
-    new DataView(bytes.buffer).setFloat64(nonceBytes, this.#deps.clock.monotonicMs() + challengeLifeMs)
+    new DataView(bytes.buffer).setFloat64(nonceBytes, this.#deps.clock.monotonicMs() + this.#lifeMs)
     bytes.set(this.#mac(bytes.subarray(0, headBytes), purpose), headBytes)
     return bytes
   }

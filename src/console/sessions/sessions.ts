@@ -20,15 +20,20 @@ export type SessionsDeps = {
   readonly lifeMs: number
 }
 
-export type LoggedInBy = 'link' | 'passkey'
+/** `oidc`: at the identity provider. */
+export type LoggedInBy = 'link' | 'passkey' | 'oidc'
 
-export type Session = {
-  /** Identifies the session to its person; not secret. */
-  readonly id: string
+/** How a person signed in. */
+export type LogIn = {
   readonly person: Person
   readonly by: LoggedInBy
-  /** The passkey used to log in; null for a link. */
+  /** The passkey used to log in; null unless `by` is `passkey`. */
   readonly passkeyId: string | null
+}
+
+export type Session = LogIn & {
+  /** Identifies the session to its person; not secret. */
+  readonly id: string
   readonly beganAtMs: number
   /** Latest end of the session. */
   readonly endsAtMs: number
@@ -53,7 +58,7 @@ export class Sessions {
   }
 
   /** Begins a session. `token`: the secret for the cookie, returned only here. */
-  begin(person: Person, passkeyId: string | null): { readonly token: string; readonly session: Session } {
+  begin({ person, by, passkeyId }: LogIn): { readonly token: string; readonly session: Session } {
     const { clock, random, lifeMs } = this.#deps
     this.sweep()
     this.#makeRoom(person.actor)
@@ -63,9 +68,7 @@ export class Sessions {
     const ending = new AbortController()
     const session: Session = {
       id: digest.slice(0, 16),
-      person,
-      by: passkeyId === null ? 'link' : 'passkey',
-      passkeyId,
+      ...{ person, by, passkeyId },
       beganAtMs: nowMs,
       endsAtMs: nowMs + lifeMs,
       ended: ending.signal,

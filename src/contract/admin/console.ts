@@ -8,7 +8,10 @@ import { ADMIN_ROLES } from './roles.ts'
 
 const Time = Type.String({ description: 'ISO 8601 UTC' })
 const Role = OneOf(ADMIN_ROLES)
-const actorCharsMax = 64
+/** `oidc:` and a subject of the identity provider. */
+export const actorCharsMax = 260
+/** `oidc`: at the identity provider. */
+const LOG_INS = ['link', 'passkey', 'oidc'] as const
 
 /** Body of POST /console/links. By default the link is for the caller itself, with its own role. */
 export const AdminConsoleLinkAsk = Closed({
@@ -51,7 +54,7 @@ export const AdminConsoleSession = Closed({
   id: Type.String(),
   actor: Type.String(),
   role: Role,
-  by: OneOf(['link', 'passkey']),
+  by: OneOf(LOG_INS),
   began_at: Time,
   ends_at: Time,
 })
@@ -66,11 +69,25 @@ export const AdminConsoleCloseAsk = Closed({
 export type AdminConsoleCloseAsk = Static<typeof AdminConsoleCloseAsk>
 export const AdminConsoleClosed = Closed({ sessions: Type.Integer({ minimum: 0 }) })
 
+/** Response to GET /api/sign-in of the console, also without a session. */
+export const SignInDocument = Closed({
+  /** The identity provider; null if there is none. */
+  oidc: OrNull(Closed({ name: Type.String() })),
+})
+export type SignInDocument = Static<typeof SignInDocument>
+
+/** Response to POST /api/session/oidc/begin of the console. */
+export const OidcBegun = Closed({
+  /** The address at the provider to which the browser goes. */
+  url: Type.String(),
+})
+export type OidcBegun = Static<typeof OidcBegun>
+
 /** Response to a log-in, and GET /api/session of the console. */
 export const SessionDocument = Closed({
   actor: Type.String(),
   role: Role,
-  by: OneOf(['link', 'passkey']),
+  by: OneOf(LOG_INS),
   began_at: Time,
   ends_at: Time,
   /** The session ends after this time without a request. */

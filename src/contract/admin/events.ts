@@ -8,12 +8,12 @@ export const commandListMax = 1_000
 export const AdminCommand = Closed({
   seq: Type.Integer({ minimum: 1, description: 'Grows with each command; gaps are refused ones that were dropped.' }),
   at: Type.String({ description: 'ISO 8601 UTC' }),
-  uid: Type.Integer(),
+  uid: Type.Integer({ description: '-1: no user of the host, but a person of the identity provider.' }),
   gid: Type.Integer({ description: '-1: by the console.' }),
   pid: Type.Integer({
     description: 'The process that connected; its number may belong to another one by now. 0: by the console.',
   }),
-  actor: Type.String({ description: 'The name of an administrator, `root`, or `uid N`' }),
+  actor: Type.String({ description: 'The name of an administrator, `root`, `uid N`, or `oidc:` and a subject' }),
   role: OrNull(Type.String(), { description: 'null: none' }),
   socket: Type.String({ description: '`admin`, `monitor` or `console`' }),
   operation: Type.String(),

@@ -89,7 +89,8 @@ export class Audit {
   refuse(command: Command, result: string): void {
     const { ledger, clock, log } = this.#deps
     const { by, operation } = command
-    const kind = JSON.stringify([by.uid, by.socket, operation, result])
+    // Persons of the identity provider share a user id.
+    const kind = JSON.stringify([by.uid, by.actor, by.socket, operation, result])
     const now = clock.monotonicMs()
     const known = this.#repeated.get(kind)
     if (known !== undefined && now - known.since < windowMs) {

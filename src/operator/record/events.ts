@@ -3,6 +3,7 @@
 
 import { Type } from '@sinclair/typebox'
 import { Elysia, t } from 'elysia'
+import { actorCharsMax } from '../../contract/admin/console.ts'
 import { AdminCommandList, commandListMax } from '../../contract/admin/events.ts'
 import type { FleetAdmin } from '../../fleet/hosts/fleet-admin.ts'
 import type { Audit } from './audit.ts'
@@ -27,7 +28,7 @@ export function eventRoutes(audit: Pick<Audit, 'list'>, { fleet, takeHostCommand
         after: Type.Optional(t.Integer({ minimum: 0 })),
         /** Milliseconds since 1970. */
         since: Type.Optional(t.Integer({ minimum: 0 })),
-        actor: Type.Optional(Type.String({ maxLength: 64 })),
+        actor: Type.Optional(Type.String({ maxLength: actorCharsMax })),
         limit: t.Integer({ default: 50, minimum: 1, maximum: commandListMax }),
       }),
       response: AdminCommandList,

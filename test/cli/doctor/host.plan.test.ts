@@ -104,6 +104,7 @@ const SNP: HostFacts = {
     firewalls: { dropped: [], unknown: null },
     listening: [],
     isRoot: true,
+    provider: null,
   },
   machine: {
     nowMs,

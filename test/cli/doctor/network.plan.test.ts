@@ -14,6 +14,7 @@ const facts = (change: Partial<NetworkFacts>): NetworkFacts => ({
   forwardingV6: forwarding,
   listening: [],
   isRoot: true,
+  provider: null,
   firewalls: { dropped: [], unknown: null },
   ...change,
 })
@@ -155,4 +156,22 @@ test('goal: a console that others reach by an address alone is a warning; one th
     result: 'PASS',
     detail: 'at 0.0.0.0:8444, by a.example',
   })
+})
+
+test('goal: an identity provider that does not answer is a warning with its fields; one that does shows the roles', () => {
+  const own = {
+    ...config.console.oidc,
+    ...{ issuer: 'https://id.example', groups: [{ group: 'ops', role: 'operator' as const }] },
+  }
+  const judged = (provider: NetworkFacts['provider']) =>
+    networkChecks(facts({ provider }), { ...config, console: { ...config.console, oidc: own } }, null)
+      .filter(({ name }) => name === 'identity provider')
+      .map(({ result, detail, remedy }) => [result, detail, remedy?.includes('console.oidc.issuer') ?? null])
+  expect(judged({ ok: true, text: 'https://id.example answers, signs with RS256' })).toEqual([
+    ['PASS', 'https://id.example answers, signs with RS256; ops: operator', null],
+  ])
+  expect(judged({ ok: false, text: 'https://id.example: refused' })).toEqual([
+    ['WARN', 'https://id.example: refused', true],
+  ])
+  expect(judged(null)).toEqual([])
 })

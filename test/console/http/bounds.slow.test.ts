@@ -73,10 +73,8 @@ test('goal: a console that is quiet for hours is still followed, and its connect
       ...{ hostName: 'localhost', origin: 'https://localhost' },
     }
     const person: Person = { uid: 0, actor: 'root', role: 'admin' }
-    const { session } = new Sessions({ ...{ clock: systemClock, random: systemRandom }, idleMs: 1, lifeMs: 1 }).begin(
-      person,
-      null,
-    )
+    const sessions = new Sessions({ ...{ clock: systemClock, random: systemRandom }, idleMs: 1, lifeMs: 1 })
+    const { session } = sessions.begin({ person, by: 'link', passkeyId: null })
     const response = await answerOperator(() => async () => new Response('text'), { context, session, rest: '/x' })
     return [response.headers.get('connection'), ...seconds]
   }

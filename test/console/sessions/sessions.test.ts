@@ -3,10 +3,12 @@
 import { expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
+import type { Person } from '../../../src/console/person.ts'
 import { Links, linkLifeMs } from '../../../src/console/sessions/links.ts'
 import { Sessions } from '../../../src/console/sessions/sessions.ts'
 import { drawToken, tokenDigest } from '../../../src/console/sessions/token.ts'
 
+const byLink = (person: Person) => ({ person, by: 'link', passkeyId: null }) as const
 const root = { uid: 0, actor: 'root', role: 'admin' } as const
 const personOf = (actor: string) => ({ uid: 1, actor, role: 'operator' }) as const
 
@@ -17,7 +19,7 @@ function open({ idleMs = 1_000, lifeMs = 10_000 } = {}) {
 
 test('goal: the idle time counts from the last use, and only a use begins it anew', () => {
   const { clock, sessions } = open()
-  const { token, session } = sessions.begin(root, null)
+  const { token, session } = sessions.begin(byLink(root))
   const find = (isUse: boolean) => sessions.find(token, { isUse })?.id ?? null
   clock.advance(999)
   expect(find(true)).toBe(session.id)
@@ -29,7 +31,7 @@ test('goal: the idle time counts from the last use, and only a use begins it ane
 
 test('goal: no use makes a session live longer than its life, whatever the wall clock says', () => {
   const { clock, sessions } = open({ idleMs: 1_000, lifeMs: 3_000 })
-  const { token, session } = sessions.begin(root, 'k1')
+  const { token, session } = sessions.begin({ person: root, by: 'passkey', passkeyId: 'k1' })
   expect([session.endsAtMs - session.beganAtMs, session.by, session.passkeyId]).toEqual([3_000, 'passkey', 'k1'])
   clock.set(0)
   for (let atMs = 500; atMs < 3_000; atMs += 500) {
@@ -46,7 +48,7 @@ test('goal: of 16 sessions of a person, and of 256 of all, the one that was idle
   const { clock, sessions } = open({ idleMs: 1_000_000, lifeMs: 1_000_000 })
   const begin = (actor: string) => {
     clock.advance(1)
-    return sessions.begin(personOf(actor), null)
+    return sessions.begin(byLink(personOf(actor)))
   }
   const own = Array.from({ length: 16 }, () => begin('alice'))
   clock.advance(1)
@@ -62,7 +64,7 @@ test('goal: of 16 sessions of a person, and of 256 of all, the one that was idle
 
 test('goal: only those that are meant end, and another text finds none', () => {
   const { sessions } = open()
-  const [a, b] = [sessions.begin(personOf('a'), null), sessions.begin(personOf('b'), null)]
+  const [a, b] = [sessions.begin(byLink(personOf('a'))), sessions.begin(byLink(personOf('b')))]
   expect(sessions.end(({ person }) => person.actor === 'a')).toBe(1)
   expect([a.session.ended.aborted, b.session.ended.aborted]).toEqual([true, false])
   expect(sessions.find(a.token, { isUse: true })).toBeNull()

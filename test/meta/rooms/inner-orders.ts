@@ -199,7 +199,7 @@ export const INNER_ORDERS = {
     ],
     ['allow-names.ts', 'edit.ts', 'egress-v6.ts', 'fetch-hosts.ts', 'fields.ts', 'removed.ts'],
   ],
-  'src/console': [['http'], ['passkeys', 'sessions'], ['live', 'page', 'person.ts', 'web']],
+  'src/console': [['http'], ['oidc'], ['passkeys', 'sessions'], ['live', 'page', 'person.ts', 'web']],
   'src/console/web': [['main.tsx'], ['app.tsx'], ['operator', 'tenant'], ['parts'], ['core', 'style', 'style.d.ts']],
   'src/fleet': [
     ['hosts'],

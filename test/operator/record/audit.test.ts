@@ -192,3 +192,17 @@ test('goal: what is asked for is what is shown: after a number, since a time, of
   expect(names({ sinceMs: 3_000 })).toEqual(['c3', 'c4'])
   expect(names({ after: 5 })).toEqual([])
 })
+
+test('goal: refusals of two persons of the identity provider, who share a user id, stay apart', () => {
+  const { store } = egressAdmin()
+  const log = createLogger({ level: 'error', nowMs: () => 0, sink: () => {} })
+  const audit = new Audit({ ledger: store.ledger, clock: createManualClock(), log })
+  for (const subject of ['a', 'b', 'a']) {
+    const by = { uid: -1, gid: -1, pid: 0, socket: 'console', actor: `oidc:${subject}`, role: 'auditor' } as const
+    audit.refuse({ by, operation: 'org.create', arguments: {} }, 'forbidden')
+  }
+  expect(audit.list(all).map(({ actor, times }) => [actor, times])).toEqual([
+    ['oidc:a', 2],
+    ['oidc:b', 1],
+  ])
+})

@@ -1,10 +1,11 @@
 // The person who is logged in, and their rights. Effects: requests.
 
 import { computed, signal } from '@preact/signals'
-import type { SessionDocument } from '../../../contract/admin/console.ts'
+import type { OidcBegun, SessionDocument } from '../../../contract/admin/console.ts'
 import { mayDo, OPERATIONS } from '../../../contract/admin/roles.ts'
 import { forgetDocuments } from './loaded.ts'
 import { problemFrom, type RequestOptions, RequestProblem, requestJson } from './request.ts'
+import { address, go } from './router.ts'
 
 export type SessionState =
   | { readonly kind: 'unknown' }
@@ -15,11 +16,21 @@ export const sessionState = signal<SessionState>({ kind: 'unknown' })
 
 export const session = computed(() => (sessionState.value.kind === 'in' ? sessionState.value.session : null))
 
-/** Reads the session. First exchanges a link's token in the fragment for a session, and removes it from the address. */
+/**
+ * Reads the session. First exchanges a link's token in the fragment, or the identity provider's answer in the query,
+ * for a session, and removes it from the address.
+ */
 export async function enter(): Promise<void> {
   const token = tokenIn(location.hash)
+  const { path } = address.peek()
+  const answer = path === answerPath && location.search !== '' ? location.search : null
   try {
-    if (token !== null) {
+    if (answer !== null) {
+      // Always the overview: an address from outside must not choose the page.
+      go('/', { replace: true })
+      await requestJson('/api/session/oidc', { method: 'POST', body: { answer } })
+      forgetDocuments()
+    } else if (token !== null) {
       history.replaceState(null, '', location.pathname + location.search)
       await requestJson('/api/session', { method: 'POST', body: { token } })
       forgetDocuments()
@@ -27,8 +38,22 @@ export async function enter(): Promise<void> {
     begin(await requestJson<SessionDocument>('/api/session'))
   } catch (error) {
     const problem = problemFrom(error)
-    sessionState.value = { kind: 'out', problem: problem.status === 401 && token === null ? null : problem }
+    sessionState.value = {
+      kind: 'out',
+      problem: problem.status === 401 && token === null && answer === null ? null : problem,
+    }
   }
+}
+
+/** Path to which the identity provider sends the browser back. */
+const answerPath = '/oidc'
+
+/** Leaves the page for the identity provider. */
+export async function goToProvider(): Promise<void> {
+  const { url } = await requestJson<OidcBegun>('/api/session/oidc/begin', { method: 'POST', body: {} })
+  // No other scheme may run in this page.
+  if (!url.startsWith('https://')) throw new Error('the address of the identity provider is no https URL')
+  location.assign(url)
 }
 
 /**

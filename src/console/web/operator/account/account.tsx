@@ -35,7 +35,7 @@ export function AccountPage() {
           rows={[
             ['Administrator', <Foreign text={value.actor} />],
             ['Role', value.role],
-            ['Signed in with', value.by === 'link' ? 'a link' : 'a passkey'],
+            ['Signed in with', SIGN_INS[value.by]],
             ['Since', <Instant at={value.began_at} />],
             ['Ends', <Instant at={value.ends_at} />],
             ['Idle timeout', durationText(value.idle_s)],
@@ -48,10 +48,12 @@ export function AccountPage() {
   )
 }
 
+const SIGN_INS = { link: 'a link', passkey: 'a passkey', oidc: 'the identity provider' } as const
+
 const COLUMNS: readonly Column<AdminConsoleSession>[] = [
   { name: 'Administrator', cell: ({ actor }) => <Foreign text={actor} /> },
   { name: 'Role', cell: ({ role }) => role },
-  { name: 'Signed in with', cell: ({ by }) => by },
+  { name: 'Signed in with', cell: ({ by }) => (by === 'oidc' ? 'identity provider' : by) },
   { name: 'Since', cell: ({ began_at }) => <Time at={began_at} /> },
   { name: 'Ends', cell: ({ ends_at }) => <Time at={ends_at} /> },
 ]

@@ -1,10 +1,11 @@
-// The log-in page: with a passkey, or a link created with the command line on the host.
+// The log-in page: at the identity provider if there is one, with a passkey, or a link created on the host.
 
 import type { RequestProblem } from '../../core/request.ts'
 import { ProblemNote } from '../../parts/page.tsx'
 import { CommandLine, Link } from '../../parts/text.tsx'
 import { ThemeChoice } from '../../parts/theme-choice.tsx'
 import { PasskeyLogIn } from './passkey-log-in.tsx'
+import { ProviderLogIn } from './provider-log-in.tsx'
 
 export function LogInPage({ problem }: { problem: RequestProblem | null }) {
   return (
@@ -16,6 +17,7 @@ export function LogInPage({ problem }: { problem: RequestProblem | null }) {
         </p>
         <h1>Sign in</h1>
         {problem !== null && <ProblemNote problem={problem} />}
+        <ProviderLogIn />
         <PasskeyLogIn />
         <section>
           <h2>With a link</h2>

@@ -1,0 +1,63 @@
+// Requests to the identity provider: within time and size, over verified TLS, without redirects. Effects: the network;
+// reads the file of the authorities.
+
+import { readFileSync, statSync } from 'node:fs'
+import { messageOf } from '../../base/fault.ts'
+import { readAtMost } from '../../linux/net/bounded-http.ts'
+
+/** The provider does not answer as it must. The message is for the operator's log, not for browsers. */
+export class ProviderFailure extends Error {}
+
+/** From the connection to the last byte. */
+const answerTimeoutMs = 10_000
+/** No share: limits one answer. A token with 10,000 groups has half a megabyte, once for each kind of token. */
+const answerBytesMax = 2_097_152
+const fileBytesMax = 1_048_576
+
+/** `caFile`: '' for the authorities of the system. */
+export function createProviderFetch(caFile: string, timeoutMs = answerTimeoutMs) {
+  return async (url: string, init: RequestInit): Promise<Response> => {
+    const { origin } = new URL(url)
+    const headers = { ...(init.headers as Record<string, string>), 'accept-encoding': 'identity' }
+    const options: BunFetchRequestInit = {
+      ...init,
+      headers,
+      redirect: 'manual',
+      // A compressed body would be larger than what is counted.
+      decompress: false,
+      keepalive: false,
+      signal: AbortSignal.timeout(timeoutMs),
+      ...(caFile === '' ? {} : { tls: { ca: readOperatorFile('console.oidc.ca_file', caFile) } }),
+    }
+    try {
+      const response = await fetch(url, options)
+      if (response.status >= 300 && response.status < 400) {
+        await response.body?.cancel().catch(() => {})
+        throw new ProviderFailure(`${origin} redirects, which is refused`)
+      }
+      const body = await readAtMost(response, answerBytesMax)
+      if (body === null) throw new ProviderFailure(`${origin} answers with more than ${answerBytesMax} bytes`)
+      if (response.status >= 500) throw new ProviderFailure(`${origin} answers with status ${response.status}`)
+      // Statuses without a body are no valid answers here.
+      if (response.status < 200 || response.status === 204 || response.status === 205) {
+        throw new ProviderFailure(`${origin} answers with status ${response.status}`)
+      }
+      return new Response(Buffer.from(body), { status: response.status, headers: response.headers })
+    } catch (error) {
+      if (error instanceof ProviderFailure) throw error
+      const isLate = error instanceof Error && error.name === 'TimeoutError'
+      const what = isLate ? `no answer within ${timeoutMs} ms` : messageOf(error)
+      throw new ProviderFailure(`${origin}: ${what}`, { cause: error })
+    }
+  }
+}
+
+/** Reads a small file of the configuration. Throws ProviderFailure with its field. */
+export function readOperatorFile(field: string, file: string): string {
+  try {
+    if (statSync(file).size > fileBytesMax) throw new Error(`it is larger than ${fileBytesMax} bytes`)
+    return readFileSync(file, 'utf8')
+  } catch (error) {
+    throw new ProviderFailure(`${field}: ${file} cannot be read: ${messageOf(error)}`)
+  }
+}

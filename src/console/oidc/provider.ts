@@ -1,0 +1,159 @@
+// The identity provider: discovery, the address for the browser, and the code exchanged for a verified ID token
+// (OpenID Connect Core 1.0, RFC 7636, RFC 9207). Effects: requests to it; loads the library on first use.
+//
+// The library compares issuer, audience, nonce, times and `iss` of the answer, and keeps the provider's keys for five
+// minutes; for an unknown key it reads them again, at most once a minute.
+
+import type { AuthorizationServer, Client, ClientAuth, IDToken } from 'oauth4webapi'
+import type { Clock } from '../../base/clock.ts'
+import { hourMs } from '../../base/time.ts'
+import type { OidcConfig } from '../../config/operator.ts'
+import type { Attempt } from './attempts.ts'
+import { createProviderFetch, ProviderFailure, readOperatorFile } from './provider-fetch.ts'
+
+/** Signatures with a public key. Never `none`, nor HMAC with a secret. */
+const ALGORITHMS: readonly string[] = [
+  ...['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512'],
+  ...['ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519'],
+]
+const discoveryLifeMs = hourMs
+/** How long a failure is cached, so that strangers cannot make this host send many requests. */
+const failureLifeMs = 10_000
+const clockToleranceSeconds = 60
+
+export type ProviderDeps = {
+  readonly config: OidcConfig
+  readonly clock: Pick<Clock, 'monotonicMs' | 'nowMs'>
+}
+
+type Discovery = { readonly result: Promise<AuthorizationServer>; sinceMs: number; isFailed: boolean }
+
+/** An answer of the provider that came with the browser. */
+export type ProviderAnswer = {
+  readonly parameters: URLSearchParams
+  readonly attempt: Attempt
+  readonly redirectUri: string
+}
+
+export class Provider {
+  readonly #deps: ProviderDeps
+  readonly #fetch: (url: string, init: RequestInit) => Promise<Response>
+  #discovery: Discovery | null = null
+
+  constructor(deps: ProviderDeps) {
+    this.#deps = deps
+    this.#fetch = createProviderFetch(deps.config.ca_file)
+  }
+
+  /** Returns the provider's metadata, cached for an hour. Callers share a request. Throws ProviderFailure. */
+  discover(): Promise<AuthorizationServer> {
+    const nowMs = this.#deps.clock.monotonicMs()
+    const known = this.#discovery
+    const lifeMs = known?.isFailed === true ? failureLifeMs : discoveryLifeMs
+    if (known !== null && nowMs - known.sinceMs < lifeMs) return known.result
+    const result = this.#readMetadata()
+    const discovery: Discovery = { result, sinceMs: nowMs, isFailed: false }
+    this.#discovery = discovery
+    result.catch(() => {
+      discovery.isFailed = true
+      discovery.sinceMs = this.#deps.clock.monotonicMs()
+    })
+    return result
+  }
+
+  /** Returns the address at the provider to which the browser goes. Throws ProviderFailure. */
+  async address({ state, nonce, verifier }: Attempt, redirectUri: string): Promise<string> {
+    const { config } = this.#deps
+    const server = await this.discover()
+    const { calculatePKCECodeChallenge } = await loadLibrary()
+    const url = new URL(server.authorization_endpoint ?? '')
+    const asked = {
+      response_type: 'code',
+      response_mode: 'query',
+      client_id: config.client_id,
+      redirect_uri: redirectUri,
+      scope: config.scopes.join(' '),
+      ...{ state, nonce },
+      code_challenge: await calculatePKCECodeChallenge(verifier),
+      code_challenge_method: 'S256',
+    }
+    for (const [name, value] of Object.entries(asked)) url.searchParams.set(name, value)
+    return url.href
+  }
+
+  /**
+   * Checks the answer against the attempt, exchanges its code, and returns the claims of the ID token, whose signature
+   * is verified. Throws ProviderFailure; errors of the library if the answer does not verify.
+   */
+  async claimsOf({ parameters, attempt, redirectUri }: ProviderAnswer): Promise<IDToken> {
+    const server = await this.discover()
+    const library = await loadLibrary()
+    const client: Client = {
+      client_id: this.#deps.config.client_id,
+      [library.clockTolerance]: clockToleranceSeconds,
+      [library.clockSkew]: (this.#deps.clock.nowMs() - Date.now()) / 1000,
+    }
+    const checked = library.validateAuthResponse(server, client, parameters, attempt.state)
+    const options = { [library.customFetch]: this.#fetch }
+    const response = await library.authorizationCodeGrantRequest(
+      server,
+      client,
+      await this.#clientAuth(server),
+      checked,
+      redirectUri,
+      attempt.verifier,
+      options,
+    )
+    const tokens = await library.processAuthorizationCodeResponse(server, client, response, {
+      expectedNonce: attempt.nonce,
+      requireIdToken: true,
+    })
+    await library.validateApplicationLevelSignature(server, response, options)
+    const claims = library.getValidatedIdTokenClaims(tokens)
+    if (claims === undefined) throw new Error('the response has no ID token')
+    return claims
+  }
+
+  /** Returns the client's secret, read now. Throws ProviderFailure. */
+  secret(): string {
+    const field = 'console.oidc.client_secret_file'
+    const file = this.#deps.config.client_secret_file
+    const secret = readOperatorFile(field, file).trim()
+    if (!/^[\x20-\x7e]+$/.test(secret)) throw new ProviderFailure(`${field}: ${file} must hold one line of ASCII text`)
+    return secret
+  }
+
+  async #clientAuth({ token_endpoint_auth_methods_supported: methods }: AuthorizationServer): Promise<ClientAuth> {
+    const { ClientSecretBasic, ClientSecretPost } = await loadLibrary()
+    const secret = this.secret()
+    // OpenID Connect Discovery 3: without the list, it is client_secret_basic.
+    const isBasic = methods === undefined || methods.includes('client_secret_basic')
+    return isBasic ? ClientSecretBasic(secret) : ClientSecretPost(secret)
+  }
+
+  async #readMetadata(): Promise<AuthorizationServer> {
+    const { config } = this.#deps
+    const library = await loadLibrary()
+    try {
+      const issuer = new URL(config.issuer)
+      const response = await library.discoveryRequest(issuer, { [library.customFetch]: this.#fetch })
+      const server = await library.processDiscoveryResponse(issuer, response)
+      for (const name of ['authorization_endpoint', 'token_endpoint', 'jwks_uri'] as const) {
+        const url = URL.parse(server[name] ?? '')
+        if (url?.protocol !== 'https:') throw new Error(`its ${name} is no https URL`)
+      }
+      const offered = server.id_token_signing_alg_values_supported ?? ['RS256']
+      const algorithms = offered.filter(name => ALGORITHMS.includes(name))
+      if (algorithms.length === 0) throw new Error(`it signs ID tokens with ${offered.join(', ').slice(0, 100)} alone`)
+      return { ...server, id_token_signing_alg_values_supported: algorithms }
+    } catch (error) {
+      if (error instanceof ProviderFailure) throw error
+      const what = error instanceof Error ? error.message : String(error)
+      throw new ProviderFailure(`the discovery document of ${config.issuer} is not usable: ${what}`, { cause: error })
+    }
+  }
+}
+
+function loadLibrary() {
+  return import('oauth4webapi')
+}
