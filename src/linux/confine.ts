@@ -42,5 +42,8 @@ export function confineForGood(): void {
 /** include/uapi/asm-generic/resource.h; the same on x86-64 and aarch64. */
 export const RLIMIT = { fileBytes: 1, core: 4, files: 7 } as const satisfies Record<string, number>
 /** include/uapi/linux/prctl.h. */
-export const PRCTL = { parentDeathSignal: 1, dumpable: 4, noNewPrivileges: 38 } as const satisfies Record<string, number>
+export const PRCTL = { parentDeathSignal: 1, dumpable: 4, noNewPrivileges: 38 } as const satisfies Record<
+  string,
+  number
+>
 const NOBODY = 65_534

@@ -25,6 +25,7 @@ import type { Tls } from '../../http/certificate.ts'
 import { LimitedFault, UnavailableFault } from '../../http/limited.ts'
 import { createPublicLimiter } from '../../http/public-rate.ts'
 import { type FetchHandler, pauseSecondsMax, serveTls, type TlsServer } from '../../http/serve.ts'
+import { createOutgoing } from '../../linux/net/outgoing.ts'
 import type { ConsoleCaller } from '../../operator/access/caller.ts'
 import type { ConsoleControl } from '../../operator/access/console-control.ts'
 import type { Admin } from '../../operator/api.ts'
@@ -99,7 +100,8 @@ export function composeConsole(parts: ConsoleParts): Console {
     mayWrite: gate.isOpen,
   })
   const { oidc: provider } = config.console
-  const oidc = provider.issuer === '' ? null : new OidcSignIn({ clock, random, log, strangers, config: provider })
+  const send = createOutgoing(config.network.proxy)
+  const oidc = provider.issuer === '' ? null : new OidcSignIn({ clock, random, log, strangers, send, config: provider })
   const changes = new Changes(createMarks({ store, clock, status: () => admin?.status() ?? null }))
   const streams = new Streams({ clock, log, changes, sweep: () => sessions.sweep() })
   const names = consoleNames(config)

@@ -6,11 +6,11 @@ import { systemClock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import { systemRandom } from '../../base/ids.ts'
 import { linkNames } from '../../base/link-names.ts'
-import type { OidcConfig } from '../../config/operator.ts'
 import type { Config } from '../../config/schema.ts'
 import { Provider } from '../../console/oidc/provider.ts'
 import { readForwarding } from '../../host/network/forwarding.ts'
 import { listListening } from '../../host/network/listening.ts'
+import { createOutgoing } from '../../linux/net/outgoing.ts'
 import { ForwardProbe } from '../../vm/firewall-probe/probe.driver.ts'
 import { outcomeOf } from './check.ts'
 import type { NetworkFacts } from './network.plan.ts'
@@ -30,13 +30,13 @@ export async function collectNetworkFacts(
   const firewalls = !isRoot ? null : forwards ? await probe(config) : { dropped: [], unknown: notForwarding }
   const listening = await listListening(commandTimeoutMs).catch(messageOf)
   const { oidc } = config.console
-  const provider = oidc.issuer === '' ? null : await outcomeOf(() => checkProvider(oidc, { isRoot }))
+  const provider = oidc.issuer === '' ? null : await outcomeOf(() => checkProvider(config, { isRoot }))
   return { forwarding, forwardingV6, firewalls, listening, isRoot, provider }
 }
 
 /** Returns what the discovery document has. Throws if it does not answer, or, as root, the secret cannot be read. */
-async function checkProvider(config: OidcConfig, { isRoot }: { readonly isRoot: boolean }): Promise<string> {
-  const provider = new Provider({ config, clock: systemClock })
+async function checkProvider({ console, network }: Config, { isRoot }: { readonly isRoot: boolean }): Promise<string> {
+  const provider = new Provider({ config: console.oidc, send: createOutgoing(network.proxy), clock: systemClock })
   if (isRoot) provider.secret()
   const { issuer, id_token_signing_alg_values_supported: algorithms = [] } = await provider.discover()
   return `${issuer} answers, signs with ${algorithms.join(', ')}`

@@ -12,7 +12,14 @@ const timeoutMsDefault = 10_000
 
 /** Never throws; done within `timeoutMs`. */
 export async function collectProxyFacts(
-  { network: { proxy }, kds, tls, log, alerts }: Pick<Config, 'network' | 'kds' | 'tls' | 'log' | 'alerts'>,
+  {
+    network: { proxy },
+    kds,
+    tls,
+    log,
+    console,
+    alerts,
+  }: Pick<Config, 'network' | 'kds' | 'tls' | 'log' | 'console' | 'alerts'>,
   platform: Platform,
   timeoutMs = timeoutMsDefault,
 ): Promise<ProxyFacts | null> {
@@ -22,6 +29,7 @@ export async function collectProxyFacts(
     { url: platform === 'snp' ? kds.base_url : '', caFile: '' },
     { url: tls.acme.directory, caFile: tls.acme.ca_file },
     ...log.witnesses.map(({ url }) => ({ url, caFile: '' })),
+    { url: console.oidc.issuer, caFile: console.oidc.ca_file },
     { url: alerts.webhook_url, caFile: alerts.webhook_ca_file },
   ]
   const targets = found.flatMap(({ url, caFile }) => {

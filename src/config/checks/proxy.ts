@@ -4,7 +4,7 @@ import { isNoProxyEntry, noProxyAllowed, usesProxy } from '../../linux/net/proxy
 import type { Config } from '../schema.ts'
 import type { CrossProblem } from './builds.ts'
 
-export function proxyProblems({ network: { proxy }, tls, alerts }: Config): CrossProblem[] {
+export function proxyProblems({ network: { proxy }, tls, console, alerts }: Config): CrossProblem[] {
   const { url, user, password_file: file, no_proxy: entries } = proxy
   const field = (name: string) => `network.proxy.${name}`
   const wrong = entries.flatMap((entry, index) =>
@@ -27,6 +27,7 @@ export function proxyProblems({ network: { proxy }, tls, alerts }: Config): Cros
   if (wrong.length > 0 || !url.startsWith('https:')) return wrong
   return [
     { field: 'tls.acme.ca_file', caFile: tls.acme.ca_file, target: tls.acme.directory },
+    { field: 'console.oidc.ca_file', caFile: console.oidc.ca_file, target: console.oidc.issuer },
     { field: 'alerts.webhook_ca_file', caFile: alerts.webhook_ca_file, target: alerts.webhook_url },
   ].flatMap(({ field, caFile, target }) => {
     if (caFile === '' || !URL.canParse(target) || !usesProxy(new URL(target), proxy)) return []

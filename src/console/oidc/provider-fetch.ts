@@ -4,6 +4,7 @@
 import { readFileSync, statSync } from 'node:fs'
 import { messageOf } from '../../base/fault.ts'
 import { readAtMost } from '../../linux/net/bounded-http.ts'
+import type { Outgoing } from '../../linux/net/outgoing.ts'
 
 /** The provider does not answer as it must. The message is for the operator's log, not for browsers. */
 export class ProviderFailure extends Error {}
@@ -14,15 +15,20 @@ const answerTimeoutMs = 10_000
 const answerBytesMax = 2_097_152
 const fileBytesMax = 1_048_576
 
-/** `caFile`: '' for the authorities of the system. */
-export function createProviderFetch(caFile: string, timeoutMs = answerTimeoutMs) {
+export type ProviderFetchDeps = {
+  /** '' for the authorities of the system. */
+  readonly caFile: string
+  readonly send: Outgoing
+  readonly timeoutMs?: number
+}
+
+export function createProviderFetch({ caFile, send, timeoutMs = answerTimeoutMs }: ProviderFetchDeps) {
   return async (url: string, init: RequestInit): Promise<Response> => {
     const { origin } = new URL(url)
     const headers = { ...(init.headers as Record<string, string>), 'accept-encoding': 'identity' }
     const options: BunFetchRequestInit = {
       ...init,
       headers,
-      redirect: 'manual',
       // A compressed body would be larger than what is counted.
       decompress: false,
       keepalive: false,
@@ -30,7 +36,7 @@ export function createProviderFetch(caFile: string, timeoutMs = answerTimeoutMs)
       ...(caFile === '' ? {} : { tls: { ca: readOperatorFile('console.oidc.ca_file', caFile) } }),
     }
     try {
-      const response = await fetch(url, options)
+      const response = await send(url, options)
       if (response.status >= 300 && response.status < 400) {
         await response.body?.cancel().catch(() => {})
         throw new ProviderFailure(`${origin} redirects, which is refused`)

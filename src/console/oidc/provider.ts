@@ -8,6 +8,7 @@ import type { AuthorizationServer, Client, ClientAuth, IDToken } from 'oauth4web
 import type { Clock } from '../../base/clock.ts'
 import { hourMs } from '../../base/time.ts'
 import type { OidcConfig } from '../../config/operator.ts'
+import type { Outgoing } from '../../linux/net/outgoing.ts'
 import type { Attempt } from './attempts.ts'
 import { createProviderFetch, ProviderFailure, readOperatorFile } from './provider-fetch.ts'
 
@@ -23,6 +24,8 @@ const clockToleranceSeconds = 60
 
 export type ProviderDeps = {
   readonly config: OidcConfig
+  /** Sends the requests to the provider. */
+  readonly send: Outgoing
   readonly clock: Pick<Clock, 'monotonicMs' | 'nowMs'>
 }
 
@@ -42,7 +45,7 @@ export class Provider {
 
   constructor(deps: ProviderDeps) {
     this.#deps = deps
-    this.#fetch = createProviderFetch(deps.config.ca_file)
+    this.#fetch = createProviderFetch({ caFile: deps.config.ca_file, send: deps.send })
   }
 
   /** Returns the provider's metadata, cached for an hour. Callers share a request. Throws ProviderFailure. */

@@ -11,6 +11,7 @@ const problems = (toml: string) => {
 const proxy = (toml: string) => `[network.proxy]\n${toml}\n`
 const secure = proxy('url = "https://proxy.example:3128"')
 const acme = '[tls.acme]\ndirectory = "https://ca.example/dir"\nterms_agreed = true\nca_file = "/ca.pem"\n'
+const oidc = '[console.oidc]\nissuer = "https://id.example"\nca_file = "/ca.pem"\n'
 const alerts = '[alerts]\nwebhook_url = "https://hook.example/x"\nwebhook_ca_file = "/ca.pem"\n'
 
 test('goal: complete tables are taken', () => {
@@ -41,6 +42,7 @@ test('goal: what is missing or has another form is named', () => {
     [proxy('url = "http://p.example:1"\nuser = "u\\r\\nX: y"\npassword_file = "/p"'), 'network.proxy.user: '],
     [proxy('no_proxy = ["a.example", ".example.org"]'), 'network.proxy.no_proxy.1: ".example.org" is not allowed'],
     [`${secure}${acme}`, 'tls.acme.ca_file: does not work through a proxy with https: add ca.example to'],
+    [`${secure}${oidc}`, 'console.oidc.ca_file: does not work through a proxy with https: add id.example to'],
     [`${secure}${alerts}`, 'alerts.webhook_ca_file: does not work through a proxy with https: add hook.example to'],
   ]
   for (const [toml, start] of table) {

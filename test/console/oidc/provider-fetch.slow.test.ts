@@ -3,6 +3,7 @@
 
 import { expect, test } from 'bun:test'
 import { createProviderFetch, ProviderFailure } from '../../../src/console/oidc/provider-fetch.ts'
+import { fetchDirectly } from '../../../src/linux/net/outgoing.ts'
 import { startProvider } from '../../rigs/console/provider.ts'
 
 const timeoutMs = 500
@@ -10,7 +11,7 @@ const timeoutMs = 500
 test('goal: each fault ends as a failure that names the origin', async () => {
   await using provider = await startProvider()
   const { origin } = new URL(provider.issuer)
-  const ask = createProviderFetch(provider.config.ca_file, timeoutMs)
+  const ask = createProviderFetch({ caFile: provider.config.ca_file, send: fetchDirectly, timeoutMs })
   const failureOf = async (path: string, fetch = ask) => {
     const thrown: unknown = await fetch(`${origin}${path}`, { method: 'GET' }).catch((error: unknown) => error)
     if (!(thrown instanceof ProviderFailure)) throw new Error('it did not fail')
@@ -34,8 +35,12 @@ test('goal: each fault ends as a failure that names the origin', async () => {
   expect(await failureOf('/moved')).toBe(`${origin} redirects, which is refused`)
   expect(await failureOf('/empty')).toBe(`${origin} answers with status 204`)
   expect(provider.requests).not.toContain('/realm/keys')
-  expect(await failureOf('/realm/keys', createProviderFetch('', timeoutMs))).toContain(`${origin}: `)
-  expect(await failureOf('/realm/keys', createProviderFetch('/nowhere', timeoutMs))).toContain('console.oidc.ca_file')
+  expect(await failureOf('/realm/keys', createProviderFetch({ caFile: '', send: fetchDirectly, timeoutMs }))).toContain(
+    `${origin}: `,
+  )
+  expect(
+    await failureOf('/realm/keys', createProviderFetch({ caFile: '/nowhere', send: fetchDirectly, timeoutMs })),
+  ).toContain('console.oidc.ca_file')
 })
 
 test('goal: a compressed body stays as it is, so that its size is what is counted', async () => {
@@ -47,6 +52,9 @@ test('goal: a compressed body stays as it is, so that its size is what is counte
     return new Response(packed, { headers: { 'content-encoding': 'gzip' } })
   })
   const { origin } = new URL(provider.issuer)
-  const response = await createProviderFetch(provider.config.ca_file)(`${origin}/packed`, { method: 'GET' })
+  const response = await createProviderFetch({ caFile: provider.config.ca_file, send: fetchDirectly })(
+    `${origin}/packed`,
+    { method: 'GET' },
+  )
   expect([(await response.arrayBuffer()).byteLength, asked]).toEqual([packed.length, ['identity']])
 })

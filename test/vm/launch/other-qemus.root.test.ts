@@ -38,6 +38,7 @@ function define(): void {
   const kept = QEMU_SUITES.flatMap(suite => keptQemu(suite) ?? []).filter(
     ({ version }) => !skipUnless(runsAll || tried.includes(version), `QEMU ${version} has not been tried yet`),
   )
+  // Goal: what the other tests run is there.
   test.skipIf(skipUnless(kept.length > 0, 'no QEMU that has been tried is kept'))(
     'each is there with its program',
     () => expect(kept.filter(({ tree }) => !existsSync(join(tree, 'usr/bin/qemu-system-x86_64')))).toEqual([]),
