@@ -94,6 +94,27 @@ test('goal: a signature is good once, for the challenge of this daemon alone', a
   expect((await post(rig, '/api/session/passkey', { body: { response: foreign } })).status).toBe(403)
 })
 
+test('goal: a key that is copied to other devices, or no longer, logs in all the same, also if its counter stays 0', async () => {
+  const copied = { isBackupEligible: true, isBackedUp: true, counter: 0 }
+  const notYet = { ...copied, isBackedUp: false }
+  const impossible = { ...copied, isBackupEligible: false }
+  for (const first of [copied, notYet]) {
+    await using rig = await startConsole()
+    const { device, status } = await enrolled(rig, {}, first)
+    expect(status).toBe(201)
+    for (const next of [notYet, copied, notYet]) {
+      expect([first, next, (await logInBy(rig, device, next)).status]).toEqual([first, next, 201])
+    }
+    // 6.1.3: what may not be copied has not been.
+    expect((await logInBy(rig, device, impossible)).status).toBe(403)
+    expect((await logInBy(rig, device, copied)).status).toBe(201)
+    // A device that counts must go on counting.
+    expect((await logInBy(rig, device, { ...copied, counter: 7 })).status).toBe(201)
+    expect((await logInBy(rig, device, copied)).status).toBe(403)
+    expect((await enrolled(rig, {}, impossible)).status).toBe(403)
+  }
+})
+
 test('goal: a challenge to make a passkey is good for its session alone', async () => {
   await using rig = await startConsole({ administrators })
   const [alice, bob] = [await logIn(rig, { as: 'alice' }), await logIn(rig, { as: 'bob' })]

@@ -13,6 +13,10 @@ export type Misdeed = {
   readonly crossOrigin?: boolean
   readonly type?: string
   readonly counter?: number
+  /** Flag BE (6.1.3): the key may be copied to other devices. */
+  readonly isBackupEligible?: boolean
+  /** Flag BS: it has been copied. */
+  readonly isBackedUp?: boolean
   readonly format?: string
   /** Answers for the device by a certificate of its maker. */
   readonly maker?: { readonly certificate: Uint8Array; readonly key: KeyObject }
@@ -84,11 +88,13 @@ export class Authenticator {
   }
 
   /** 6.1: the hash of the RP id, flags, a counter. */
-  #authData(rpId: string, flags: number, { isUserVerified = true, counter }: Misdeed): Buffer {
+  #authData(rpId: string, flags: number, misdeed: Misdeed): Buffer {
+    const { isUserVerified = true, counter, isBackupEligible = false, isBackedUp = false } = misdeed
     this.#counter += 1
     const count = Buffer.alloc(4)
     count.writeUInt32BE(counter ?? this.#counter)
-    const all = flags | 0x01 | (isUserVerified ? 0x04 : 0)
+    const backup = (isBackupEligible ? 0x08 : 0) | (isBackedUp ? 0x10 : 0)
+    const all = flags | 0x01 | (isUserVerified ? 0x04 : 0) | backup
     return Buffer.concat([createHash('sha256').update(rpId).digest(), Buffer.from([all]), count])
   }
 }
