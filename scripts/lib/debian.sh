@@ -8,7 +8,7 @@ base_packages=(
   nftables conntrack iproute2 mmdebstrap squashfs-tools erofs-utils cryptsetup-bin openssh-client openssh-server openssl
   curl ca-certificates git xz-utils cpio kmod zstd apt-utils util-linux bind9-dnsutils bubblewrap systemd-container
   chromium jq nginx-light nsd pebble dnsperf swtpm skopeo cargo rustc gcc libc6-dev pkg-config nix-bin busybox-static age
-  postgresql libfaketime fonts-dejavu-core patchelf
+  postgresql pgbouncer libfaketime fonts-dejavu-core patchelf
 )
 
 policy=/usr/sbin/policy-rc.d
@@ -106,7 +106,7 @@ install_qemu() {
   apt_get install --target-release "$codename-backports" "${qemu_packages[@]}"
 }
 
-# Benchmarks and tests start nginx, NSD and PostgreSQL themselves, with a configuration of theirs.
+# Benchmarks and tests start nginx, NSD, PostgreSQL and PgBouncer themselves, with a configuration of theirs.
 disable_service() {
   local name=$1
   if command -v systemctl > /dev/null; then
@@ -120,7 +120,7 @@ disable_service() {
 # Everything that Debian gives. Does nothing, in milliseconds, when nothing is missing.
 install_debian_packages() {
   local -a missing
-  local need_qemu='' had_ssh_server=1 had_nginx=1 had_nsd=1 had_postgresql=1
+  local need_qemu='' had_ssh_server=1 had_nginx=1 had_nsd=1 had_postgresql=1 had_pgbouncer=1
   mapfile -t missing < <(missing_packages "${base_packages[@]}")
   if ! command -v npm > /dev/null; then missing+=(npm); fi
   if [[ -n $(missing_packages "${qemu_packages[@]}") ]] || ! qemu_is_recent; then need_qemu=1; fi
@@ -131,6 +131,7 @@ install_debian_packages() {
   if [[ -n $(missing_packages nginx-common) ]]; then had_nginx=''; fi
   if [[ -n $(missing_packages nsd) ]]; then had_nsd=''; fi
   if [[ -n $(missing_packages postgresql-common) ]]; then had_postgresql=''; fi
+  if [[ -n $(missing_packages pgbouncer) ]]; then had_pgbouncer=''; fi
   trap unguard_services EXIT
   guard_services
   run 'package lists' apt_get update
@@ -139,6 +140,7 @@ install_debian_packages() {
   if [[ -z $had_nginx ]]; then run 'nginx stays off' disable_service nginx; fi
   if [[ -z $had_nsd ]]; then run 'NSD stays off' disable_service nsd; fi
   if [[ -z $had_postgresql ]]; then run 'PostgreSQL stays off' disable_service postgresql; fi
+  if [[ -z $had_pgbouncer ]]; then run 'PgBouncer stays off' disable_service pgbouncer; fi
   if [[ -n $need_qemu ]]; then run "QEMU $qemu_version_min or later" install_qemu; fi
   unguard_services
   trap - EXIT

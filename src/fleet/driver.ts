@@ -3,7 +3,7 @@
 
 import { EventEmitter } from 'node:events'
 import { Socket } from 'node:net'
-import type { Client, ClientConfig, PoolClient } from 'pg'
+import type { Client, ClientBase, ClientConfig, PoolClient, QueryConfig } from 'pg'
 import { Fault } from '../base/fault.ts'
 import type { DatabaseAddress } from '../config/fleet/database-url.ts'
 
@@ -68,6 +68,12 @@ export async function openConnections(target: PostgresTarget, limits: PostgresLi
     max: limits.connectionCountMax,
     idleTimeoutMillis: idleMs,
     allowExitOnIdle: true,
+    // Without its socket, the pool would wait for the end of a connection that got no response.
+    onConnect: client =>
+      setUp(client, limits).catch((error: unknown) => {
+        destroy(client)
+        throw error
+      }),
   })
   // The server closed an idle connection, which the pool removes. Without a listener the process would exit.
   pool.on('error', () => {})
@@ -88,8 +94,9 @@ export async function openConnections(target: PostgresTarget, limits: PostgresLi
 }
 
 export type SingleConnection = {
-  /** Not connected yet. */
   readonly client: Client
+  /** Connects. Until then nothing is sent. */
+  readonly connect: () => Promise<void>
   /** Closes the connection in any state. */
   readonly destroy: () => void
 }
@@ -99,7 +106,11 @@ export async function openSingle(target: PostgresTarget, limits: PostgresLimits)
   const { TrackedClient, destroy } = await trackedClients()
   const client = new TrackedClient(await settingsOf(target, limits))
   client.on('error', () => {})
-  return { client, destroy: () => destroy(client) }
+  const connect = async () => {
+    await client.connect()
+    await setUp(client, limits)
+  }
+  return { client, connect, destroy: () => destroy(client) }
 }
 
 /**
@@ -147,15 +158,20 @@ async function settingsOf(target: PostgresTarget, limits: PostgresLimits): Promi
     password: () => password ?? '',
     ssl: caPem === null ? false : { ca: caPem, rejectUnauthorized: true, minVersion: 'TLSv1.2' },
     application_name: applicationName,
-    options: `-c search_path=${fleetSchema},pg_temp -c jit=off`,
     connectionTimeoutMillis: limits.connectMs,
-    statement_timeout: limits.statementMs,
-    lock_timeout: limits.lockMs,
-    idle_in_transaction_session_timeout: limits.transactionMs,
     query_timeout: limits.statementMs + answerSlackMs,
     keepAlive: true,
     keepAliveInitialDelayMillis: keepAliveMs,
   }
+}
+
+/** Sets up a new session by a statement: PgBouncer refuses a connection that names settings at its start. */
+async function setUp(client: ClientBase, { connectMs, ...limits }: PostgresLimits): Promise<void> {
+  const text = `SET search_path = ${fleetSchema}, pg_temp; SET jit = off;
+    SET statement_timeout = ${limits.statementMs}; SET lock_timeout = ${limits.lockMs};
+    SET idle_in_transaction_session_timeout = ${limits.transactionMs}`
+  const statement: QueryConfig & { readonly query_timeout: number } = { text, query_timeout: connectMs }
+  await client.query(statement)
 }
 
 /** Converts a number. Counters, bytes and times all stay far below 2^53. */

@@ -54,7 +54,7 @@ async function listenOnce(deps: ListenerDeps, onConnected: () => void): Promise<
   const ended = new Promise<void>(resolve => connection.client.once('end', () => resolve()))
   const stop = onAbort(signal, connection.destroy)
   try {
-    await connection.client.connect()
+    await connection.connect()
     connection.client.on('notification', ({ payload }) => deps.onChange(versionOf(payload)))
     await connection.client.query(`LISTEN ${channel}`)
     onConnected()

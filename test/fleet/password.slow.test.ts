@@ -29,7 +29,7 @@ async function refusals(target: PostgresTarget): Promise<readonly string[]> {
   const pooled = reasonOf(await failure(postgres.query('SELECT 1')))
   await postgres.close()
   const single = await openSingle(target, limits)
-  const listening = reasonOf(await failure(single.client.connect()))
+  const listening = reasonOf(await failure(single.connect()))
   single.destroy()
   return [pooled, listening]
 }

@@ -9,10 +9,12 @@ import { silentLogger } from '../../base/log.ts'
 import type { PostgresTarget } from '../../fleet/driver.ts'
 import { createFleetAdmin, type FleetAdmin } from '../../fleet/hosts/fleet-admin.ts'
 import { checkSchema } from '../../fleet/migrations.ts'
+import { poolerProblem, poolerRemedy } from '../../fleet/pooler.ts'
 import { openPostgres, type Postgres } from '../../fleet/postgres.ts'
 import { fleetTarget } from '../../fleet/target.ts'
 import { databaseFile } from '../../host/state-files.ts'
 import { readDatabase } from '../../store/reading.ts'
+import { AdvisedFault } from '../../terminal/exit.ts'
 import type { Run } from '../operator-run.ts'
 
 /** Steps of the schema may rewrite tables. */
@@ -28,6 +30,17 @@ export async function withPostgres<T>(target: PostgresTarget, work: (postgres: P
   } finally {
     await postgres.close()
   }
+}
+
+/**
+ * Refuses a way to the database on which a pooler leaves a host no session of its own. Faults: `fleet.unavailable`,
+ * `fleet.password`.
+ */
+export async function requireSessions(target: PostgresTarget): Promise<void> {
+  const problem = await poolerProblem(target).catch((error: unknown) => {
+    throw passwordFaultIn(error) ?? error
+  })
+  if (problem !== null) throw new AdvisedFault('fleet.unavailable', problem, { remedy: poolerRemedy })
 }
 
 /** Why the database is not asked at all, among the causes of a failure. */

@@ -14,7 +14,7 @@ import { databaseFile } from '../../host/state-files.ts'
 import { ensureDir } from '../../linux/files.ts'
 import { lockFile } from '../../linux/lock.ts'
 import { type LocalDirectory, openBeside, openStore } from '../../store/db.ts'
-import { ownRecords, withPostgres } from './direct.ts'
+import { ownRecords, requireSessions, withPostgres } from './direct.ts'
 
 export type MemberParts = {
   /** The configured role with which this host signs in. */
@@ -32,6 +32,7 @@ export type Entered = { readonly name: string; readonly hostId: string; readonly
 export async function initFleet(parts: MemberParts): Promise<Entered> {
   const { target, owner } = parts
   const { hostId } = requiredRecords(parts.stateDir)
+  await requireSessions(owner ?? target)
   const applied = await withPostgres(owner ?? target, async postgres => {
     const steps = await migrateFleet(postgres)
     const others = (await listHosts(postgres)).filter(({ id }) => id !== hostId)
@@ -54,6 +55,7 @@ export async function initFleet(parts: MemberParts): Promise<Entered> {
 export async function joinFleet(parts: MemberParts): Promise<Entered> {
   const { target, owner } = parts
   const { hostId, organizationCount } = requiredRecords(parts.stateDir)
+  await requireSessions(owner ?? target)
   await withPostgres(owner ?? target, async postgres => {
     // A role that is no host's yet may not even look.
     await checkSchema(postgres).catch((error: unknown) => {

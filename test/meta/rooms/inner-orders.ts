@@ -205,7 +205,7 @@ export const INNER_ORDERS = {
     ['hosts'],
     ['directory'],
     ['budgets', 'migrations.ts', 'peers', 'rights.ts', 'rate-limits'],
-    ['listener.ts', 'postgres.ts', 'target.ts'],
+    ['listener.ts', 'pooler.ts', 'postgres.ts', 'target.ts'],
     ['driver.ts', 'failures.ts', 'migrations', 'replica', 'shared-identity'],
   ],
   'src/guest': [

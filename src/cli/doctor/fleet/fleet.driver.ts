@@ -16,6 +16,7 @@ import { checkSchema, newestOf } from '../../../fleet/migrations.ts'
 import { openPeers } from '../../../fleet/peers/open.ts'
 import { readPeerKey } from '../../../fleet/peers/peer-key.ts'
 import type { PeerReach } from '../../../fleet/peers/watch.ts'
+import { poolerProblem, poolerRemedy } from '../../../fleet/pooler.ts'
 import { openPostgres, type Postgres } from '../../../fleet/postgres.ts'
 import { fleetTarget } from '../../../fleet/target.ts'
 import { ownRecords } from '../../fleet/direct.ts'
@@ -37,6 +38,8 @@ export async function collectFleetFacts(config: Config, stateDir: string): Promi
 }
 
 async function readFacts(target: PostgresTarget, stateDir: string): Promise<FleetFacts> {
+  const pooler = await poolerProblem(target)
+  if (pooler !== null) return { kind: 'unread', database: databaseText(target), reason: pooler, remedy: poolerRemedy }
   const postgres = await openPostgres({ target, clock: systemClock, log: silentLogger })
   try {
     const schema = await checkSchema(postgres)
@@ -48,6 +51,8 @@ async function readFacts(target: PostgresTarget, stateDir: string): Promise<Flee
       schema,
       schemaNewest: newestOf(),
       ...(await serverFacts(postgres)),
+      // The driver accepts no other connection then; the server may see that of a pooler.
+      isTls: target.caPem !== null,
       hosts: await createFleetAdmin({ postgres, hostId, clock: systemClock, reached: () => reached }).list(),
     }
   } finally {
@@ -73,18 +78,15 @@ async function serverFacts(postgres: Postgres) {
     readonly name: string
     readonly isSuperuser: boolean
     readonly isOwner: boolean
-    readonly isTls: boolean
     readonly names: string
     readonly commit: string
   }>(
     `SELECT current_user AS name, (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) AS "isSuperuser",
        pg_has_role(current_user, (SELECT nspowner FROM pg_namespace WHERE nspname = '${fleetSchema}'), 'MEMBER') AS "isOwner",
-       (SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()) AS "isTls",
        current_setting('synchronous_standby_names') AS names, current_setting('synchronous_commit') AS commit`,
   )
   return {
     answerMs: systemClock.monotonicMs() - beganMs,
-    isTls: row?.isTls ?? false,
     role: { name: row?.name ?? '', isSuperuser: row?.isSuperuser ?? false, isOwner: row?.isOwner ?? false },
     synchronousStandbyNames: row?.names ?? '',
     synchronousCommit: row?.commit ?? '',
