@@ -1,7 +1,7 @@
 // Collects the facts about the host for `strongroom doctor`. Effects: reads files, runs a few commands that change
 // nothing.
 
-import { accessSync, constants, existsSync, readdirSync, statSync } from 'node:fs'
+import { accessSync, constants, existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { messageOf } from '../../base/fault.ts'
 import { resultOr } from '../../base/result-or.ts'
@@ -98,6 +98,8 @@ export async function collectHostFacts(deps: {
     qemu,
     qemuObjects,
     swtpm,
+    swtpmPath: Bun.which(vm.swtpm, { PATH: plainEnv.PATH }),
+    appArmorProfiles: resultOr(() => readFileSync('/sys/kernel/security/apparmor/profiles', 'utf8'), ''),
     nft,
     ip,
     conntrack: hasConntrack(),

@@ -46,6 +46,10 @@ export type HostFacts = ImageFacts & {
   readonly qemuObjects: Outcome
   /** First line of `--version`. */
   readonly swtpm: Outcome
+  /** The program that `vm.swtpm` names; null if there is none. */
+  readonly swtpmPath: string | null
+  /** AppArmor's profiles with their modes (apparmorfs); empty without AppArmor, or if they may not be read. */
+  readonly appArmorProfiles: string
   /** Null when not run as root, which nft needs. */
   readonly nft: Outcome | null
   readonly ip: Outcome
@@ -256,9 +260,18 @@ function qemuCheck({ qemu, qemuObjects, config }: HostFacts, platform: Platform)
   return pass('qemu', `version ${major}.${minor}`)
 }
 
-function tpmCheck({ swtpm, config }: HostFacts, platform: Platform): Check {
+/** Matches the name in Ubuntu's package, and the one that AppArmor gives by default. */
+const swtpmProfile = /^(?:swtpm|\/usr\/bin\/swtpm) \((?:enforce|kill)\)$/m
+
+function tpmCheck({ swtpm, swtpmPath, appArmorProfiles, config }: HostFacts, platform: Platform): Check {
   if (platform === 'snp') return pass('tpm', 'swtpm is not needed: on snp a VM has the TPM of its SVSM, or none')
   if (config.vm.tpm === 'off') return skip('tpm', 'vm.tpm is "off": VMs get no TPM')
+  if (swtpmPath === '/usr/bin/swtpm' && swtpmProfile.test(appArmorProfiles)) {
+    const detail = `AppArmor's profile of ${swtpmPath} is enforced: it allows files of libvirt and /var/lib/swtpm, so VMs get no TPM`
+    const remedy =
+      'run `ln -s /etc/apparmor.d/usr.bin.swtpm /etc/apparmor.d/disable/; apparmor_parser -R /etc/apparmor.d/usr.bin.swtpm` (each VM\'s swtpm has a jail of its own), or set vm.tpm to "off"'
+    return warn('tpm', detail, remedy)
+  }
   if (swtpm.ok) return pass('tpm', `${swtpm.text}; it is the host's, so its evidence has vtpm:host-untrusted`)
   return warn(
     'tpm',

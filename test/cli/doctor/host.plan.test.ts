@@ -59,6 +59,8 @@ const snpStatus: SnpStatus = {
   reportedTcb: genoaTcb,
 }
 
+const enforced = 'libvirtd (enforce)\nswtpm (enforce)\nman_groff (enforce)\n'
+
 const SNP: HostFacts = {
   configFile: '/etc/f.toml',
   config: { ...defaultConfig(), builds: { ...defaultConfig().builds, fetch_hosts: ['git.example'] } },
@@ -67,6 +69,8 @@ const SNP: HostFacts = {
   snp: ok('C-bit 51, 99 ASIDs'),
   qemu: ok('QEMU emulator version 10.0.2 (Debian)'),
   swtpm: ok('TPM emulator version 0.7.1, Copyright'),
+  swtpmPath: '/usr/bin/swtpm',
+  appArmorProfiles: 'libvirtd (enforce)\nvirt-swtpm (enforce)\nswtpm (complain)\n',
   qemuObjects: ok('List of user creatable objects:\n  sev-guest\n  sev-snp-guest\n'),
   nft: ok('nftables v1.0.6'),
   ip: ok('ip utility'),
@@ -236,6 +240,9 @@ const TABLE: [string, HostFacts, Record<string, string>][] = [
   ['a QEMU too old to emulate', { ...TCG, qemu: ok('QEMU emulator version 7.1.9') }, { ...emulated, qemu: 'FAIL' }],
   ['the oldest QEMU that emulates', { ...TCG, qemu: ok('QEMU emulator version 7.2.0') }, emulated],
   ['no swtpm', { ...TCG, swtpm: no('no such program') }, { ...emulated, tpm: 'WARN' }],
+  // As a kernel lists them: Ubuntu's package swtpm has such a profile, Debian's has none.
+  ['an swtpm that AppArmor confines', { ...TCG, appArmorProfiles: enforced }, { ...emulated, tpm: 'WARN' }],
+  ['another swtpm beside it', { ...TCG, appArmorProfiles: enforced, swtpmPath: '/opt/swtpm' }, emulated],
   ['no swtpm on snp', { ...SNP, swtpm: no('no such program') }, {}],
   ['a QEMU without SNP', { ...SNP, qemuObjects: ok('sev-guest') }, { qemu: 'FAIL' }],
   ['a QEMU that does not list objects', { ...SNP, qemuObjects: no('exit code 1') }, { qemu: 'FAIL' }],
