@@ -31,6 +31,8 @@ export function appliancePackage({ executable, ...facts }: Facts & { executable:
   const units = unitsOf(readUnits(join(repo, 'scripts/systemd')))
   const tree = commandTree()
   const lib = `usr/lib/strongroom/${version}`
+  const hostFile = (path: string, name: string) =>
+    textFile(path, readFileSync(join(repo, 'scripts/package/host', name), 'utf8'))
   const values = { ENABLED: units.enabled.join(' '), RESTARTED: units.restarted.join(' ') }
   return {
     control: {
@@ -57,6 +59,8 @@ export function appliancePackage({ executable, ...facts }: Facts & { executable:
       ...units.files.map(({ path, text }) => textFile(path, text)),
       textFile('usr/lib/sysusers.d/strongroom.conf', sysusers),
       textFile('usr/lib/tmpfiles.d/strongroom.conf', tmpfiles),
+      // Before any other file for this link: the first that matches counts.
+      hostFile('usr/lib/systemd/network/00-strongroom.network', 'strongroom.network'),
       textFile('usr/share/strongroom/strongroom.toml', commentedConfig()),
       ...monitoringEntries(repo),
       ...completionEntries(tree),

@@ -1,0 +1,112 @@
+// Goal: the files that the package adds for programs that maintain a host are what these need to leave VMs and their
+// network alone: systemd-networkd of Debian's packages, in trees of Debian.
+
+import { beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { appliancePackage } from '../../../scripts/package/contents.ts'
+import { bareDebianTree, buildTimeoutMs } from '../../../scripts/rigs/booted/tree.ts'
+import { needsRoot } from '../../../scripts/rigs/netns.ts'
+import { linkMac } from '../../../src/host/network/vm-link.ts'
+
+const repo = join(import.meta.dir, '../../..')
+setDefaultTimeout(60_000)
+
+const isRoot = needsRoot(import.meta.path)
+beforeAll(async () => {
+  if (!isRoot) return
+  for (const release of [12, 13] as const) await bareDebianTree(release)
+}, 2 * buildTimeoutMs)
+
+/** In namespaces of its own: a tree whose changes lie in memory, with the package's files; /sys as in a container. */
+const enter = `
+mount --make-rprivate /
+tree=$1 files=$2 script=$3 root=/mnt/root
+mount -t tmpfs none /mnt
+mkdir /mnt/root /mnt/upper /mnt/work
+mount -t overlay -o "lowerdir=$tree,upperdir=/mnt/upper,workdir=/mnt/work" none /mnt/root
+cp -r "$files/." /mnt/root/
+mount --rbind /proc /mnt/root/proc
+mount --rbind /dev /mnt/root/dev
+mount -t sysfs -o ro none /mnt/root/sys
+mount -t tmpfs none /mnt/root/run
+ip link set lo up
+cd /
+eval "$script"
+`
+
+/** Runs a script beside a tree of Debian, `$root`, as root and returns what it prints. Throws if it fails. */
+async function inTree(tree: string, script: string): Promise<string> {
+  const files = mkdtempSync(join(tmpdir(), 'srt-host-files-'))
+  try {
+    const facts = { repo, version: '0.0.1', maintainer: 'a <a@example>', epochS: 0, executable: '/nonexistent' }
+    for (const entry of appliancePackage(facts).entries) {
+      if (entry.kind !== 'file' || !/^(?:etc|usr\/lib)\//.test(entry.path)) continue
+      mkdirSync(dirname(join(files, entry.path)), { recursive: true })
+      writeFileSync(join(files, entry.path), entry.bytes)
+    }
+    const argv = ['unshare', '--mount', '--net', 'sh', '-euc', enter, 'sh', tree, files, script]
+    const child = Bun.spawn(argv, { stdin: 'ignore', stdout: 'pipe', stderr: 'pipe', timeout: 50_000 })
+    const [out, err, code] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
+    if (code !== 0) throw new Error(`exit ${code}: ${err}${out}`)
+    return out
+  } finally {
+    rmSync(files, { recursive: true, force: true })
+  }
+}
+
+describe.skipIf(!isRoot)('files for programs that maintain a host', () => {
+  // The link as vm-link.ts makes it for IPv4, and a configuration for all interfaces, as images of clouds have it.
+  const network = (before: string) => `
+    ${before}
+    printf '[Match]\\nName=*\\n[Network]\\nAddress=198.51.100.7/32\\nIPv6AcceptRA=no\\n' > $root/etc/systemd/network/50-all.network
+    echo 0123456789abcdef0123456789abcdef > $root/etc/machine-id
+    ip link add up0 type veth peer name up1
+    ip link add srn-vms address ${linkMac} type veth peer name srn-host
+    for link in up0 up1 srn-host; do ip link set $link up; done
+    echo 1 > /proc/sys/net/ipv6/conf/srn-vms/disable_ipv6
+    ip link set srn-vms arp off up
+    ip address add 10.88.0.1/32 dev srn-vms scope link
+    ip route replace local 10.88.0.1 dev srn-vms table 29554
+    ip route replace 10.88.0.9/32 via 192.0.0.8 dev srn-vms onlink src 10.88.0.1
+    ip rule add pref 1 lookup local protocol kernel
+    ip rule add pref 2 type nop protocol kernel
+    ip rule delete pref 0 lookup local
+    ip rule add pref 0 iif srn-vms lookup 29554 protocol kernel
+    ip rule add pref 0 iif srn-vms blackhole protocol kernel
+    state() {
+      ip -o address show dev srn-vms
+      ip route show table all dev srn-vms
+      ip rule show
+      cat /proc/sys/net/ipv6/conf/srn-vms/disable_ipv6
+    }
+    mkdir -p $root/run/systemd/netif/links $root/run/systemd/netif/leases $root/run/systemd/netif/lldp $root/run/udev
+    chroot $root chown -R systemd-network:systemd-network /run/systemd/netif
+    state > $root/run/before
+    # Twice: a restart finds what the first start has made.
+    for start in 1 2; do
+      chroot $root /usr/lib/systemd/systemd-networkd 2> $root/run/log &
+      for try in $(seq 200); do
+        ! ip address show dev up0 | grep -q 198.51.100.7 || [ ! -e $root/run/systemd/netif/state ] || break
+        sleep 0.1
+      done
+      sleep 1
+      kill $!
+      wait $! || true
+    done
+    ip address show dev up0 | grep -q 198.51.100.7 || { cat $root/run/log; exit 1; }
+    state > $root/run/after
+    diff $root/run/before $root/run/after || true`
+  test.each([12, 13] as const)(
+    'goal: systemd-networkd of Debian %d leaves the link to the VMs alone',
+    async release => {
+      const tree = await bareDebianTree(release)
+      expect(await inTree(tree, network(''))).toBe('')
+      // Without the file it would not.
+      expect(await inTree(tree, network('rm $root/usr/lib/systemd/network/00-strongroom.network'))).toContain(
+        '198.51.100.7',
+      )
+    },
+  )
+})
