@@ -1,5 +1,5 @@
 // Goal: the files that the package adds for programs that maintain a host are what these need to leave VMs and their
-// network alone: systemd-networkd of Debian's packages, in trees of Debian.
+// network alone: systemd-networkd and systemd-tmpfiles of Debian's packages, in trees of Debian.
 
 import { beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -27,6 +27,7 @@ mount -t tmpfs none /mnt
 mkdir /mnt/root /mnt/upper /mnt/work
 mount -t overlay -o "lowerdir=$tree,upperdir=/mnt/upper,workdir=/mnt/work" none /mnt/root
 cp -r "$files/." /mnt/root/
+cp /usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1 /mnt/root/faketime.so
 mount --rbind /proc /mnt/root/proc
 mount --rbind /dev /mnt/root/dev
 mount -t sysfs -o ro none /mnt/root/sys
@@ -107,6 +108,34 @@ describe.skipIf(!isRoot)('files for programs that maintain a host', () => {
       expect(await inTree(tree, network('rm $root/usr/lib/systemd/network/00-strongroom.network'))).toContain(
         '198.51.100.7',
       )
+    },
+  )
+
+  test.each([12, 13] as const)(
+    'goal: systemd-tmpfiles of Debian %d removes no file of the appliance',
+    async release => {
+      const vm = '/var/lib/strongroom/vms/01234567-89ab-4def-8123-456789abcdef'
+      const printed = await inTree(
+        await bareDebianTree(release),
+        `chroot $root sh -eu << 'END'
+      systemd-tmpfiles --create strongroom.conf
+      mkdir -p ${vm} /run/netns /etc/strongroom
+      touch ${vm}/tpm.state /var/lib/strongroom/strongroom.db /etc/strongroom/strongroom.toml /run/netns/strongroom
+      perl -e 'use IO::Socket::UNIX; IO::Socket::UNIX->new(Local => $_, Listen => 1) for @ARGV' \\
+        ${vm}/qmp.sock /var/lib/strongroom/admin.sock /run/strongroom-starter.sock
+      echo 'd /var/spool/control 0755 root root 10d' > /etc/tmpfiles.d/control.conf
+      mkdir -p /var/spool/control
+      touch /var/spool/control/old
+      list() { find /var/lib/strongroom /etc/strongroom /run/netns /run/strongroom* /var/spool/control | sort; }
+      list > /root/before
+      # Ages count from a file's last change of status too, which touch(1) cannot set back: so the clock is put ahead.
+      LD_PRELOAD=/faketime.so FAKETIME=+400d NO_FAKE_STAT=1 systemd-tmpfiles --clean
+      list > /root/after
+      diff /root/before /root/after || true
+END
+`,
+      )
+      expect(printed.match(/^[<>].*$/gm)).toEqual(['< /var/spool/control/old'])
     },
   )
 })
