@@ -61,6 +61,7 @@ export function appliancePackage({ executable, ...facts }: Facts & { executable:
       textFile('usr/lib/tmpfiles.d/strongroom.conf', tmpfiles),
       // Before any other file for this link: the first that matches counts.
       hostFile('usr/lib/systemd/network/00-strongroom.network', 'strongroom.network'),
+      hostFile('etc/needrestart/conf.d/strongroom.conf', 'needrestart.conf'),
       textFile('usr/share/strongroom/strongroom.toml', commentedConfig()),
       ...monitoringEntries(repo),
       ...completionEntries(tree),

@@ -74,6 +74,17 @@ export async function bareDebianTree(release: Release): Promise<string> {
   return await cachedTree(`bare-debian-${release}`, argv, sources)
 }
 
+/** Debian 12 with what maintains a host besides systemd itself: restarts after upgrades of libraries. */
+export async function maintainedDebianTree(): Promise<string> {
+  const argv = [
+    ...minimal,
+    ...leftOut.map(pattern => `--dpkgopt=path-exclude=${pattern}`),
+    '--include=systemd-sysv,dbus,iproute2,procps,needrestart',
+    suite,
+  ]
+  return await cachedTree('maintained-debian', argv, await debianSources(suite))
+}
+
 /** From the cache where argv and sources are unchanged. */
 async function cachedTree(kind: string, argv: readonly string[], sources: string): Promise<string> {
   const digest = createHash('sha256')

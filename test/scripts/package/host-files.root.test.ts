@@ -1,12 +1,12 @@
 // Goal: the files that the package adds for programs that maintain a host are what these need to leave VMs and their
-// network alone: systemd-networkd and systemd-tmpfiles of Debian's packages, in trees of Debian.
+// network alone: systemd-networkd, systemd-tmpfiles and needrestart of Debian's packages, in trees of Debian.
 
 import { beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { appliancePackage } from '../../../scripts/package/contents.ts'
-import { bareDebianTree, buildTimeoutMs } from '../../../scripts/rigs/booted/tree.ts'
+import { bareDebianTree, buildTimeoutMs, maintainedDebianTree } from '../../../scripts/rigs/booted/tree.ts'
 import { needsRoot } from '../../../scripts/rigs/netns.ts'
 import { linkMac } from '../../../src/host/network/vm-link.ts'
 
@@ -17,7 +17,8 @@ const isRoot = needsRoot(import.meta.path)
 beforeAll(async () => {
   if (!isRoot) return
   for (const release of [12, 13] as const) await bareDebianTree(release)
-}, 2 * buildTimeoutMs)
+  await maintainedDebianTree()
+}, 3 * buildTimeoutMs)
 
 /** In namespaces of its own: a tree whose changes lie in memory, with the package's files; /sys as in a container. */
 const enter = `
@@ -28,7 +29,7 @@ mkdir /mnt/root /mnt/upper /mnt/work
 mount -t overlay -o "lowerdir=$tree,upperdir=/mnt/upper,workdir=/mnt/work" none /mnt/root
 cp -r "$files/." /mnt/root/
 cp /usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1 /mnt/root/faketime.so
-mount --rbind /proc /mnt/root/proc
+mount -t proc none /mnt/root/proc
 mount --rbind /dev /mnt/root/dev
 mount -t sysfs -o ro none /mnt/root/sys
 mount -t tmpfs none /mnt/root/run
@@ -36,6 +37,8 @@ ip link set lo up
 cd /
 eval "$script"
 `
+
+const apart = ['unshare', '--mount', '--net', '--pid', '--fork', '--kill-child']
 
 /** Runs a script beside a tree of Debian, `$root`, as root and returns what it prints. Throws if it fails. */
 async function inTree(tree: string, script: string): Promise<string> {
@@ -47,7 +50,7 @@ async function inTree(tree: string, script: string): Promise<string> {
       mkdirSync(dirname(join(files, entry.path)), { recursive: true })
       writeFileSync(join(files, entry.path), entry.bytes)
     }
-    const argv = ['unshare', '--mount', '--net', 'sh', '-euc', enter, 'sh', tree, files, script]
+    const argv = [...apart, 'sh', '-euc', enter, 'sh', tree, files, script]
     const child = Bun.spawn(argv, { stdin: 'ignore', stdout: 'pipe', stderr: 'pipe', timeout: 50_000 })
     const [out, err, code] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
     if (code !== 0) throw new Error(`exit ${code}: ${err}${out}`)
@@ -138,4 +141,40 @@ END
       expect(printed.match(/^[<>].*$/gm)).toEqual(['< /var/spool/control/old'])
     },
   )
+
+  test('goal: after an upgrade of a library needrestart restarts the daemon, and nothing that is under way', async () => {
+    const services = ['strongroom', 'strongroom-starter@12-3456-0', 'strongroom-backup', 'strongroom-upgrade']
+    const groups = [
+      ...services.map(name => `system.slice/${name}.service`),
+      'strongroom.slice/strongroom-01234567-89ab-4def-8123-456789abcdef.scope',
+    ]
+    // systemd is a script that writes down what it is asked: needrestart finds units by control groups of processes.
+    const printed = await inTree(
+      await maintainedDebianTree(),
+      `
+      mkdir -p $root/run/systemd/system /mnt/groups
+      printf '#!/bin/sh\necho "$*" >> /calls\n' > $root/usr/bin/systemctl.new
+      chmod 755 $root/usr/bin/systemctl.new
+      mv $root/usr/bin/systemctl.new $root/usr/bin/systemctl
+      mount -t cgroup2 none /mnt/groups
+      own=/mnt/groups/srt-${process.pid}-0
+      for group in ${groups.join(' ')}; do
+        mkdir -p $own/$group
+        sh -c 'echo $$ > "$1/cgroup.procs"; exec setsid chroot $2 sleep 60' sh $own/$group $root > /dev/null 2>&1 &
+      done
+      until [ $(chroot $root pgrep -xc sleep) = ${groups.length} ]; do sleep 0.1; done
+      library=$root$(chroot $root readlink -f /lib/x86_64-linux-gnu/libc.so.6)
+      cp $library $library.new
+      mv $library.new $library
+      echo $$ > $own/cgroup.procs
+      unshare --cgroup chroot $root needrestart -r a -l > /mnt/needrestart.log 2>&1 || { cat /mnt/needrestart.log >&2; exit 1; }
+      grep '^restart' $root/calls
+      chroot $root pgrep -xc sleep
+      echo $$ > /mnt/groups/cgroup.procs
+      echo 1 > $own/cgroup.kill
+      until grep -q 'populated 0' $own/cgroup.events; do sleep 0.1; done
+      find $own -depth -type d -exec rmdir {} +`,
+    )
+    expect(printed.trim().split('\n')).toEqual(['restart strongroom.service', `${groups.length}`])
+  })
 })
