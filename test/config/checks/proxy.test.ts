@@ -11,7 +11,17 @@ const problems = (toml: string) => {
 const proxy = (toml: string) => `[network.proxy]\n${toml}\n`
 const secure = proxy('url = "https://proxy.example:3128"')
 const acme = '[tls.acme]\ndirectory = "https://ca.example/dir"\nterms_agreed = true\nca_file = "/ca.pem"\n'
-const oidc = '[console.oidc]\nissuer = "https://id.example"\nca_file = "/ca.pem"\n'
+const oidc = `[listen]
+console = "127.0.0.1:8444"
+[console.oidc]
+issuer = "https://id.example"
+client_id = "a"
+client_secret_file = "/secret"
+ca_file = "/ca.pem"
+[[console.oidc.groups]]
+group = "a"
+role = "operator"
+`
 const alerts = '[alerts]\nwebhook_url = "https://hook.example/x"\nwebhook_ca_file = "/ca.pem"\n'
 
 test('goal: complete tables are taken', () => {
