@@ -24,6 +24,7 @@ import { buildWaivers } from './migrations/0015-build-waivers.ts'
 import { buildClaims } from './migrations/0016-build-claims.ts'
 import { egressPolicy } from './migrations/0017-egress-policy.ts'
 import { keyNamesAndQuotas } from './migrations/0018-key-names-and-quotas.ts'
+import { usageGenerations } from './migrations/0019-usage-generations.ts'
 import type { FleetMigration } from './migrations/migration.ts'
 import type { Postgres, Sql } from './postgres.ts'
 
@@ -47,6 +48,7 @@ export const FLEET_MIGRATIONS: readonly FleetMigration[] = [
   buildClaims,
   egressPolicy,
   keyNamesAndQuotas,
+  usageGenerations,
 ]
 
 /** Returns the newest schema that this executable supports. */

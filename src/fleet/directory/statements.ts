@@ -27,7 +27,8 @@ export function deleteRows(table: ReplicaTable, writing: Writing): string {
   const same = table.key.map(column => `${table.name}.${column} = given.${column}`).join(' AND ')
   const ofInstance = table.ofInstance === undefined ? '' : ` AND ${hasInstance(table.ofInstance)}`
   const isOfHost = table.isHeld === true || table.isSum === true
-  const isOwn = writing === 'wish' ? '' : isOfHost ? ` AND ${table.name}.host_id = $2` : ofInstance
+  // The generation of a sum follows its host.
+  const isOwn = writing === 'wish' ? '' : isOfHost ? ` AND split_part(${table.name}.host_id, '/', 1) = $2` : ofInstance
   return `DELETE FROM ${table.name} USING ${given(table)} WHERE ${same}${isOwn}`
 }
 

@@ -82,6 +82,7 @@ export class Replica {
 
   /**
    * Begins a copy of a fleet at version 0, unless there is one of this fleet, and records local changes from now on.
+   * Begins a generation of sums and of reports, because an older copy of this database may have been restored.
    * Forces a full copy if an executable with other tables or columns made it. `isSeeding`: the records here will become
    * the directory's. Fault `conflict` if there are records that a copy would replace.
    */
@@ -97,6 +98,7 @@ export class Replica {
         run(tx, 'DELETE FROM outbox_held')
         this.#sql.begin.run(fleetId, isSeeding ? 1 : 0)
       }
+      if (!isSeeding) this.#sql.beginGeneration.run()
       const before = this.#triggers()
       const known = new Set(before.map(({ name }) => name))
       dropTriggers(tx)
@@ -387,7 +389,12 @@ function statementsOn(db: DirectoryDb) {
       "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND name LIKE 'outbox~_%' ESCAPE '~' ORDER BY name",
     ),
     mark: prepareRaw<MarkRow>(db, 'SELECT fleet_id, timeline, version, change FROM replica'),
-    begin: prepareRaw(db, "INSERT INTO replica VALUES (1, ?1, 0, 0, 0, ?2, 0, NULL, '')"),
+    begin: prepareRaw(db, "INSERT INTO replica VALUES (1, ?1, 0, 0, 0, ?2, 0, NULL, '', '')"),
+    // A random number, because two copies of this database must not give different reports the same number.
+    beginGeneration: prepareRaw(
+      db,
+      "UPDATE replica SET generation = '/' || lower(hex(randomblob(8))), batch = batch + 1 + abs(random() % 4294967296)",
+    ),
     organizations: prepareRaw<{ count: number }>(db, 'SELECT count(*) AS count FROM organizations'),
     seeding: prepareRaw<{ is_seeding: number }>(db, 'SELECT is_seeding FROM replica'),
     endSeeding: prepareRaw(db, 'UPDATE replica SET is_seeding = 0'),

@@ -1,6 +1,7 @@
 // SQLite statements for a table that hosts copy: triggers that record changes, reading a row, applying a row from
 // another host. Text only, pure.
 
+import { isSumOf } from '../../store/directory/usage/usage-month.query.ts'
 import { buildStage, type Column, type ReplicaTable, statusRank } from './tables.ts'
 
 /**
@@ -66,7 +67,7 @@ export function selectRow(table: ReplicaTable): string {
  */
 export function noteOwn(table: ReplicaTable): string | null {
   if (table.isSum === true) {
-    return `INSERT OR IGNORE INTO outbox_held (table_name, row_key) SELECT '${table.name}', ${keyJson(table)} FROM ${table.name} WHERE host_id = ?1`
+    return `INSERT OR IGNORE INTO outbox_held (table_name, row_key) SELECT '${table.name}', ${keyJson(table)} FROM ${table.name} WHERE ${isSumOf('?1')}`
   }
   if (table.name === 'build_nonces') {
     return `INSERT OR IGNORE INTO outbox (table_name, row_key) SELECT '${table.name}', ${keyJson(table)} FROM ${table.name}

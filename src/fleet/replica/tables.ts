@@ -159,8 +159,8 @@ export const REPLICA_TABLES: readonly ReplicaTable[] = [
       ...integers('wish', 'created_at_ms'),
     ],
   },
-  // Each host only increments its own rows, so the greater of two values is the newer one, however late a report
-  // arrives.
+  // One process alone increments a row, because `host_id` names the start of the daemon too. So the greater of two
+  // values is the newer one, however late a report arrives and whatever copy the host was restored from.
   {
     name: 'usage_months',
     key: ['organization_id', 'month', 'key_prefix', 'host_id'],

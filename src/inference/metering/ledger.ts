@@ -24,7 +24,7 @@ import {
   prepareDaysPage,
   type ReadDaysPage,
 } from '../../store/directory/usage/usage-day.query.ts'
-import { prepareCostOfOthers, prepareOwnMonthSum } from '../../store/directory/usage/usage-hosts.query.ts'
+import { prepareHostCosts, prepareOwnMonthSum } from '../../store/directory/usage/usage-hosts.query.ts'
 import { prepareMonthSum } from '../../store/directory/usage/usage-month.query.ts'
 import { type Append, type Outcome, writeBatch } from './batch.ts'
 import { DayReadings, withUnbooked } from './day-sums.ts'
@@ -80,7 +80,7 @@ export class Metering implements SpentSource {
   readonly #monthSum: ReturnType<typeof prepareMonthSum>
   readonly #daysPage: ReadDaysPage
   readonly #ownMonthSum: ReturnType<typeof prepareOwnMonthSum>
-  readonly #costOfOthers: ReturnType<typeof prepareCostOfOthers>
+  readonly #hostCosts: ReturnType<typeof prepareHostCosts>
   readonly #dayReadings = new DayReadings()
   /** The first waiting batch. */
   #inFlight: InFlight | null = null
@@ -99,7 +99,7 @@ export class Metering implements SpentSource {
     this.#monthSum = prepareMonthSum(deps.store.db)
     this.#daysPage = prepareDaysPage(deps.store.db)
     this.#ownMonthSum = prepareOwnMonthSum(deps.store.db)
-    this.#costOfOthers = prepareCostOfOthers(deps.store.db)
+    this.#hostCosts = prepareHostCosts(deps.store.db)
     for (const { row, place } of deps.journal?.takeFound() ?? []) {
       this.#waiting.push(row)
       this.#places.push(place)
@@ -205,8 +205,11 @@ export class Metering implements SpentSource {
    * `period`: a billing period of the organization.
    */
   inferenceCostMicroUsd(organizationId: string, period: Period): bigint {
-    const own = this.usage(organizationId, period).costNanoUsd
-    return microUsd(own + this.#costOfOthers({ organizationId, ...period }))
+    const rows = this.usage(organizationId, period).costNanoUsd
+    // After a restore from an older copy, the fleet returns sums whose rows are lost.
+    const { own, others } = this.#hostCosts({ organizationId, ...period })
+    const lost = own > rows ? own - rows : 0n
+    return microUsd(rows + lost + others)
   }
 
   counts(): MeteringCounts {

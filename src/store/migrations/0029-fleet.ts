@@ -1,5 +1,6 @@
 // Schema 29: what a host of a fleet keeps beside its records: how far it has copied the fleet's directory, what it has
-// to report, and the addresses of instances on other hosts. Empty on a single host.
+// to report, and the addresses of instances on other hosts. Empty on a single host. Schema 43: sums of usage by start
+// of the daemon.
 
 export const fleetReplica = {
   to: 29,
@@ -35,3 +36,12 @@ CREATE TABLE instance_addresses (
 ) STRICT;
 `,
 }
+
+export const usageGenerations = {
+  to: 43,
+  sql: `
+-- In the column host_id of new sums of usage it follows this host's id: a slash and a random number. So a host that was
+-- restored from an older copy adds to what it reported. Empty until the daemon starts in the fleet.
+ALTER TABLE replica ADD COLUMN generation TEXT NOT NULL DEFAULT '';
+`,
+} as const

