@@ -7,6 +7,10 @@ import { UnavailableFault } from '../http/limited.ts'
 export const directoryAwayMessage =
   'The directory of this fleet cannot be reached at present. Nothing was changed; send the request again after the time in Retry-After.'
 
+/** Shown to clients. */
+export const notMemberMessage =
+  'This host is not a member of its fleet at present, and answers for it no more. Nothing was changed; send the request to another host of the fleet.'
+
 /** Shown to clients if the connection ended during the commit and no other connection could look up its outcome. */
 export const commitUnknownMessage =
   'The connection to the directory of this fleet ended during the change. Check whether it was made; with an Idempotency-Key you may send the same request again after the time in Retry-After.'
@@ -47,6 +51,8 @@ export function failureOf(error: unknown): unknown {
 const AWAY = /^(08|28|3D|3F|53|57|58)|^(55P03|25P03|25006)$/
 
 const claimRefused = 'SRB01'
+/** SQLSTATE: a right is missing. */
+export const noRight = '42501'
 
 /**
  * Reports whether the server aborted the transaction in favour of another (serialization failure, deadlock): retry it.

@@ -121,6 +121,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
   if (options.isJoined !== true) await admitHost(options.database, { id: hostId, name })
   const { isUnhurried = false } = options
   const postgres = await openPostgres({ target, limits: limitsOf(options), clock, log })
+  const membership = { set: (_isMember: boolean) => {} }
   const lease = await enter(postgres, {
     hostId,
     name,
@@ -128,6 +129,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     lostAfterMs: options.lostAfterMs ?? 60_000,
     isJoined: options.isJoined ?? false,
     isUnhurried,
+    onMembership: isMember => membership.set(isMember),
   })
   const { bootMs = 5, mayBoot, pool } = options
   const ledgerVms: LedgerVms | null =
@@ -147,6 +149,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     },
     copiedFleetOf(alone.directory),
   )
+  membership.set = fleet.setMember
   const store: Store = { ...alone, directory: fleet.store }
   const attested = attestedVms(store)
   const { isAttested = false, peerWays = {} } = options
@@ -307,6 +310,7 @@ type Entered = {
   readonly lostAfterMs: number
   readonly isJoined: boolean
   readonly isUnhurried: boolean
+  readonly onMembership: (isMember: boolean) => void
 }
 
 /** A lease of its own, which is renewed. */
@@ -321,6 +325,7 @@ async function enter(postgres: Postgres, host: Entered): Promise<Lease> {
     clock: systemClock,
     log: silentLogger,
     onEvent: () => {},
+    onMembership: host.onMembership,
   })
   if (!host.isJoined) {
     await until('it has its lease', leaseMs, async () => {

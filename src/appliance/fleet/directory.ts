@@ -19,7 +19,7 @@ import { instanceById } from '../../store/directory/instance.query.ts'
 import type { Fleet } from './hosts.ts'
 
 /** Between the directory and the services of this appliance. On a single host nothing comes from others. */
-export type DirectoryLink = Pick<FleetDirectory, 'waitsFor' | 'contradiction'> & {
+export type DirectoryLink = Pick<FleetDirectory, 'waitsFor' | 'contradiction' | 'setMember'> & {
   /** Whether other hosts read what this one reports. */
   readonly isShared: boolean
   /** Before `start`: the parts that act on changed instances. Returns how service A reaches them. */
@@ -76,6 +76,7 @@ export const SINGLE_HOST_LINK: DirectoryLink = {
   version: () => 0,
   waitsFor: () => null,
   contradiction: () => null,
+  setMember: () => {},
 }
 
 /**
@@ -133,6 +134,7 @@ function joinDirectory(deps: JoinDeps): ServedDirectory {
       isShared: true,
       waitsFor: directory.waitsFor,
       contradiction: directory.contradiction,
+      setMember: directory.setMember,
       whenThere: act => (directory.waitsFor() === null ? act() : void waitThen(act)),
       timeline: () => directory.view().timeline,
       version: () => directory.view().version,

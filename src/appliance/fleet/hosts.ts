@@ -58,7 +58,7 @@ export async function openFleet({
 
 export type FleetHostParts = Pick<Runtime, 'clock' | 'log'> & {
   readonly fleet: Pick<Fleet, 'database'>
-  readonly link: Pick<FleetDirectory, 'waitsFor' | 'contradiction'> & {
+  readonly link: Pick<FleetDirectory, 'waitsFor' | 'contradiction' | 'setMember'> & {
     /** Version of the directory that the copy here has. */
     readonly version: () => number
   }
@@ -120,6 +120,7 @@ export function composeFleetHost(parts: FleetHostParts): FleetHostService {
     clock,
     log: parts.log.unit('fleet'),
     onEvent,
+    onMembership: parts.link.setMember,
   })
   const stopping = new AbortController()
   let running: Promise<void> = Promise.resolve()

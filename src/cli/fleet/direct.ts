@@ -1,6 +1,7 @@
 // The fleet's database for commands of this machine, without a daemon. Effects: reads the configuration and its files,
 // connections to PostgreSQL, reads this host's database.
 
+import type { Database } from 'bun:sqlite'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { systemClock } from '../../base/clock.ts'
@@ -79,7 +80,12 @@ export async function requiredTarget(run: Run): Promise<PostgresTarget> {
   throw new Fault('config.invalid', message, { param: 'fleet.database' })
 }
 
-export type OwnRecords = { readonly hostId: string; readonly organizationCount: number }
+export type OwnRecords = {
+  readonly hostId: string
+  readonly organizationCount: number
+  /** The fleet whose directory the records are a copy of; null if they are this host's own. */
+  readonly fleetId: string | null
+}
 
 const busyTimeoutMs = 5_000
 
@@ -90,6 +96,14 @@ export function ownRecords(stateDir: string): OwnRecords | null {
   return readDatabase(file, busyTimeoutMs, sqlite => {
     const host = sqlite.query<{ value: string }, []>("SELECT value FROM meta WHERE name = 'host_id'").get()
     const organizations = sqlite.query<{ count: number }, []>('SELECT count(*) AS count FROM organizations').get()
-    return host === null ? null : { hostId: host.value, organizationCount: organizations?.count ?? 0 }
+    const fleetId = copiedFleetIn(sqlite)
+    return host === null ? null : { hostId: host.value, organizationCount: organizations?.count ?? 0, fleetId }
   })
+}
+
+function copiedFleetIn(sqlite: Database): string | null {
+  // A database that no release with fleets has started on lacks the table.
+  const table = sqlite.query("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'replica'").get()
+  if (table === null) return null
+  return sqlite.query<{ fleet_id: string }, []>('SELECT fleet_id FROM replica').get()?.fleet_id ?? null
 }

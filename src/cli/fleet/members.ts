@@ -4,6 +4,7 @@
 import { join } from 'node:path'
 import type { systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
+import { fleetIdOf } from '../../fleet/directory/feed.ts'
 import { leaveDirectory, seedDirectory } from '../../fleet/directory/seed.ts'
 import type { PostgresTarget } from '../../fleet/driver.ts'
 import { hostById, hostNamed, joinHost, listHosts, ownersAlone, rebindHost } from '../../fleet/hosts/hosts.query.ts'
@@ -50,20 +51,22 @@ export async function initFleet(parts: MemberParts): Promise<Entered> {
 
 /**
  * Needs the role that owns the database, but where this host is in it as it is configured. Faults: `conflict` (the
- * name or the role is taken, this host has organizations of its own), `fleet.*`.
+ * name or the role is taken, this host has organizations of its own), `fleet.*`. A host that was removed or forgotten
+ * returns with its records, which are a copy of this fleet's, and what they say of its usage.
  */
 export async function joinFleet(parts: MemberParts): Promise<Entered> {
   const { target, owner } = parts
-  const { hostId, organizationCount } = requiredRecords(parts.stateDir)
+  const { hostId, organizationCount, fleetId } = requiredRecords(parts.stateDir)
   await requireSessions(owner ?? target)
   await withPostgres(owner ?? target, async postgres => {
     // A role that is no host's yet may not even look.
     await checkSchema(postgres).catch((error: unknown) => {
       throw ownersAlone(error)
     })
-    if (organizationCount > 0 && (await hostById(postgres, hostId)) === null) {
+    const isCopy = fleetId !== null && fleetId === (await fleetIdOf(postgres))
+    if (organizationCount > 0 && !isCopy && (await hostById(postgres, hostId)) === null) {
       const message = `this host has ${organizationCount} organizations of its own, which a fleet with a directory does not take over`
-      throw new Fault('conflict', `${message}: enter a host without any`)
+      throw new Fault('conflict', `${message}: enter a host without any, or one whose records are a copy of this fleet`)
     }
     await enter(postgres, parts, hostId)
   })
@@ -140,5 +143,5 @@ function requiredRecords(stateDir: string) {
   const store = openStore(join(stateDir, databaseFile))
   const { hostId } = store
   store.close()
-  return { hostId, organizationCount: 0 }
+  return { hostId, organizationCount: 0, fleetId: null }
 }

@@ -4,7 +4,7 @@
 import { type Clock, pause } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { DirectoryDb, DirectoryStore, LocalDirectory } from '../../store/db.ts'
-import { directoryAway, reasonOf, sqlStateOf } from '../failures.ts'
+import { directoryAway, notMemberMessage, reasonOf, sqlStateOf } from '../failures.ts'
 import { Outbox } from '../replica/outbox.ts'
 import { Replica, type ReplicaDeps } from '../replica/replica.ts'
 import { AnnouncedVersions, createWake, type Wake } from './announced-versions.ts'
@@ -30,6 +30,8 @@ export type FleetDirectory = {
   readonly waitsFor: () => string | null
   /** Returns why the directory was last copied because its changes did not apply; null if not within a day. */
   readonly contradiction: () => CopyContradiction | null
+  /** A host that is no member answers nothing from its copy, which lacks what happens since. */
+  readonly setMember: (isMember: boolean) => void
   readonly start: () => void
   readonly stop: () => Promise<void>
 }
@@ -81,10 +83,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
     isThere = waited === null
     return waited
   }
-  const admit = () => {
-    const waited = waitsFor()
-    if (waited !== null) throw directoryAway(new Error(waited))
-  }
+  const { admit, setMember } = createAdmission(waitsFor)
   const sync = async () => replica.mark() !== null && !replica.isSeeding() && (await copy.sync())
   /** Reports local changes made while the records were being copied; other hosts do not see them before. */
   const finishSeeding = async () => {
@@ -122,6 +121,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
     },
     waitsFor,
     contradiction: () => copy.contradiction(),
+    setMember,
     start: () => {
       running = beginOnceAnswered(deps, replica, signal)
         .then(finishSeeding)
@@ -144,6 +144,22 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
     stop: async () => {
       stopping.abort()
       await running
+    },
+  }
+}
+
+function createAdmission(
+  waitsFor: () => string | null,
+): Pick<DirectoryStore, 'admit'> & Pick<FleetDirectory, 'setMember'> {
+  let isMember = true
+  return {
+    admit: () => {
+      if (!isMember) throw directoryAway(new Error('the fleet has removed this host'), notMemberMessage)
+      const waited = waitsFor()
+      if (waited !== null) throw directoryAway(new Error(waited))
+    },
+    setMember: is => {
+      isMember = is
     },
   }
 }

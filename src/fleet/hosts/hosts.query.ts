@@ -2,7 +2,7 @@
 
 import { Fault } from '../../base/fault.ts'
 import { fleetSchema } from '../driver.ts'
-import { sqlStateOf } from '../failures.ts'
+import { noRight, sqlStateOf } from '../failures.ts'
 import type { NumberedTransaction, Postgres, Sql } from '../postgres.ts'
 import { grantHost, revokeHost } from '../rights.ts'
 
@@ -90,7 +90,6 @@ export async function joinHost(tx: NumberedTransaction, { id, name, role, nowMs 
 }
 
 const uniqueViolation = '23505'
-const noRight = '42501'
 
 /** Converts a missing right to a Fault that requires the schema's owner. Returns any other error unchanged. */
 export function ownersAlone(error: unknown): unknown {
@@ -107,7 +106,7 @@ function ownerNeeded(cause?: unknown): Fault {
  * schema. Faults: `not_found`, `conflict` (another host has the role), `fleet.forbidden`.
  */
 export async function rebindHost(
-  postgres: Pick<Postgres, 'transact' | 'transactPlain'>,
+  postgres: Pick<Postgres, 'query' | 'transact' | 'transactPlain'>,
   { name, role }: { readonly name: string; readonly role: string },
 ): Promise<void> {
   const before = await postgres.transact(async tx => {
@@ -128,13 +127,23 @@ export async function rebindHost(
   })
 }
 
-/** Revokes the rights of a role with which no host signs in any more. */
-export async function takeRights(postgres: Pick<Postgres, 'transactPlain'>, role: string): Promise<void> {
-  await postgres.transactPlain(async tx => {
+/**
+ * Revokes the rights of a role with which no host signs in any more. Ends its connections if the signed-in role may,
+ * because they keep locks.
+ */
+export async function takeRights(postgres: Pick<Postgres, 'query' | 'transactPlain'>, role: string): Promise<void> {
+  const isRevoked = await postgres.transactPlain(async tx => {
     const unused = `SELECT 1 FROM pg_roles r JOIN pg_namespace n ON n.nspname = $2
       WHERE r.rolname = $1 AND NOT pg_has_role(r.oid, n.nspowner, 'MEMBER')
         AND NOT EXISTS (SELECT 1 FROM hosts WHERE database_role = $1)`
-    if ((await tx.query(unused, [role, fleetSchema])).length > 0) await revokeHost(tx, role)
+    if ((await tx.query(unused, [role, fleetSchema])).length === 0) return false
+    await revokeHost(tx, role)
+    return true
+  })
+  if (!isRevoked) return
+  const sessions = 'FROM pg_stat_activity WHERE usename = $1 AND datname = current_database()'
+  await postgres.query(`SELECT pg_terminate_backend(pid) ${sessions}`, [role]).catch((error: unknown) => {
+    if (sqlStateOf(error) !== noRight) throw error
   })
 }
 

@@ -2,6 +2,7 @@
 
 import { present } from '../../base/assert.ts'
 import type { HostReport } from '../../contract/admin/fleet.ts'
+import { fleetSchema } from '../driver.ts'
 import type { Postgres, Sql } from '../postgres.ts'
 import type { GiveUp } from './hosts.query.ts'
 
@@ -39,6 +40,14 @@ export async function renewLease(sql: Sql, renewal: Renewal): Promise<Renewed> {
     { answerMs: renewalAnswerMs },
   )
   return present(row, 'a function has one row')
+}
+
+/** Reports whether the signed-in role may use the directory. A removed host's may not. */
+export async function mayUseDirectory(sql: Sql): Promise<boolean> {
+  const [row] = await sql.query<{ may: boolean }>("SELECT has_schema_privilege($1::text, 'USAGE') AS may", [
+    fleetSchema,
+  ])
+  return row?.may === true
 }
 
 /** Gives up a silent host. Null if it has returned, or another host gave it up. */

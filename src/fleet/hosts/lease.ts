@@ -6,10 +6,10 @@
 import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
 import type { HostReport } from '../../contract/admin/fleet.ts'
-import { reasonOf } from '../failures.ts'
+import { reasonOf, sqlStateOf } from '../failures.ts'
 import type { Postgres } from '../postgres.ts'
 import type { GiveUp } from './hosts.query.ts'
-import { giveUpSilent, type Renewed, renewLease } from './lease.query.ts'
+import { giveUpSilent, mayUseDirectory, type Renewed, renewLease } from './lease.query.ts'
 
 export const renewEveryMs = 2_000
 
@@ -29,6 +29,8 @@ export type LeaseDeps = {
   readonly log: Logger
   /** Records an event in this host's journal: it was lost, or gave up another host. */
   readonly onEvent: (kind: FleetEvent, detail: Record<string, unknown>) => void
+  /** Called after each answer of the directory. False if it has removed this host. */
+  readonly onMembership?: (isMember: boolean) => void
 }
 
 export type FleetEvent = 'fleet.lost' | 'fleet.gave-up'
@@ -43,7 +45,8 @@ export type LeaseView = {
 }
 
 /** Shown in the log, and in status if the database responds. */
-export const notMember = 'this host is no member of the fleet, or signs in to the database as another role'
+export const notMember =
+  'this host is no member of the fleet, or signs in to the database as another role: `strongroom fleet join` takes it back'
 
 export class Lease {
   readonly #deps: LeaseDeps
@@ -91,18 +94,35 @@ export class Lease {
       const renewal = { hostId, platform, lostAfterMs, ...this.#deps.report() }
       this.#apply(await renewLease(postgres, renewal), beganMs)
     } catch (error) {
-      this.#problem = reasonOf(error)
+      if (await this.#isShutOut(error)) this.#leave()
+      else this.#problem = reasonOf(error)
     }
     this.#tell()
   }
 
+  /** Reports whether a failure is a right that was taken with the membership. Never rejects. */
+  async #isShutOut(error: unknown): Promise<boolean> {
+    // Without the right to use its schema, the server reports that the function does not exist.
+    if (sqlStateOf(error) === null) return false
+    return await mayUseDirectory(this.#deps.postgres).then(
+      may => !may,
+      () => false,
+    )
+  }
+
+  #leave(): void {
+    this.#untilMs = Number.NEGATIVE_INFINITY
+    this.#problem = notMember
+    this.#deps.onMembership?.(false)
+  }
+
   #apply(renewed: Renewed, beganMs: number): void {
-    const { log, onEvent } = this.#deps
+    const { log, onEvent, onMembership } = this.#deps
     if (!renewed.isMember) {
-      this.#untilMs = Number.NEGATIVE_INFINITY
-      this.#problem = notMember
+      this.#leave()
       return
     }
+    onMembership?.(true)
     this.#untilMs = beganMs + renewed.leaseMs
     this.#isDraining = renewed.isDraining
     this.#epoch = renewed.epoch

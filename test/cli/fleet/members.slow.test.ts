@@ -14,7 +14,10 @@ import { initFleet, joinFleet, leaveFleet, type MemberParts, rebindAs } from '..
 import type { PostgresTarget } from '../../../src/fleet/driver.ts'
 import { createFleetAdmin } from '../../../src/fleet/hosts/fleet-admin.ts'
 import { FLEET_MIGRATIONS } from '../../../src/fleet/migrations.ts'
-import { openPostgres } from '../../../src/fleet/postgres.ts'
+import { openPostgres, type Sql } from '../../../src/fleet/postgres.ts'
+import { Replica } from '../../../src/fleet/replica/replica.ts'
+import { databaseFile } from '../../../src/host/state-files.ts'
+import { openStore } from '../../../src/store/db.ts'
 
 setDefaultTimeout(300_000)
 
@@ -39,10 +42,12 @@ test.skipIf(missing)('members come and go by the owner', async () => {
     stateDir: join(root, name),
     clock: systemClock,
   })
+  let ownerSql: Sql['query'] = async () => []
   const adminAs = async (role: string) => {
     const connection = { target: target(role), limits: patientLimits, clock: systemClock, log: silentLogger }
     const postgres = await openPostgres(connection)
     undo.defer(() => postgres.close())
+    if (role === 'fleet_owner') ownerSql = postgres.query
     return createFleetAdmin({ postgres, hostId: null, clock: systemClock })
   }
   const codeOf = async (work: Promise<unknown>) => (await failure(work)).code
@@ -82,5 +87,27 @@ test.skipIf(missing)('members come and go by the owner', async () => {
       [null, 'fleet_owner', 'host.removed', 'rack-b'],
     ],
   )
+
+  // Its records are a copy of this fleet's, so it may return with them; not with those of another fleet.
+  const organization = "INSERT INTO organizations (id, slug, status, created_at_ms) VALUES ('o', 'acme', 'active', 1)"
+  const records = openStore(join(root, 'b', databaseFile))
+  records.directory.db.run(organization)
+  const copyOf = (fleetId: string) => {
+    records.directory.db.run('DELETE FROM replica')
+    new Replica({ directory: records.directory, hostId: records.hostId, adopt: () => ({ vmId: '' }) }).begin(fleetId)
+  }
+  expect(await failure(joinFleet(parts('b')))).toMatchObject({ code: 'conflict' })
+  records.directory.db.run('DELETE FROM organizations')
+  copyOf(crypto.randomUUID())
+  records.directory.db.run(organization)
+  expect(await failure(joinFleet(parts('b')))).toMatchObject({ code: 'conflict' })
+  const [{ id } = { id: '' }] = await ownerSql<{ id: string }>('SELECT id::text AS id FROM fleet')
+  records.directory.db.run('DELETE FROM organizations')
+  copyOf(id)
+  records.directory.db.run(organization)
+  expect((await joinFleet(parts('b'))).hostId).toBe(records.hostId)
+  records.close()
+  await owner.drain('rack-b')
+  await owner.remove('rack-b')
   expect(await leaveFleet(parts('a'))).toBe(0)
 })
