@@ -25,6 +25,7 @@ import { buildClaims } from './migrations/0016-build-claims.ts'
 import { egressPolicy } from './migrations/0017-egress-policy.ts'
 import { keyNamesAndQuotas } from './migrations/0018-key-names-and-quotas.ts'
 import { usageGenerations } from './migrations/0019-usage-generations.ts'
+import { oneProcess } from './migrations/0020-one-process.ts'
 import type { FleetMigration } from './migrations/migration.ts'
 import type { Postgres, Sql } from './postgres.ts'
 
@@ -49,6 +50,7 @@ export const FLEET_MIGRATIONS: readonly FleetMigration[] = [
   egressPolicy,
   keyNamesAndQuotas,
   usageGenerations,
+  oneProcess,
 ]
 
 /** Returns the newest schema that this executable supports. */

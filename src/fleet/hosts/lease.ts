@@ -4,12 +4,13 @@
 // expect.
 
 import { type Clock, pause } from '../../base/clock.ts'
+import { newUuid } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import type { HostReport } from '../../contract/admin/fleet.ts'
 import { reasonOf, sqlStateOf } from '../failures.ts'
 import type { Postgres } from '../postgres.ts'
 import type { GiveUp } from './hosts.query.ts'
-import { giveUpSilent, mayUseDirectory, type Renewed, renewLease } from './lease.query.ts'
+import { giveUpSilent, leaveLease, mayUseDirectory, type Renewed, renewLease } from './lease.query.ts'
 
 export const renewEveryMs = 2_000
 
@@ -20,6 +21,8 @@ export type LeaseDeps = {
   /** Silence of another host after which its instances are given up. */
   readonly lostAfterMs: number
   readonly renewEveryMs?: number
+  /** Default: a random number of this process. */
+  readonly process?: string
   /** Checks that this host can work on the directory; repeated until it succeeds. Rejects with the problem. */
   readonly check?: () => Promise<void>
   /** Returns this host's report. Throwing counts as a failed renewal. */
@@ -44,9 +47,15 @@ export type LeaseView = {
   readonly problem: string | null
 }
 
+const ownProcess = newUuid()
+
 /** Shown in the log, and in status if the database responds. */
 export const notMember =
   'this host is no member of the fleet, or signs in to the database as another role: `strongroom fleet join` takes it back'
+
+function rivalText({ rival, ownAddress }: { readonly rival: string; readonly ownAddress: string }): string {
+  return `another process with the identity of this host has the lease: it signs in from ${rival}, this one from ${ownAddress}. Stop the copy; after a kill, wait six seconds`
+}
 
 export class Lease {
   readonly #deps: LeaseDeps
@@ -82,16 +91,26 @@ export class Lease {
       await pause(clock, Math.max(0, everyMs - (clock.monotonicMs() - beganMs)), signal)
     }
     await this.#giving
+    await this.#giveBack()
+  }
+
+  /** Never rejects: without an answer the lease runs out. */
+  async #giveBack(): Promise<void> {
+    const { postgres, hostId, process = ownProcess, log } = this.#deps
+    if (!this.isHeld()) return
+    await leaveLease(postgres, { hostId, process }).catch((error: unknown) =>
+      log.debug('the lease was not left to the next process', { problem: reasonOf(error) }),
+    )
   }
 
   /** Renews once. Never rejects. */
   async renew(): Promise<void> {
-    const { postgres, hostId, platform, lostAfterMs, clock } = this.#deps
+    const { postgres, hostId, platform, lostAfterMs, process = ownProcess, clock } = this.#deps
     const beganMs = clock.monotonicMs()
     try {
       if (!this.#isChecked) await this.#deps.check?.()
       this.#isChecked = true
-      const renewal = { hostId, platform, lostAfterMs, ...this.#deps.report() }
+      const renewal = { hostId, platform, lostAfterMs, process, ...this.#deps.report() }
       this.#apply(await renewLease(postgres, renewal), beganMs)
     } catch (error) {
       if (await this.#isShutOut(error)) this.#leave()
@@ -120,6 +139,11 @@ export class Lease {
     const { log, onEvent, onMembership } = this.#deps
     if (!renewed.isMember) {
       this.#leave()
+      return
+    }
+    if (renewed.rival !== null) {
+      this.#untilMs = Number.NEGATIVE_INFINITY
+      this.#problem = rivalText(renewed)
       return
     }
     onMembership?.(true)

@@ -122,7 +122,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       const addresses = { ns: at, instances: at, inference: null, builds: null }
       const renewal = { lostAfterMs: 60_000, platform: 'tcg', places: 1, report: { ...report, addresses } }
       expect(east.serving()).toEqual([])
-      await renewLease(postgres, { hostId: west.hostId, ...renewal })
+      await renewLease(postgres, { hostId: west.hostId, process: 'p', ...renewal })
       await until('DNS of the others names west', 60_000, () => Bun.deepEquals(lone.serving(), [addresses]))
       await postgres.query('UPDATE clock SET served_ms = served_ms + 7000')
       await until('it does not any more', 60_000, () => lone.serving().length === 0)

@@ -27,7 +27,7 @@ test.skipIf(missing)('a copy that is behind', async () => {
     await joinHost(tx, { id: hostId, name: hostId, role: 'owner', nowMs: 0 })
     return tx.version
   })
-  const renewal = { hostId, lostAfterMs: 60_000, platform: 'tcg', places: 1 }
+  const renewal = { hostId, process: 'p', lostAfterMs: 60_000, platform: 'tcg', places: 1 }
   const isBehind = async (copied: unknown) => {
     const given = { ...report, ...(copied === undefined ? {} : { copied_version: copied }) } as typeof report
     await renewLease(postgres, { ...renewal, report: given })

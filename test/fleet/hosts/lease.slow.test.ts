@@ -72,6 +72,39 @@ describe.skipIf(missing)('leases', () => {
     await postgres.close()
   })
 
+  // Goal: a copy of a host that starts beside it gets no lease, and both addresses are named; the host keeps its own. A
+  // process that ends leaves the lease to the next one at once; one that was killed, when its lease has run out.
+  test('one process has the lease of a host', async () => {
+    const postgres = await connect(server, await newFleet(server))
+    await addHosts(postgres, 'a')
+    const [first, copy, third] = ['p1', 'p2', 'p3'].map(process => leaseOf(postgres, 'a', { process }))
+    if (first === undefined || copy === undefined || third === undefined) throw new Error('three were made')
+    await first.renew()
+    await serve(postgres, 0)
+    await postgres.query("UPDATE leases SET process_address = '192.0.2.7'")
+    await copy.renew()
+    expect(copy.view()).toMatchObject({
+      hasLease: false,
+      problem: expect.stringMatching(/signs in from 192\.0\.2\.7, this one from 127\.0\.0\.1\. Stop the copy/),
+    })
+    await first.renew()
+    expect(first.view()).toMatchObject({ hasLease: true, problem: null })
+    const stopped = new AbortController()
+    stopped.abort()
+    await first.run(stopped.signal)
+    await copy.renew()
+    expect(copy.view()).toMatchObject({ hasLease: true, problem: null })
+    await serve(postgres, 5_999)
+    await third.renew()
+    expect(third.view().hasLease).toBe(false)
+    await serve(postgres, 1)
+    await third.renew()
+    expect(third.view()).toMatchObject({ hasLease: true, problem: null })
+    await copy.renew()
+    expect(copy.view()).toMatchObject({ hasLease: false, problem: expect.stringContaining('another process') })
+    await postgres.close()
+  })
+
   // Goal: the host itself stops no later than the others expect it to, counted from before it asked.
   test('a host counts its own lease from before it asked', async () => {
     const postgres = await connect(server, await newFleet(server))

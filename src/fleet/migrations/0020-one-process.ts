@@ -1,0 +1,51 @@
+// Schema 20: one process renews the lease of a host. Pure.
+//
+// A copy of a host's disk that starts elsewhere has its id, its role and its keys. Both would report as the same host
+// and take the same instances. Hosts of earlier schemas renew without a number, and are not compared.
+
+import type { FleetMigration } from './migration.ts'
+
+export const oneProcess: FleetMigration = {
+  to: 20,
+  release: 1,
+  name: 'one-process',
+  sql: `
+-- The process that renewed last, a random number, and the address from which it did.
+ALTER TABLE leases ADD COLUMN process text;
+ALTER TABLE leases ADD COLUMN process_address text;
+
+-- Renews as the function without a number, unless another process of this host has the lease: rival is its address
+-- then, and own_address this one's. The lease of a process that was killed runs out.
+CREATE FUNCTION renew_lease(host text, lost_after_ms bigint, platform text, places integer, report jsonb, process text,
+  OUT is_member boolean, OUT is_draining boolean, OUT was_lost boolean, OUT epoch bigint, OUT lease_ms bigint, OUT silent text[],
+  OUT rival text, OUT own_address text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = strongroom, pg_temp AS $$
+BEGIN
+  own_address := coalesce(host(inet_client_addr()), 'the machine of the database');
+  IF is_own(renew_lease.host) THEN
+    SELECT l.process_address INTO rival FROM leases l JOIN host_states s ON s.id = l.host_id
+      WHERE l.host_id = renew_lease.host AND s.has_lease AND l.process <> renew_lease.process;
+    IF FOUND THEN
+      is_member := true;
+      RETURN;
+    END IF;
+  END IF;
+  SELECT r.is_member, r.is_draining, r.was_lost, r.epoch, r.lease_ms, r.silent
+    INTO is_member, is_draining, was_lost, epoch, lease_ms, silent
+    FROM renew_lease(renew_lease.host, renew_lease.lost_after_ms, renew_lease.platform, renew_lease.places,
+      renew_lease.report) r;
+  IF is_member THEN
+    UPDATE leases l SET process = renew_lease.process, process_address = own_address WHERE l.host_id = renew_lease.host;
+  END IF;
+END $$;
+
+-- A process that ends leaves the lease to the next one at once.
+CREATE FUNCTION leave_lease(host text, process text) RETURNS void LANGUAGE sql
+SECURITY DEFINER SET search_path = strongroom, pg_temp AS $$
+  UPDATE leases l SET process = NULL WHERE l.host_id = leave_lease.host AND l.process = leave_lease.process
+    AND is_own(l.host_id)
+$$;
+
+REVOKE ALL ON FUNCTION renew_lease(text, bigint, text, integer, jsonb, text), leave_lease(text, text) FROM PUBLIC;
+`,
+}
