@@ -26,6 +26,9 @@ export function directoryAway(cause: unknown, message = directoryAwayMessage): U
 /** A failure of a connection that the server did not report: refused, closed, or timed out. */
 export class ConnectionFailure extends Error {}
 
+/** The connection had ended while idle, so the transaction cannot have begun. */
+export class TransactionNotStarted extends Error {}
+
 /** Returns the SQLSTATE of an error that the server reported; null for any other error. */
 export function sqlStateOf(error: unknown): string | null {
   const severity: unknown = Reflect.get(Object(error), 'severity')
@@ -53,6 +56,8 @@ const AWAY = /^(08|28|3D|3F|53|57|58)|^(55P03|25P03|25006)$/
 const claimRefused = 'SRB01'
 /** SQLSTATE: a right is missing. */
 export const noRight = '42501'
+/** SQLSTATE: a statement waited too long for another transaction's lock. */
+export const lockTimeout = '55P03'
 
 /**
  * Reports whether the server aborted the transaction in favour of another (serialization failure, deadlock): retry it.

@@ -26,6 +26,7 @@ import { egressPolicy } from './migrations/0017-egress-policy.ts'
 import { keyNamesAndQuotas } from './migrations/0018-key-names-and-quotas.ts'
 import { usageGenerations } from './migrations/0019-usage-generations.ts'
 import { oneProcess } from './migrations/0020-one-process.ts'
+import { stuckChanges } from './migrations/0021-stuck-changes.ts'
 import type { FleetMigration } from './migrations/migration.ts'
 import type { Postgres, Sql } from './postgres.ts'
 
@@ -51,6 +52,7 @@ export const FLEET_MIGRATIONS: readonly FleetMigration[] = [
   keyNamesAndQuotas,
   usageGenerations,
   oneProcess,
+  stuckChanges,
 ]
 
 /** Returns the newest schema that this executable supports. */

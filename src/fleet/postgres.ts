@@ -24,8 +24,10 @@ import {
   directoryAway,
   failureOf,
   isConflict,
+  lockTimeout,
   reasonOf,
   sqlStateOf,
+  TransactionNotStarted,
 } from './failures.ts'
 
 /** A parameter of a statement. Objects are sent as JSON; the type excludes undefined. */
@@ -209,14 +211,18 @@ async function transaction<T>(session: Session, plan: Transaction<T>): Promise<T
     try {
       return await onConnection(session, sql => attemptOnce(session, sql, plan), plan.statementMs)
     } catch (error) {
-      if (!isConflict(error) && !(error instanceof TransactionNotStarted)) return rethrow(error)
+      const isStuck = sqlStateOf(error) === lockTimeout && (await endStuckChanges(session))
+      if (!isStuck && !isConflict(error) && !(error instanceof TransactionNotStarted)) return rethrow(error)
       if (attempt === attemptsMax) throw directoryAway(error)
     }
   }
 }
 
-/** The connection had ended while idle, so the transaction cannot have begun. */
-class TransactionNotStarted extends Error {}
+/** Ends hosts' transactions that have held the counter for too long. Returns whether there were any. Never rejects. */
+async function endStuckChanges(session: Session): Promise<boolean> {
+  const end = 'SELECT end_stuck_changes() > 0 AS is'
+  return await onConnection(session, async sql => (await sql.query(end))[0]?.is === true).catch(() => false)
+}
 
 async function attemptOnce<T>(
   session: Session,

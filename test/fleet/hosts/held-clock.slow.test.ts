@@ -1,9 +1,10 @@
-// Goal: no host can have another one given up that renews its lease.
+// Goal: no host can have another one given up that renews its lease, or stop its changes, by what it holds.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { admitHost, asOwner, connect, newFleet, patientLimits } from '../../../scripts/rigs/postgres/fleet.ts'
 import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
+import { failure } from '../../../scripts/rigs/until.ts'
 
 describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)'))('a held clock', () => {
   let server: PostgresServer
@@ -71,4 +72,41 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     await a.close()
     await evil.close()
   })
+
+  // Goal: a host that holds the directory's counter, with timeouts of its own choice, stops the others' changes for ten
+  // seconds, not longer, and that is on record. A younger change is not ended.
+  test('a host that holds the counter loses its connection', async () => {
+    const fleet = await newFleet(server)
+    const urls = await Promise.all(['a', 'b'].map(id => admitHost(fleet, { id, name: id })))
+    const [a, evil] = await Promise.all(urls.map(url => connect(server, url, { ...patientLimits, lockMs: 1_000 })))
+    if (a === undefined || evil === undefined) throw new Error('two hosts')
+    const held = Promise.withResolvers<number>()
+    const holding = failure(
+      evil.transact(async tx => {
+        await tx.query('SET LOCAL statement_timeout = 0')
+        held.resolve(performance.now())
+        await tx.query('SELECT pg_sleep(50)')
+      }),
+    )
+    const beganMs = await held.promise
+    const change = () => a.transact(tx => tx.query("SELECT set_draining('a', 5)"))
+    let refusals = 0
+    while (performance.now() - beganMs < 30_000) {
+      const done = await change().then(
+        () => true,
+        () => false,
+      )
+      if (done) break
+      refusals += 1
+    }
+    const tookMs = performance.now() - beganMs
+    expect(refusals).toBeGreaterThan(2)
+    expect(tookMs).toBeGreaterThan(9_500)
+    expect(tookMs).toBeLessThan(30_000)
+    expect((await holding).message).toContain('directory of this fleet')
+    const ended = await a.query("SELECT host_name, subject FROM host_actions WHERE action = 'change.ended'")
+    expect(ended).toEqual([{ host_name: 'a', subject: 'b' }])
+    await a.close()
+    await evil.close()
+  }, 120_000)
 })
