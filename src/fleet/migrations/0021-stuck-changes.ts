@@ -21,10 +21,13 @@ BEGIN
   IF NOT is_owner() AND NOT EXISTS (SELECT 1 FROM hosts h WHERE h.database_role = session_user) THEN
     PERFORM refuse('end changes as a role of no host', session_user::text);
   END IF;
-  -- Sessions that wait for the counter have this lock as well; their transactions began later.
+  -- Sessions that wait for the counter have this lock as well; their transactions began later. A commit that waits for
+  -- the synchronous standby is done: ending it would show the change before the standby has it. What the owner may do
+  -- is not judged.
   FOR stuck IN SELECT a.pid, h.name, a.xact_start FROM pg_stat_activity a JOIN hosts h ON h.database_role = a.usename
     WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
-      AND a.xact_start < clock_timestamp() - interval '10 seconds'
+      AND a.xact_start < clock_timestamp() - interval '10 seconds' AND a.wait_event IS DISTINCT FROM 'SyncRep'
+      AND NOT pg_has_role(a.usename, current_user, 'MEMBER')
       AND EXISTS (SELECT 1 FROM pg_locks l WHERE l.pid = a.pid AND l.locktype = 'relation' AND l.granted
         AND l.relation = 'fleet'::regclass AND l.mode = 'RowExclusiveLock')
   LOOP

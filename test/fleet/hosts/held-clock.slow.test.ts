@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { admitHost, asOwner, connect, newFleet, patientLimits } from '../../../scripts/rigs/postgres/fleet.ts'
 import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
-import { failure } from '../../../scripts/rigs/until.ts'
+import { failure, until } from '../../../scripts/rigs/until.ts'
 
 describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)'))('a held clock', () => {
   let server: PostgresServer
@@ -108,5 +108,37 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     expect(ended).toEqual([{ host_name: 'a', subject: 'b' }])
     await a.close()
     await evil.close()
+  }, 120_000)
+
+  // Goal: a commit that waits for a synchronous standby is no change that is stuck: ending it would show the change
+  // before the standby has it.
+  test('a commit that waits for the standby is not ended', async () => {
+    const fleet = await newFleet(server)
+    const urls = await Promise.all(['a', 'b'].map(id => admitHost(fleet, { id, name: id })))
+    const [a, b] = await Promise.all(urls.map(url => connect(server, url)))
+    if (a === undefined || b === undefined) throw new Error('two hosts')
+    const setStandby = async (change: string) => {
+      await server.run(`ALTER SYSTEM ${change}`)
+      await server.run('SELECT pg_reload_conf()')
+    }
+    await setStandby("SET synchronous_standby_names = 'nobody'")
+    try {
+      const change = b.transact(async tx => {
+        await tx.query('SET LOCAL statement_timeout = 0')
+        await tx.query("SELECT set_draining('b', 5)")
+      })
+      const waiting = `SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'
+        AND xact_start < clock_timestamp() - interval '10500 milliseconds'`
+      const isWaiting = async () => (await server.run(waiting)).trim() === '1'
+      await until('it has waited for longer than a change may', 60_000, isWaiting)
+      expect(await a.query('SELECT end_stuck_changes() AS ended')).toEqual([{ ended: 0 }])
+      expect(await isWaiting()).toBe(true)
+      await setStandby('RESET synchronous_standby_names')
+      await change
+    } finally {
+      await setStandby('RESET synchronous_standby_names')
+    }
+    await a.close()
+    await b.close()
   }, 120_000)
 })

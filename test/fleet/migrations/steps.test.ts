@@ -27,7 +27,7 @@ test('goal: number, release, name and text of each step', () => {
     '18 1 key-names-and-quotas 8f95ea87b8b23f20',
     '19 1 usage-generations f0da6d903080eb87',
     '20 1 one-process 9033820c3a4303f4',
-    '21 1 stuck-changes 1cf43c690f9791a3',
+    '21 1 stuck-changes 4336542b2ee30f01',
   ])
   expect([newestOf(), newestOf([])]).toEqual([21, 0])
 })
