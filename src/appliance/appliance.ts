@@ -105,7 +105,7 @@ export async function serve(
   undo.defer(() => collateral?.stop())
   const directory = undo.use(composeDirectory({ ...basis, fleet }))
   const { store, link } = directory
-  const peers = undo.use(await composePeers({ ...basis, fleet }))
+  const peers = undo.use(await composePeers({ ...basis, fleet, link }))
   const parts = openShared({ ...opened, engine, store, link, peers }, undo)
 
   const { service, pool, snapshots, background } = composeInstances(parts)

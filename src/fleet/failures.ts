@@ -9,7 +9,7 @@ export const directoryAwayMessage =
 
 /** Shown to clients. */
 export const notMemberMessage =
-  'This host is not a member of its fleet at present, and answers for it no more. Nothing was changed; send the request to another host of the fleet.'
+  'This host is not a member of its fleet at present, or another process has its identity. Nothing was changed; send the request to another host of the fleet.'
 
 /** Shown to clients if the connection ended during the commit and no other connection could look up its outcome. */
 export const commitUnknownMessage =

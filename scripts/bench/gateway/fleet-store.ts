@@ -1,7 +1,7 @@
 // The records of a gateway whose host is in a fleet, put together as the appliance does. Effects: connections to
 // PostgreSQL, SQL on the host's database; both go on until the process ends.
 
-import { composeDirectory } from '../../../src/appliance/fleet/directory.ts'
+import { composeDirectory, type DirectoryLink } from '../../../src/appliance/fleet/directory.ts'
 import type { Fleet } from '../../../src/appliance/fleet/hosts.ts'
 import { newUuid } from '../../../src/base/ids.ts'
 import type { Runtime } from '../../../src/base/runtime.ts'
@@ -18,7 +18,11 @@ const firstCopyMs = 30_000
 
 type JoinDeps = Pick<Runtime, 'clock' | 'log'> & { readonly store: Store; readonly database: string }
 
-export type Joined = { readonly store: Store; readonly fleet: Pick<Fleet, 'database'> }
+export type Joined = {
+  readonly store: Store
+  readonly fleet: Pick<Fleet, 'database'>
+  readonly link: Pick<DirectoryLink, 'isMember'>
+}
 
 export async function joinFleet({ store, database, clock, log }: JoinDeps): Promise<Joined> {
   const parsed = parseDatabaseUrl(database)
@@ -33,13 +37,15 @@ export async function joinFleet({ store, database, clock, log }: JoinDeps): Prom
     report: () => ({ places: 0, report }),
     giveUp: async () => 0,
     onEvent: () => {},
+    onMembership: is => served.link.setMember(is),
   })
   const fleet = { database: { postgres, target, name } }
-  const served = composeDirectory({ fleet, store, clock, log })
+  const served: ReturnType<typeof composeDirectory> = composeDirectory({ fleet, store, clock, log })
   const nothing = { onCreated: () => {}, onDeleted: () => {}, onLeft: () => {}, onChanged: () => {} }
   served.link.follow({ take: () => ({ vmId: newUuid(), start: 'cold' }), ...nothing })
   served.start()
   void lease.run(new AbortController().signal)
   await until('the first copy of the directory', firstCopyMs, () => served.link.waitsFor() === null)
-  return { store: served.store, fleet }
+  await until('the fleet takes it', firstCopyMs, () => served.link.isMember())
+  return { store: served.store, fleet, link: served.link }
 }

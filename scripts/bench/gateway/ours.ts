@@ -3,6 +3,7 @@
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { SINGLE_HOST_LINK } from '../../../src/appliance/fleet/directory.ts'
 import { composeShares } from '../../../src/appliance/fleet/shares.ts'
 import { composeMetering } from '../../../src/appliance/gateway.ts'
 import { composeInference } from '../../../src/appliance/inference.ts'
@@ -61,9 +62,9 @@ const { config } = verdict
 const clock = systemClock
 const log = createLogger({ level: 'warn', sink: line => process.stderr.write(`${line}\n`), nowMs: clock.nowMs })
 const ownStore = openStore(join(stateDir, 'strongroom.db'))
-const { store, fleet } =
+const { store, fleet, link } =
   fleetDatabase === null
-    ? { store: ownStore, fleet: { database: null } }
+    ? { store: ownStore, fleet: { database: null }, link: SINGLE_HOST_LINK }
     : await joinFleet({ store: ownStore, database: fleetDatabase, clock, log })
 const { key, prefix, secretSha256 } = mintGatewayKey(systemRandom)
 const own = { requestsPerMinute: null, tokensPerMinute: null, concurrencyMax: null, expiresAtMs: null }
@@ -96,7 +97,7 @@ const inference = await composeInference({
   clockGuard: createClockGuard(clock),
   random: systemRandom,
   log,
-  shares: composeShares({ fleet, config, store, random: systemRandom, log }),
+  shares: composeShares({ fleet, link, config, store, random: systemRandom, log }),
 })
 inference.start()
 const listen = { hostname: '127.0.0.1', port: 0 }

@@ -97,6 +97,7 @@ export async function startBooksHost(options: BooksHostOptions): Promise<BooksHo
     },
     await fleetIdOf(postgres),
   )
+  fleet.setMember(true)
   const { directory } = alone
   const timeline = () => fleet.view().timeline
   const books = openHostBudgets({ directory, hostId, postgres, timeline, clock, log })

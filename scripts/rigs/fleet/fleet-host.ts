@@ -150,6 +150,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     copiedFleetOf(alone.directory),
   )
   membership.set = fleet.setMember
+  if (lease.isHeld()) fleet.setMember(true)
   const store: Store = { ...alone, directory: fleet.store }
   const attested = attestedVms(store)
   const { isAttested = false, peerWays = {} } = options

@@ -19,7 +19,10 @@ import { instanceById } from '../../store/directory/instance.query.ts'
 import type { Fleet } from './hosts.ts'
 
 /** Between the directory and the services of this appliance. On a single host nothing comes from others. */
-export type DirectoryLink = Pick<FleetDirectory, 'waitsFor' | 'contradiction' | 'setMember'> & {
+export type DirectoryLink = Pick<
+  FleetDirectory,
+  'waitsFor' | 'contradiction' | 'setMember' | 'setOlder' | 'isMember'
+> & {
   /** Whether other hosts read what this one reports. */
   readonly isShared: boolean
   /** Before `start`: the parts that act on changed instances. Returns how service A reaches them. */
@@ -77,6 +80,8 @@ export const SINGLE_HOST_LINK: DirectoryLink = {
   waitsFor: () => null,
   contradiction: () => null,
   setMember: () => {},
+  setOlder: () => {},
+  isMember: () => true,
 }
 
 /**
@@ -135,6 +140,8 @@ function joinDirectory(deps: JoinDeps): ServedDirectory {
       waitsFor: directory.waitsFor,
       contradiction: directory.contradiction,
       setMember: directory.setMember,
+      setOlder: directory.setOlder,
+      isMember: directory.isMember,
       whenThere: act => (directory.waitsFor() === null ? act() : void waitThen(act)),
       timeline: () => directory.view().timeline,
       version: () => directory.view().version,

@@ -3,6 +3,7 @@
 
 import { toHex } from '../../base/bytes.ts'
 import { iso } from '../../base/clock.ts'
+import { Fault } from '../../base/fault.ts'
 import { harmless } from '../../base/harmless.ts'
 import type { LogFields } from '../../base/log.ts'
 import { family, metricsText } from '../../base/prometheus.ts'
@@ -58,7 +59,7 @@ export async function openFleet({
 
 export type FleetHostParts = Pick<Runtime, 'clock' | 'log'> & {
   readonly fleet: Pick<Fleet, 'database'>
-  readonly link: Pick<FleetDirectory, 'waitsFor' | 'contradiction' | 'setMember'> & {
+  readonly link: Pick<FleetDirectory, 'waitsFor' | 'contradiction' | 'setMember' | 'setOlder'> & {
     /** Version of the directory that the copy here has. */
     readonly version: () => number
   }
@@ -110,7 +111,11 @@ export function composeFleetHost(parts: FleetHostParts): FleetHostService {
     platform: engine.platform,
     lostAfterMs: config.fleet.host_lost_after_s * 1000,
     check: async () => {
-      await checkSchema(postgres)
+      await checkSchema(postgres).catch((error: unknown) => {
+        // Until `fleet migrate` the host goes on as its former executable did.
+        if (error instanceof Fault && error.code === 'fleet.older') parts.link.setOlder()
+        throw error
+      })
       // Before that it could bring up none of the instances that others gave to it.
       const waited = parts.link.waitsFor()
       if (waited !== null) throw new Error(`it waits for ${waited}`)

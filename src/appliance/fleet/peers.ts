@@ -6,6 +6,7 @@ import { family, metricsText } from '../../base/prometheus.ts'
 import type { Runtime } from '../../base/runtime.ts'
 import { listenAddress } from '../../config/listen.ts'
 import type { Config } from '../../config/schema.ts'
+import { actingFor } from '../../fleet/acting.ts'
 import { type OpenPeers, openPeers } from '../../fleet/peers/open.ts'
 import { openPeerKey, type PeerKey } from '../../fleet/peers/peer-key.ts'
 import type { PeerServer, PeerServerDeps } from '../../fleet/peers/peer-server.ts'
@@ -15,6 +16,7 @@ import type { PeerReach } from '../../fleet/peers/watch.ts'
 import { pauseSecondsMax, serveTls, type TlsServer } from '../../http/serve.ts'
 import type { Store } from '../../store/db.ts'
 import { startAt } from '../listening.ts'
+import type { DirectoryLink } from './directory.ts'
 import type { Fleet } from './hosts.ts'
 
 export type FleetPeers = Peers & {
@@ -47,6 +49,7 @@ export const NO_FLEET_PEERS: FleetPeers = {
 
 export type FleetPeersParts = Runtime & {
   readonly fleet: Pick<Fleet, 'database'>
+  readonly link: Pick<DirectoryLink, 'isMember'>
   readonly config: Config
   readonly stateDir: string
   readonly store: Pick<Store, 'hostId'>
@@ -54,11 +57,13 @@ export type FleetPeersParts = Runtime & {
 
 /** Composes the calls between hosts. Throws Fault internal if this host's key cannot be read or created. */
 export async function composePeers(parts: FleetPeersParts): Promise<FleetPeers> {
-  const { fleet, config, stateDir, store, clock, random } = parts
+  const { fleet, link, config, stateDir, store, clock, random } = parts
   if (fleet.database === null) return NO_FLEET_PEERS
   const log = parts.log.unit('fleet')
   const key = await openPeerKey({ stateDir, hostId: store.hostId, nowMs: clock.nowMs(), random })
-  const peers = openPeers({ key, postgres: fleet.database.postgres, clock, random, log })
+  const { postgres } = fleet.database
+  const acting = actingFor(postgres, link.isMember)
+  const peers = openPeers({ key, postgres, acting, clock, random, log })
   const stopping = new AbortController()
   let listener: Listener | null = null
   let running: Promise<unknown> = Promise.resolve()

@@ -3,6 +3,7 @@
 
 import { family, metricsText } from '../../base/prometheus.ts'
 import type { Runtime } from '../../base/runtime.ts'
+import { actingFor } from '../../fleet/acting.ts'
 import { BudgetLeases, type BudgetLeasesView } from '../../fleet/budgets/budget-leases.ts'
 import type { Metering } from '../../inference/metering/ledger.ts'
 import { HostShares } from '../../inference/metering/shares/host-shares.ts'
@@ -12,7 +13,7 @@ import type { Fleet } from './hosts.ts'
 
 export type SharedBudgetsParts = Pick<Runtime, 'clock' | 'log'> & {
   readonly fleet: Pick<Fleet, 'database'>
-  readonly link: Pick<DirectoryLink, 'timeline'>
+  readonly link: Pick<DirectoryLink, 'timeline' | 'isMember'>
   readonly store: Pick<Store, 'directory' | 'hostId'>
   readonly metering: Metering
 }
@@ -36,7 +37,7 @@ export function composeSharedBudgets({
 }: SharedBudgetsParts): SharedBudgets {
   if (fleet.database === null) return NO_SHARED_BUDGETS
   const log = logger.unit('fleet')
-  const { postgres } = fleet.database
+  const postgres = actingFor(fleet.database.postgres, link.isMember)
   const { directory, hostId } = store
   const leases = new BudgetLeases({ directory, hostId, postgres, timeline: link.timeline, clock, log })
   const ownSpent: Metering['ownSpent'] = (spender, month) => metering.ownSpent(spender, month)

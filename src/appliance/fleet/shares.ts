@@ -6,11 +6,13 @@ import { family, metricsText } from '../../base/prometheus.ts'
 import type { Runtime } from '../../base/runtime.ts'
 import type { Config } from '../../config/schema.ts'
 import { type Amounts, NO_AMOUNTS, type ShareAnswer } from '../../contract/vm/shares.ts'
+import { actingFor } from '../../fleet/acting.ts'
 import { reasonOf } from '../../fleet/failures.ts'
 import { ShareAllocator } from '../../fleet/rate-limits/share-allocator.ts'
 import type { KeySharesDeps } from '../../inference/limits/key-shares.ts'
 import type { Store } from '../../store/db.ts'
 import { prepareGatewayKeyLookup } from '../../store/directory/gateway-key.query.ts'
+import type { DirectoryLink } from './directory.ts'
 import type { Fleet } from './hosts.ts'
 
 export type FleetShares = {
@@ -38,14 +40,15 @@ const keysPerStatementMax = 512
 
 export type SharesParts = Pick<Runtime, 'random' | 'log'> & {
   readonly fleet: Pick<Fleet, 'database'>
+  readonly link: Pick<DirectoryLink, 'isMember'>
   readonly config: Config
   readonly store: Store
 }
 
 /** Null if this host is in no fleet. */
-export function composeShares({ fleet, config, store, random, log }: SharesParts): FleetShares | null {
+export function composeShares({ fleet, link, config, store, random, log }: SharesParts): FleetShares | null {
   if (fleet.database === null) return null
-  const { postgres } = fleet.database
+  const postgres = actingFor(fleet.database.postgres, link.isMember)
   const allocator = new ShareAllocator({ postgres, hostId: store.hostId, limitsOf: limitsIn(store, config) })
   const end = (member: string) =>
     allocator.end(member).catch(error => {

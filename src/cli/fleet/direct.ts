@@ -105,5 +105,7 @@ function copiedFleetIn(sqlite: Database): string | null {
   // A database that no release with fleets has started on lacks the table.
   const table = sqlite.query("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'replica'").get()
   if (table === null) return null
-  return sqlite.query<{ fleet_id: string }, []>('SELECT fleet_id FROM replica').get()?.fleet_id ?? null
+  return (
+    sqlite.query<{ fleet_id: string }, []>('SELECT fleet_id FROM replica WHERE is_seeding = 0').get()?.fleet_id ?? null
+  )
 }

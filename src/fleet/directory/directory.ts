@@ -4,6 +4,7 @@
 import { type Clock, pause } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { DirectoryDb, DirectoryStore, LocalDirectory } from '../../store/db.ts'
+import { notTaken } from '../acting.ts'
 import { directoryAway, notMemberMessage, reasonOf, sqlStateOf } from '../failures.ts'
 import { Outbox } from '../replica/outbox.ts'
 import { Replica, type ReplicaDeps } from '../replica/replica.ts'
@@ -30,8 +31,15 @@ export type FleetDirectory = {
   readonly waitsFor: () => string | null
   /** Returns why the directory was last copied because its changes did not apply; null if not within a day. */
   readonly contradiction: () => CopyContradiction | null
-  /** A host that is no member answers nothing from its copy, which lacks what happens since. */
+  /**
+   * A host that is no member answers nothing from its copy, which lacks what happens since. Changes and reports begin
+   * with the first true.
+   */
   readonly setMember: (isMember: boolean) => void
+  /** Changes and reports begin, although the directory's schema is too old to tell processes apart. */
+  readonly setOlder: () => void
+  /** Whether the fleet takes this process for the host; false before its first answer. */
+  readonly isMember: () => boolean
   readonly start: () => void
   readonly stop: () => Promise<void>
 }
@@ -83,7 +91,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
     isThere = waited === null
     return waited
   }
-  const { admit, setMember } = createAdmission(waitsFor)
+  const { admit, admitChange, membership } = createAdmission({ waitsFor, replica, reports })
   const sync = async () => replica.mark() !== null && !replica.isSeeding() && (await copy.sync())
   /** Reports local changes made while the records were being copied; other hosts do not see them before. */
   const finishSeeding = async () => {
@@ -107,8 +115,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
         return result
       },
       change: async work => {
-        admit()
-        if (replica.isSeeding()) throw directoryAway(SEEDING)
+        admitChange()
         return await changeBatcher.submit(work)
       },
       ...readsAfter(sync, directory.db),
@@ -121,7 +128,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
     },
     waitsFor,
     contradiction: () => copy.contradiction(),
-    setMember,
+    ...membership,
     start: () => {
       running = beginOnceAnswered(deps, replica, signal)
         .then(finishSeeding)
@@ -134,7 +141,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
               repeating,
               { wake: reports, everyMs: reportMs, what: 'the directory did not take a report' },
               async () => {
-                await reportDue()
+                if (membership.isMember()) await reportDue()
                 await pause(clock, reportRestMs, signal)
               },
             ),
@@ -148,20 +155,40 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
   }
 }
 
-function createAdmission(
-  waitsFor: () => string | null,
-): Pick<DirectoryStore, 'admit'> & Pick<FleetDirectory, 'setMember'> {
-  let isMember = true
-  return {
-    admit: () => {
-      if (!isMember) throw directoryAway(new Error('the fleet has removed this host'), notMemberMessage)
-      const waited = waitsFor()
-      if (waited !== null) throw directoryAway(new Error(waited))
-    },
-    setMember: is => {
-      isMember = is
-    },
+type AdmissionDeps = {
+  readonly waitsFor: () => string | null
+  readonly replica: Pick<Replica, 'beginGeneration' | 'isSeeding'>
+  readonly reports: Pick<Wake, 'wake'>
+}
+
+function createAdmission({ waitsFor, replica, reports }: AdmissionDeps) {
+  /** Null before the first answer: an outage must not keep a host from serving. */
+  let isMember: boolean | null = null
+  const set = (is: boolean) => {
+    const isNew = is && isMember !== true
+    isMember = is
+    if (isNew) reports.wake()
   }
+  const admit = () => {
+    if (isMember === false) throw directoryAway(new Error('it has no lease as this host'), notMemberMessage)
+    const waited = waitsFor()
+    if (waited !== null) throw directoryAway(new Error(waited))
+  }
+  const membership: Pick<FleetDirectory, 'setMember' | 'setOlder' | 'isMember'> = {
+    setMember: is => {
+      // The answer shows that the directory's schema has generations.
+      if (is) replica.beginGeneration()
+      set(is)
+    },
+    setOlder: () => set(true),
+    isMember: () => isMember === true,
+  }
+  const admitChange = () => {
+    admit()
+    if (isMember !== true) throw directoryAway(notTaken())
+    if (replica.isSeeding()) throw directoryAway(SEEDING)
+  }
+  return { admit, admitChange, membership }
 }
 
 /** Reads after a sync. `sync`: returns whether changes of other hosts were applied. Never rejects. */

@@ -32,7 +32,7 @@ export type LeaseDeps = {
   readonly log: Logger
   /** Records an event in this host's journal: it was lost, or gave up another host. */
   readonly onEvent: (kind: FleetEvent, detail: Record<string, unknown>) => void
-  /** Called after each answer of the directory. False if it has removed this host. */
+  /** Called after each answer of the directory. False if it has removed this host, or another process is the host. */
   readonly onMembership?: (isMember: boolean) => void
 }
 
@@ -129,9 +129,9 @@ export class Lease {
     )
   }
 
-  #leave(): void {
+  #leave(problem = notMember): void {
     this.#untilMs = Number.NEGATIVE_INFINITY
-    this.#problem = notMember
+    this.#problem = problem
     this.#deps.onMembership?.(false)
   }
 
@@ -142,8 +142,7 @@ export class Lease {
       return
     }
     if (renewed.rival !== null) {
-      this.#untilMs = Number.NEGATIVE_INFINITY
-      this.#problem = rivalText(renewed)
+      this.#leave(rivalText(renewed))
       return
     }
     onMembership?.(true)

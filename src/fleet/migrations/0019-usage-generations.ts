@@ -52,7 +52,8 @@ DECLARE
   of_usage text := pg_get_functiondef('guard_usage'::regproc);
 BEGIN
   of_usage := replace(of_usage, 'is_own(OLD.host_id)', 'is_own(split_part(OLD.host_id, ''/'', 1))');
-  of_usage := replace(of_usage, 'is_own(NEW.host_id)', 'is_own(split_part(NEW.host_id, ''/'', 1))');
+  of_usage := replace(of_usage, 'is_own(NEW.host_id)', 
+    '(is_own(split_part(NEW.host_id, ''/'', 1)) AND NEW.host_id ~ ''^[^/]*(/[0-9a-f]{16})?$'')');
   EXECUTE replace(of_usage, 'WHERE id = OLD.host_id', 'WHERE id = split_part(OLD.host_id, ''/'', 1)');
 END $$;
 

@@ -14,8 +14,8 @@ export const oneProcess: FleetMigration = {
 ALTER TABLE leases ADD COLUMN process text;
 ALTER TABLE leases ADD COLUMN process_address text;
 
--- Renews as the function without a number, unless another process of this host has the lease: rival is its address
--- then, and own_address this one's. The lease of a process that was killed runs out.
+-- Renews as the function without a number, unless another process of this host renewed within the time of a lease:
+-- rival is its address then, and own_address this one's.
 CREATE FUNCTION renew_lease(host text, lost_after_ms bigint, platform text, places integer, report jsonb, process text,
   OUT is_member boolean, OUT is_draining boolean, OUT was_lost boolean, OUT epoch bigint, OUT lease_ms bigint, OUT silent text[],
   OUT rival text, OUT own_address text)
@@ -23,11 +23,17 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = strongroom, pg_temp AS $$
 BEGIN
   own_address := coalesce(host(inet_client_addr()), 'the machine of the database');
   IF is_own(renew_lease.host) THEN
-    SELECT l.process_address INTO rival FROM leases l JOIN host_states s ON s.id = l.host_id
-      WHERE l.host_id = renew_lease.host AND s.has_lease AND l.process <> renew_lease.process;
-    IF FOUND THEN
-      is_member := true;
-      RETURN;
+    PERFORM FROM leases l WHERE l.host_id = renew_lease.host FOR UPDATE;
+    IF EXISTS (SELECT 1 FROM leases l WHERE l.host_id = renew_lease.host AND l.process <> renew_lease.process) THEN
+      -- Otherwise the clock stands still if no other host renews, and the lease of a killed process never runs out.
+      PERFORM tick(clock_timestamp());
+      -- Also after a failover, which voids every lease: the process that had it comes first.
+      SELECT l.process_address INTO rival FROM leases l JOIN host_states s ON s.id = l.host_id CROSS JOIN clock c
+        WHERE l.host_id = renew_lease.host AND s.silent_ms < c.lease_ms;
+      IF FOUND THEN
+        is_member := true;
+        RETURN;
+      END IF;
     END IF;
   END IF;
   SELECT r.is_member, r.is_draining, r.was_lost, r.epoch, r.lease_ms, r.silent

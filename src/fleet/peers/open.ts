@@ -13,6 +13,8 @@ import { PeerWatch } from './watch.ts'
 export type OpenPeersDeps = Runtime & {
   readonly key: PeerKey
   readonly postgres: Pick<Postgres, 'query'>
+  /** Publishes this host's address. */
+  readonly acting?: Pick<Postgres, 'query'>
 }
 
 export type OpenPeers = {
@@ -23,7 +25,7 @@ export type OpenPeers = {
   readonly answering: (services: PeerServerDeps['services']) => PeerServer
 }
 
-export function openPeers({ key, postgres, clock, random, log }: OpenPeersDeps): OpenPeers {
+export function openPeers({ key, postgres, acting = postgres, clock, random, log }: OpenPeersDeps): OpenPeers {
   const { hostId } = key
   const list = new PeerList({ postgres, clock })
   const seen = new SeenCalls(clock.nowMs())
@@ -33,7 +35,7 @@ export function openPeers({ key, postgres, clock, random, log }: OpenPeersDeps):
     isDown: called => watch.isDown(called),
   })
   const watch = new PeerWatch({
-    ...{ hostId, postgres, list, clock, log },
+    ...{ hostId, postgres: acting, list, clock, log },
     greet: (called, signal) => caller.greet(called, signal),
   })
   return {

@@ -82,7 +82,8 @@ export class Replica {
 
   /**
    * Begins a copy of a fleet at version 0, unless there is one of this fleet, and records local changes from now on.
-   * Begins a generation of sums and of reports, because an older copy of this database may have been restored.
+   * Reports get a number far from the former ones, and sums a generation if the directory's schema has them, because an
+   * older copy of this database may have been restored.
    * Forces a full copy if an executable with other tables or columns made it. `isSeeding`: the records here will become
    * the directory's. Fault `conflict` if there are records that a copy would replace.
    */
@@ -98,7 +99,10 @@ export class Replica {
         run(tx, 'DELETE FROM outbox_held')
         this.#sql.begin.run(fleetId, isSeeding ? 1 : 0)
       }
-      if (!isSeeding) this.#sql.beginGeneration.run()
+      if (!isSeeding) {
+        this.#sql.renumber.run()
+        this.#sql.renewGeneration.run()
+      }
       const before = this.#triggers()
       const known = new Set(before.map(({ name }) => name))
       dropTriggers(tx)
@@ -113,6 +117,11 @@ export class Replica {
         for (const table of REPLICA_TABLES) if (!triggerNames(table).some(name => known.has(name))) this.#noteOwn(table)
       }
     })
+  }
+
+  /** Sums have a generation from now on, because the directory's schema is new enough. Idempotent. */
+  beginGeneration(): void {
+    if (!this.isSeeding()) this.#sql.beginGeneration.run()
   }
 
   #triggers(): readonly Trigger[] {
@@ -376,6 +385,8 @@ type Trigger = { readonly name: string; readonly sql: string }
 
 type MarkRow = ReplicaPosition & { readonly fleet_id: string }
 
+const randomGeneration = "'/' || lower(hex(randomblob(8)))"
+
 /** Prepared once, because every request of a fleet uses them. */
 function statementsOn(db: DirectoryDb) {
   const noting = (textOf: (table: ReplicaTable) => string | null) =>
@@ -391,10 +402,9 @@ function statementsOn(db: DirectoryDb) {
     mark: prepareRaw<MarkRow>(db, 'SELECT fleet_id, timeline, version, change FROM replica'),
     begin: prepareRaw(db, "INSERT INTO replica VALUES (1, ?1, 0, 0, 0, ?2, 0, NULL, '', '')"),
     // A random number, because two copies of this database must not give different reports the same number.
-    beginGeneration: prepareRaw(
-      db,
-      "UPDATE replica SET generation = '/' || lower(hex(randomblob(8))), batch = batch + 1 + abs(random() % 4294967296)",
-    ),
+    renumber: prepareRaw(db, 'UPDATE replica SET batch = batch + 1 + abs(random() % 4294967296)'),
+    beginGeneration: prepareRaw(db, `UPDATE replica SET generation = ${randomGeneration} WHERE generation = ''`),
+    renewGeneration: prepareRaw(db, `UPDATE replica SET generation = ${randomGeneration} WHERE generation <> ''`),
     organizations: prepareRaw<{ count: number }>(db, 'SELECT count(*) AS count FROM organizations'),
     seeding: prepareRaw<{ is_seeding: number }>(db, 'SELECT is_seeding FROM replica'),
     endSeeding: prepareRaw(db, 'UPDATE replica SET is_seeding = 0'),

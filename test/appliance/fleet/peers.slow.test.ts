@@ -10,6 +10,7 @@ import { report } from '../../../scripts/rigs/postgres/hosts.ts'
 import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
+import { SINGLE_HOST_LINK } from '../../../src/appliance/fleet/directory.ts'
 import { openFleet } from '../../../src/appliance/fleet/hosts.ts'
 import { composePeers } from '../../../src/appliance/fleet/peers.ts'
 import { present } from '../../../src/base/assert.ts'
@@ -56,7 +57,10 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
         .transact(tx => joinHost(tx, { id: store.hostId, name, role: 'owner', nowMs: Date.now() }))
         .catch(() => {})
       await owner.close()
-      const peers = present(await composePeers({ fleet, config, stateDir, store, ...runtime }), 'it is in a fleet')
+      const peers = present(
+        await composePeers({ fleet, link: SINGLE_HOST_LINK, config, stateDir, store, ...runtime }),
+        'it is in a fleet',
+      )
       stack.use(peers)
       let serving: readonly ServiceAddresses[] = []
       return {
@@ -80,7 +84,14 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       const stateDir = join(root, 'alone')
       mkdirSync(stateDir)
       const runtime = { clock: systemClock, random: systemRandom, log: silentLogger }
-      const peers = await composePeers({ fleet, config, stateDir, store: { hostId: 'h' }, ...runtime })
+      const peers = await composePeers({
+        fleet,
+        link: SINGLE_HOST_LINK,
+        config,
+        stateDir,
+        store: { hostId: 'h' },
+        ...runtime,
+      })
       expect([peers.view(), peers.address(), peers.render()]).toEqual([[], null, ''])
       const refusal = (service: 'builds' | 'handover') =>
         peers

@@ -85,7 +85,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
         postgres === null || database === null ? null : { postgres, target: targetOf(server, database), name }
       const metering = new Metering({ ...parts, store: store.directory, cost: () => 0n })
       undo.defer(() => metering.stop())
-      const shares = composeShares({ ...parts, fleet: { database: fleet } })
+      const shares = composeShares({ ...parts, fleet: { database: fleet }, link: { isMember: () => true } })
       const inference = await composeInference({
         ...nobodyLogs,
         ...parts,

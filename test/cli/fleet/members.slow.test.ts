@@ -105,6 +105,10 @@ test.skipIf(missing)('members come and go by the owner', async () => {
   records.directory.db.run('DELETE FROM organizations')
   copyOf(id)
   records.directory.db.run(organization)
+  // Records that are on their way into a directory are no copy of it.
+  records.directory.db.run('UPDATE replica SET is_seeding = 1')
+  expect(await failure(joinFleet(parts('b')))).toMatchObject({ code: 'conflict' })
+  records.directory.db.run('UPDATE replica SET is_seeding = 0')
   expect((await joinFleet(parts('b'))).hostId).toBe(records.hostId)
   records.close()
   await owner.drain('rack-b')

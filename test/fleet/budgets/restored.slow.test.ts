@@ -45,6 +45,7 @@ function started(path: string, fleetId: string, postgres: Postgres) {
   }
   const replica = new Replica({ directory, hostId, adopt })
   replica.begin(fleetId)
+  replica.beginGeneration()
   const outbox = new Outbox(directory, replica)
   const deps = { directory, postgres, replica, clock: systemClock, log: silentLogger, onApplied: () => {} }
   const copy = new Copy(deps)

@@ -94,14 +94,50 @@ describe.skipIf(missing)('leases', () => {
     await first.run(stopped.signal)
     await copy.renew()
     expect(copy.view()).toMatchObject({ hasLease: true, problem: null })
-    await serve(postgres, 5_999)
+    await serve(postgres, 5_000)
     await third.renew()
     expect(third.view().hasLease).toBe(false)
-    await serve(postgres, 1)
+    await serve(postgres, 1_000)
     await third.renew()
     expect(third.view()).toMatchObject({ hasLease: true, problem: null })
     await copy.renew()
     expect(copy.view()).toMatchObject({ hasLease: false, problem: expect.stringContaining('another process') })
+    await postgres.close()
+  })
+
+  // Goal: after a kill of a fleet's only host, or of all hosts at once, the next process gets the lease by itself.
+  test('a killed host returns though nobody else renews', async () => {
+    const postgres = await connect(server, await newFleet(server))
+    await addHosts(postgres, 'a')
+    const [killed, next] = [leaseOf(postgres, 'a', { process: 'p1' }), leaseOf(postgres, 'a', { process: 'p2' })]
+    await killed.renew()
+    const beganMs = performance.now()
+    await next.renew()
+    expect(next.view()).toMatchObject({ hasLease: false, problem: expect.stringContaining('another process') })
+    await until('the lease of the killed process has run out', 30_000, async () => {
+      await next.renew()
+      return next.view().hasLease
+    })
+    expect(performance.now() - beganMs).toBeGreaterThan(5_500)
+    await killed.renew()
+    expect(killed.view()).toMatchObject({ hasLease: false, problem: expect.stringContaining('another process') })
+    await postgres.close()
+  }, 60_000)
+
+  // Goal: a failover, which voids every lease, gives a copy no way in ahead of the process that had the lease.
+  test('after a failover a copy comes second', async () => {
+    const postgres = await connect(server, await newFleet(server))
+    await addHosts(postgres, 'a')
+    const memberships: boolean[] = []
+    const first = leaseOf(postgres, 'a', { process: 'p1' })
+    const copy = leaseOf(postgres, 'a', { process: 'p2', onMembership: is => memberships.push(is) })
+    await first.renew()
+    await postgres.query('UPDATE clock SET timeline = timeline + 1')
+    await copy.renew()
+    expect(copy.view()).toMatchObject({ hasLease: false, problem: expect.stringContaining('another process') })
+    expect(memberships).toEqual([false])
+    await first.renew()
+    expect(first.view()).toMatchObject({ hasLease: true, epoch: 2, problem: null })
     await postgres.close()
   })
 

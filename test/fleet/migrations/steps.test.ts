@@ -25,8 +25,8 @@ test('goal: number, release, name and text of each step', () => {
     '16 1 build-claims 8e14b55bd5945e31',
     '17 1 egress-policy f93a8ca81f794c92',
     '18 1 key-names-and-quotas 8f95ea87b8b23f20',
-    '19 1 usage-generations f0da6d903080eb87',
-    '20 1 one-process 9033820c3a4303f4',
+    '19 1 usage-generations dc10ce8ba418be61',
+    '20 1 one-process 24b4cc421a76d724',
     '21 1 stuck-changes 4336542b2ee30f01',
   ])
   expect([newestOf(), newestOf([])]).toEqual([21, 0])

@@ -204,7 +204,7 @@ export const INNER_ORDERS = {
   'src/fleet': [
     ['hosts'],
     ['directory'],
-    ['budgets', 'migrations.ts', 'peers', 'rights.ts', 'rate-limits'],
+    ['acting.ts', 'budgets', 'migrations.ts', 'peers', 'rights.ts', 'rate-limits'],
     ['listener.ts', 'pooler.ts', 'postgres.ts', 'target.ts'],
     ['driver.ts', 'failures.ts', 'migrations', 'replica', 'shared-identity'],
   ],

@@ -185,6 +185,7 @@ async function startHost({ name, directory, database, limits, alive, way, place,
     },
     await fleetIdOf(postgres),
   )
+  fleet.setMember(true)
   const store: Store = { ...alone, directory: fleet.store }
   const daemon = startBuildDaemon({
     ...{ directory, world, logged, gate: [], store },
