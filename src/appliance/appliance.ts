@@ -11,7 +11,7 @@ import type { Config } from '../config/schema.ts'
 import { kernelClock, uptimeMs } from '../host/kernel-clock.ts'
 import { openOperatorKey } from '../host/operator-key.ts'
 import { databaseFile, leftoversOfRecords, restoringDir } from '../host/state-files.ts'
-import { hostBootId } from '../host/system.ts'
+import { hostBootId, lockHolderId } from '../host/system.ts'
 import { AnonymousLogLimit } from '../http/anonymous-log-limit.ts'
 import { createTls } from '../http/certificate.ts'
 import { createInstanceKeys } from '../inference/keys/instance-keys.ts'
@@ -110,7 +110,9 @@ export async function serve(
 
   const { service, pool, snapshots, background } = composeInstances(parts)
   undo.defer(() => background.stop())
-  const member = undo.use(composeFleetHost({ ...parts, fleet, pool, onEvent }))
+  const member = undo.use(
+    composeFleetHost({ ...parts, fleet, process: lockHolderId(lockPath(stateDir)), pool, onEvent }),
+  )
   const instances = await startListener('instances', config.listen, () => serveInstances({ service, snapshots }, parts))
   undo.defer(() => instances.stop(true))
   const shares = composeShares({ ...parts, fleet })
@@ -278,11 +280,13 @@ function listeningAt(
   }
 }
 
+const lockPath = (stateDir: string) => join(stateDir, 'lock')
+
 /** Only the daemon reads keys, tokens and the database. Others may pass through, to images and the worker's files. */
 function holdStateDir(stateDir: string, clock: Clock) {
   process.umask(0o077)
   ensureDir(stateDir, { mode: 0o711 })
-  return lockFileOfDead(`${stateDir}/lock`, { timeoutMs: lockTimeoutMs, clock })
+  return lockFileOfDead(lockPath(stateDir), { timeoutMs: lockTimeoutMs, clock })
 }
 
 /** Everything that changes something without a request. Returns what stops the wait. */

@@ -39,6 +39,7 @@ import { expectedMeasurement } from '../vm/launch/expected.plan.ts'
 import { gatewayVmImage, loadGatewayVmImage } from '../vm/launch/image.driver.ts'
 import { imageDigest } from '../vm/launch/image-digest.driver.ts'
 import type { Engine } from './engine.ts'
+import type { DirectoryLink } from './fleet/directory.ts'
 import type { FleetShares } from './fleet/shares.ts'
 import type { GatewayVmWorkloads } from './gateway-vm/workloads.ts'
 import type { Publish } from './log/transparency.ts'
@@ -65,6 +66,7 @@ export type GatewayVmParts = Runtime & {
   readonly workloads: GatewayVmWorkloads | null
   /** Null, or left out: this host is in no fleet. */
   readonly shares?: FleetShares | null
+  readonly link?: Pick<DirectoryLink, 'isShutOut'>
 }
 
 export type ComposedGatewayVm = {
@@ -126,6 +128,7 @@ export function composeGatewayVm(parts: GatewayVmParts): ComposedGatewayVm {
     addresses,
     clock,
     guard: parts.clockGuard,
+    isShutOut: () => parts.link?.isShutOut() === true,
     random,
     log,
     patienceMs,

@@ -51,6 +51,8 @@ export type GatewayVmSupervisorDeps = Runtime & {
   /** Longest time that the requests of a VM which was replaced may take. */
   readonly drainMs: number
   readonly guard: Pick<ClockGuard, 'mayDelete'>
+  /** Whether this host must serve no clients, because its fleet has removed it. Default: it may. */
+  readonly isShutOut?: () => boolean
 }
 
 export type WantedGatewayVm = {
@@ -410,8 +412,8 @@ export class GatewayVmSupervisor {
   }
 
   async #routeTo(serving: string | null): Promise<void> {
-    const { engine, addresses } = this.#deps
-    const route = { serving, upstreams: addresses.reached() }
+    const { engine, addresses, isShutOut } = this.#deps
+    const route = { serving: isShutOut?.() === true ? null : serving, upstreams: addresses.reached() }
     const text = JSON.stringify(route)
     if (text === this.#routed) return
     await engine.route(route)

@@ -26,7 +26,7 @@ const WRITABLE = {
 } as const
 
 const FUNCTIONS = [
-  ...['begin_change', 'timeline', 'renew_lease', 'leave_lease', 'mark_lost', 'set_draining', 'publish_peer'],
+  ...['begin_change', 'timeline', 'renew_lease', 'mark_lost', 'set_draining', 'publish_peer'],
   'end_stuck_changes',
   // Called by triggers in the role of the statement.
   'is_judged',

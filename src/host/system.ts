@@ -13,6 +13,16 @@ export function hostBootId(): string {
 }
 
 /**
+ * Identifies the holder of a locked file among the processes of all machines. A process with the same id runs only
+ * after the former one has ended: the kernel gives one process the lock, and a copy of the file is another inode, or on
+ * another boot. A digest, because it is shown to other hosts.
+ */
+export function lockHolderId(lockPath: string): string {
+  const { dev, ino } = statSync(lockPath, { bigint: true })
+  return new Bun.CryptoHasher('sha256').update(`${hostBootId()} ${dev} ${ino}`).digest('hex')
+}
+
+/**
  * Reports whether systemd is shutting this host down, which ends the scopes of VMs while the daemon still runs. False
  * without systemd or without an answer (systemctl(1), is-system-running; exit code 0 only for `running`).
  */

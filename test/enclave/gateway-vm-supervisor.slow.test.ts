@@ -28,10 +28,11 @@ type KeeperOptions = {
   readonly patienceMs?: number
   readonly beforeServing?: (vmId: string) => void
   readonly gpus?: readonly string[]
+  readonly isShutOut?: () => boolean
 }
 
 function keeperOf(bench: EnclaveBench, options: KeeperOptions = {}): GatewayVmSupervisor {
-  const { patienceMs = 60_000, beforeServing = () => {}, gpus = [] } = options
+  const { patienceMs = 60_000, beforeServing = () => {}, gpus = [], isShutOut = () => false } = options
   const log = createLogger({ level: 'info', sink: line => void bench.log.push(line), nowMs: systemClock.nowMs })
   return new GatewayVmSupervisor({
     store: bench.store.ledger,
@@ -49,6 +50,7 @@ function keeperOf(bench: EnclaveBench, options: KeeperOptions = {}): GatewayVmSu
     patienceMs,
     startMs: 60_000,
     drainMs: 60_000,
+    isShutOut,
     clock: systemClock,
     guard: createClockGuard(systemClock),
     random: systemRandom,
@@ -131,6 +133,25 @@ test(
     // Route first, then record `serving`: a client that reads the status can connect.
     expect(bench.servingAtRoutes[routes.indexOf(first)]).toBe(null)
     expect(bench.servingAtRoutes[routes.indexOf(second)]).toBe(first)
+  },
+  testMs,
+)
+
+test(
+  'goal: no client is sent to the gateway of a host that its fleet has removed, until the host is a member again',
+  async () => {
+    await using bench = await EnclaveBench.start({ upstreams: [{ url: upstream.url }] })
+    let isShutOut = true
+    const keeper = keeperOf(bench, { isShutOut: () => isShutOut })
+    await using _keeper = { [Symbol.asyncDispose]: () => keeper.stop() }
+    keeper.start()
+    await until('a gateway is ready', 60_000, () => servingOf(bench) !== null)
+    expect(bench.routes.map(route => route.serving)).not.toContain(servingOf(bench))
+    isShutOut = false
+    const vmId = await serving(bench)
+    isShutOut = true
+    await until('no client is sent to it', 60_000, () => bench.routes.at(-1)?.serving === null)
+    expect(servingOf(bench)).toBe(vmId)
   },
   testMs,
 )

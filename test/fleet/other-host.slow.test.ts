@@ -277,7 +277,6 @@ const FUNCTIONS: Readonly<Record<string, readonly Attempt[]>> = {
     ["SELECT is_member AS is FROM renew_lease('a', 60000, 'tcg', 1, '{}', 'p')", '[{"is":false}]'],
     ["SELECT is_member AS is FROM renew_lease('b', 60000, 'tcg', 1, '{}', 'p')", '[{"is":true}]'],
   ],
-  leave_lease: [["SELECT leave_lease('a', 'p')::text AS is", '[{"is":null}]']],
   end_stuck_changes: [['SELECT end_stuck_changes() AS is', '[{"is":0}]']],
   // However short the silence that it gives: ten seconds at least.
   mark_lost: [["SELECT mark_lost('a', 0) AS is", '[{"is":false}]']],

@@ -1,10 +1,18 @@
 // The daemon's view of the machine it runs on.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
-import { chmodSync, chownSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, chownSync, cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { checkUidRange, enableForwardingV6, groupsOfDevices, isHostStopping } from '../../src/host/system.ts'
+import {
+  checkUidRange,
+  enableForwardingV6,
+  groupsOfDevices,
+  hostBootId,
+  isHostStopping,
+  lockHolderId,
+} from '../../src/host/system.ts'
+import { lockFile } from '../../src/linux/lock.ts'
 
 let root = ''
 beforeAll(() => {
@@ -30,6 +38,20 @@ test('goal: a range of uids is nobody else’s: no user’s, not the worker’s,
     expect(() => checkUidRange(range, { root })).toThrow(whose)
   // A host without the files has no such users.
   expect(checkUidRange({ min: 1, max: 2 }, { root: join(root, 'dev') })).toEqual({ min: 1, max: 2 })
+})
+
+test('goal: who holds a lock next has the same id; a copy of the directory has another, which does not show the boot', () => {
+  const path = join(root, 'state')
+  mkdirSync(path)
+  const ids = [1, 2].map(() => {
+    using _ = lockFile(join(path, 'lock'))
+    return lockHolderId(join(path, 'lock'))
+  })
+  expect(ids).toEqual([expect.stringMatching(/^[0-9a-f]{64}$/), ids[0] ?? ''])
+  const copy = join(root, 'copy')
+  cpSync(path, copy, { recursive: true, preserveTimestamps: true })
+  expect(lockHolderId(join(copy, 'lock'))).not.toBe(ids[0] ?? '')
+  expect(ids[0]).not.toContain(hostBootId().slice(0, 8))
 })
 
 test('goal: QEMU gets the groups of its devices and no other; a device that no group may open says what to do', () => {

@@ -21,7 +21,7 @@ import type { Fleet } from './hosts.ts'
 /** Between the directory and the services of this appliance. On a single host nothing comes from others. */
 export type DirectoryLink = Pick<
   FleetDirectory,
-  'waitsFor' | 'contradiction' | 'setMember' | 'setOlder' | 'isMember'
+  'waitsFor' | 'contradiction' | 'setMember' | 'setOlder' | 'isMember' | 'isShutOut'
 > & {
   /** Whether other hosts read what this one reports. */
   readonly isShared: boolean
@@ -82,6 +82,7 @@ export const SINGLE_HOST_LINK: DirectoryLink = {
   setMember: () => {},
   setOlder: () => {},
   isMember: () => true,
+  isShutOut: () => false,
 }
 
 /**
@@ -142,6 +143,7 @@ function joinDirectory(deps: JoinDeps): ServedDirectory {
       setMember: directory.setMember,
       setOlder: directory.setOlder,
       isMember: directory.isMember,
+      isShutOut: directory.isShutOut,
       whenThere: act => (directory.waitsFor() === null ? act() : void waitThen(act)),
       timeline: () => directory.view().timeline,
       version: () => directory.view().version,

@@ -73,6 +73,8 @@ export type FleetHostParts = Pick<Runtime, 'clock' | 'log'> & {
   readonly engine: Pick<Engine, 'platform' | 'capacity' | 'diskGibMax'>
   readonly operatorKey: Pick<OperatorKey, 'digest'>
   readonly stateDir: string
+  /** Identifies this process among those that have the host's identity. Default: a random number. */
+  readonly process?: string
   readonly pool: Pick<WarmPool, 'status'>
   readonly clockGuard: Pick<ClockGuard, 'certainMs'>
   readonly onEvent: (kind: string, detail: LogFields) => void
@@ -108,6 +110,7 @@ export function composeFleetHost(parts: FleetHostParts): FleetHostService {
   const lease = new Lease({
     postgres,
     hostId: store.hostId,
+    ...(parts.process === undefined ? {} : { process: parts.process }),
     platform: engine.platform,
     lostAfterMs: config.fleet.host_lost_after_s * 1000,
     check: async () => {

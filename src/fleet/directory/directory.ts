@@ -40,6 +40,8 @@ export type FleetDirectory = {
   readonly setOlder: () => void
   /** Whether the fleet takes this process for the host; false before its first answer. */
   readonly isMember: () => boolean
+  /** Whether the fleet has answered that this process is not the host: it must serve no clients. */
+  readonly isShutOut: () => boolean
   readonly start: () => void
   readonly stop: () => Promise<void>
 }
@@ -174,7 +176,7 @@ function createAdmission({ waitsFor, replica, reports }: AdmissionDeps) {
     const waited = waitsFor()
     if (waited !== null) throw directoryAway(new Error(waited))
   }
-  const membership: Pick<FleetDirectory, 'setMember' | 'setOlder' | 'isMember'> = {
+  const membership: Pick<FleetDirectory, 'setMember' | 'setOlder' | 'isMember' | 'isShutOut'> = {
     setMember: is => {
       // The answer shows that the directory's schema has generations.
       if (is) replica.beginGeneration()
@@ -182,6 +184,7 @@ function createAdmission({ waitsFor, replica, reports }: AdmissionDeps) {
     },
     setOlder: () => set(true),
     isMember: () => isMember === true,
+    isShutOut: () => isMember === false,
   }
   const admitChange = () => {
     admit()

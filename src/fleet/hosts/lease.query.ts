@@ -13,14 +13,25 @@ export type Renewal = {
   /** Number of instances that it has and can take in addition. */
   readonly places: number
   readonly report: HostReport
-  /** Identifies this process among those that have the host's identity. */
+  /**
+   * Identifies this process among those that have the host's identity. A process that can only run after another has
+   * ended may have the same.
+   */
   readonly process: string
+}
+
+export type Rival = {
+  /** Both addresses as the database sees them. */
+  readonly rival: string
+  readonly ownAddress: string
+  /** Time of its last renewal, as text. */
+  readonly rivalRenewed: string
 }
 
 export type Renewed =
   | { readonly isMember: false }
-  /** Another process of this host has the lease. Both addresses are as the database sees them. */
-  | { readonly isMember: true; readonly rival: string; readonly ownAddress: string }
+  /** Another process of this host has the lease. */
+  | ({ readonly isMember: true } & Rival)
   | {
       readonly isMember: true
       readonly rival: null
@@ -40,16 +51,12 @@ export async function renewLease(sql: Sql, renewal: Renewal): Promise<Renewed> {
   const { hostId, lostAfterMs, platform, places, report, process } = renewal
   const [row] = await sql.query<Renewed>(
     `SELECT is_member AS "isMember", is_draining AS "isDraining", was_lost AS "wasLost", epoch, lease_ms AS "leaseMs",
-       silent, rival, own_address AS "ownAddress" FROM renew_lease($1, $2, $3, $4, $5, $6)`,
+       silent, rival, rival_renewed AS "rivalRenewed", own_address AS "ownAddress"
+     FROM renew_lease($1, $2, $3, $4, $5, $6)`,
     [hostId, lostAfterMs, platform, places, report, process],
     { answerMs: renewalAnswerMs },
   )
   return present(row, 'a function has one row')
-}
-
-/** Leaves the lease to the next process of this host. */
-export async function leaveLease(sql: Sql, { hostId, process }: Pick<Renewal, 'hostId' | 'process'>): Promise<void> {
-  await sql.query('SELECT leave_lease($1, $2)', [hostId, process], { answerMs: renewalAnswerMs })
 }
 
 /** Reports whether the signed-in role may use the directory. A removed host's may not. */

@@ -10,7 +10,7 @@ import type { HostReport } from '../../contract/admin/fleet.ts'
 import { reasonOf, sqlStateOf } from '../failures.ts'
 import type { Postgres } from '../postgres.ts'
 import type { GiveUp } from './hosts.query.ts'
-import { giveUpSilent, leaveLease, mayUseDirectory, type Renewed, renewLease } from './lease.query.ts'
+import { giveUpSilent, mayUseDirectory, type Renewed, type Rival, renewLease } from './lease.query.ts'
 
 export const renewEveryMs = 2_000
 
@@ -21,7 +21,7 @@ export type LeaseDeps = {
   /** Silence of another host after which its instances are given up. */
   readonly lostAfterMs: number
   readonly renewEveryMs?: number
-  /** Default: a random number of this process. */
+  /** See Renewal. Default: a random number of this process. */
   readonly process?: string
   /** Checks that this host can work on the directory; repeated until it succeeds. Rejects with the problem. */
   readonly check?: () => Promise<void>
@@ -53,9 +53,12 @@ const ownProcess = newUuid()
 export const notMember =
   'this host is no member of the fleet, or signs in to the database as another role: `strongroom fleet join` takes it back'
 
-function rivalText({ rival, ownAddress }: { readonly rival: string; readonly ownAddress: string }): string {
-  return `another process with the identity of this host has the lease: it signs in from ${rival}, this one from ${ownAddress}. Stop the copy; after a kill, wait six seconds`
+function rivalText({ rival, ownAddress }: Rival): string {
+  return `another process with the identity of this host has the lease: it signs in from ${rival}, this one from ${ownAddress}`
 }
+
+/** Renewals that a killed process may have under way. One more shows that the process runs. */
+const renewalsUnderWay = 1
 
 export class Lease {
   readonly #deps: LeaseDeps
@@ -65,6 +68,8 @@ export class Lease {
   #problem: string | null = 'no renewal has succeeded yet'
   #hadLease = false
   #isChecked = false
+  /** The other process's last renewal as this one saw it, and how many it has made meanwhile. */
+  #rival = { renewed: '', renewals: -1 }
   #giving: Promise<void> | null = null
 
   constructor(deps: LeaseDeps) {
@@ -91,21 +96,13 @@ export class Lease {
       await pause(clock, Math.max(0, everyMs - (clock.monotonicMs() - beganMs)), signal)
     }
     await this.#giving
-    await this.#giveBack()
-  }
-
-  /** Never rejects: without an answer the lease runs out. */
-  async #giveBack(): Promise<void> {
-    const { postgres, hostId, process = ownProcess, log } = this.#deps
-    if (!this.isHeld()) return
-    await leaveLease(postgres, { hostId, process }).catch((error: unknown) =>
-      log.debug('the lease was not left to the next process', { problem: reasonOf(error) }),
-    )
   }
 
   /** Renews once. Never rejects. */
   async renew(): Promise<void> {
     const { postgres, hostId, platform, lostAfterMs, process = ownProcess, clock } = this.#deps
+    // A copy that waited for the host's next pause would end the host's instances then.
+    if (this.#isCopy()) return
     const beganMs = clock.monotonicMs()
     try {
       if (!this.#isChecked) await this.#deps.check?.()
@@ -135,6 +132,19 @@ export class Lease {
     this.#deps.onMembership?.(false)
   }
 
+  #isCopy(): boolean {
+    return this.#rival.renewals > renewalsUnderWay
+  }
+
+  #refuse(rival: Rival): void {
+    const { renewed, renewals } = this.#rival
+    if (rival.rivalRenewed !== renewed) this.#rival = { renewed: rival.rivalRenewed, renewals: renewals + 1 }
+    const remedy = this.#isCopy()
+      ? 'Both run, so this one does not try again: stop the copy; if this is the host, restart it then'
+      : 'Stop the copy; if the other process has ended, this one has the lease within ten seconds'
+    this.#leave(`${rivalText(rival)}. ${remedy}`)
+  }
+
   #apply(renewed: Renewed, beganMs: number): void {
     const { log, onEvent, onMembership } = this.#deps
     if (!renewed.isMember) {
@@ -142,9 +152,10 @@ export class Lease {
       return
     }
     if (renewed.rival !== null) {
-      this.#leave(rivalText(renewed))
+      this.#refuse(renewed)
       return
     }
+    this.#rival = { renewed: '', renewals: -1 }
     onMembership?.(true)
     this.#untilMs = beganMs + renewed.leaseMs
     this.#isDraining = renewed.isDraining

@@ -1,7 +1,7 @@
 // Schema 20: one process renews the lease of a host. Pure.
 //
 // A copy of a host's disk that starts elsewhere has its id, its role and its keys. Both would report as the same host
-// and take the same instances. Hosts of earlier schemas renew without a number, and are not compared.
+// and take the same instances. Hosts of earlier schemas renew without an id of the process, and are not compared.
 
 import type { FleetMigration } from './migration.ts'
 
@@ -10,25 +10,27 @@ export const oneProcess: FleetMigration = {
   release: 1,
   name: 'one-process',
   sql: `
--- The process that renewed last, a random number, and the address from which it did.
+-- The holder of the host's state directory that renewed last, and the address from which it did. The next process that
+-- holds the same directory on the same boot has the same id, so that it renews at once.
 ALTER TABLE leases ADD COLUMN process text;
 ALTER TABLE leases ADD COLUMN process_address text;
 
--- Renews as the function without a number, unless another process of this host renewed within the time of a lease:
--- rival is its address then, and own_address this one's.
+-- Renews as the function without a process, unless another one of this host renewed within the time of a lease: rival
+-- is its address then, rival_renewed the time at which it renewed, and own_address this one's.
 CREATE FUNCTION renew_lease(host text, lost_after_ms bigint, platform text, places integer, report jsonb, process text,
   OUT is_member boolean, OUT is_draining boolean, OUT was_lost boolean, OUT epoch bigint, OUT lease_ms bigint, OUT silent text[],
-  OUT rival text, OUT own_address text)
+  OUT rival text, OUT rival_renewed text, OUT own_address text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = strongroom, pg_temp AS $$
 BEGIN
   own_address := coalesce(host(inet_client_addr()), 'the machine of the database');
   IF is_own(renew_lease.host) THEN
     PERFORM FROM leases l WHERE l.host_id = renew_lease.host FOR UPDATE;
     IF EXISTS (SELECT 1 FROM leases l WHERE l.host_id = renew_lease.host AND l.process <> renew_lease.process) THEN
-      -- Otherwise the clock stands still if no other host renews, and the lease of a killed process never runs out.
+      -- Otherwise the clock stands still if no other host renews, and the lease of a lost process never runs out.
       PERFORM tick(clock_timestamp());
       -- Also after a failover, which voids every lease: the process that had it comes first.
-      SELECT l.process_address INTO rival FROM leases l JOIN host_states s ON s.id = l.host_id CROSS JOIN clock c
+      SELECT l.process_address, l.renewed_at::text INTO rival, rival_renewed
+        FROM leases l JOIN host_states s ON s.id = l.host_id CROSS JOIN clock c
         WHERE l.host_id = renew_lease.host AND s.silent_ms < c.lease_ms;
       IF FOUND THEN
         is_member := true;
@@ -45,13 +47,6 @@ BEGIN
   END IF;
 END $$;
 
--- A process that ends leaves the lease to the next one at once.
-CREATE FUNCTION leave_lease(host text, process text) RETURNS void LANGUAGE sql
-SECURITY DEFINER SET search_path = strongroom, pg_temp AS $$
-  UPDATE leases l SET process = NULL WHERE l.host_id = leave_lease.host AND l.process = leave_lease.process
-    AND is_own(l.host_id)
-$$;
-
-REVOKE ALL ON FUNCTION renew_lease(text, bigint, text, integer, jsonb, text), leave_lease(text, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION renew_lease(text, bigint, text, integer, jsonb, text) FROM PUBLIC;
 `,
 }

@@ -72,13 +72,12 @@ describe.skipIf(missing)('leases', () => {
     await postgres.close()
   })
 
-  // Goal: a copy of a host that starts beside it gets no lease, and both addresses are named; the host keeps its own. A
-  // process that ends leaves the lease to the next one at once; one that was killed, when its lease has run out.
+  // Goal: a copy of a host that starts beside it gets no lease, and both addresses are named; the host keeps its own,
+  // and the copy gets none at the host's next pause. A process that can only run after the former one gets it at once.
   test('one process has the lease of a host', async () => {
     const postgres = await connect(server, await newFleet(server))
     await addHosts(postgres, 'a')
-    const [first, copy, third] = ['p1', 'p2', 'p3'].map(process => leaseOf(postgres, 'a', { process }))
-    if (first === undefined || copy === undefined || third === undefined) throw new Error('three were made')
+    const [first, copy] = [leaseOf(postgres, 'a', { process: 'p1' }), leaseOf(postgres, 'a', { process: 'p2' })]
     await first.renew()
     await serve(postgres, 0)
     await postgres.query("UPDATE leases SET process_address = '192.0.2.7'")
@@ -87,21 +86,33 @@ describe.skipIf(missing)('leases', () => {
       hasLease: false,
       problem: expect.stringMatching(/signs in from 192\.0\.2\.7, this one from 127\.0\.0\.1\. Stop the copy/),
     })
-    await first.renew()
-    expect(first.view()).toMatchObject({ hasLease: true, problem: null })
-    const stopped = new AbortController()
-    stopped.abort()
-    await first.run(stopped.signal)
+    const restarted = leaseOf(postgres, 'a', { process: 'p1' })
+    await restarted.renew()
+    expect(restarted.view()).toMatchObject({ hasLease: true, problem: null })
     await copy.renew()
-    expect(copy.view()).toMatchObject({ hasLease: true, problem: null })
-    await serve(postgres, 5_000)
-    await third.renew()
-    expect(third.view().hasLease).toBe(false)
-    await serve(postgres, 1_000)
-    await third.renew()
-    expect(third.view()).toMatchObject({ hasLease: true, problem: null })
+    expect(copy.view().problem).toContain('within ten seconds')
+    await restarted.renew()
     await copy.renew()
-    expect(copy.view()).toMatchObject({ hasLease: false, problem: expect.stringContaining('another process') })
+    expect(copy.view().problem).toContain('does not try again')
+    await serve(postgres, 60_000)
+    await copy.renew()
+    expect(copy.view()).toMatchObject({ hasLease: false, problem: expect.stringContaining('does not try again') })
+    await restarted.renew()
+    expect(restarted.view()).toMatchObject({ hasLease: true, problem: null })
+    await postgres.close()
+  })
+
+  // Goal: a process that took the lease when its holder was silent keeps it, when the former holder returns.
+  test('a host that was silent returns after its copy', async () => {
+    const postgres = await connect(server, await newFleet(server))
+    await addHosts(postgres, 'a')
+    const [frozen, next] = [leaseOf(postgres, 'a', { process: 'p1' }), leaseOf(postgres, 'a', { process: 'p2' })]
+    await frozen.renew()
+    await serve(postgres, 6_000)
+    await next.renew()
+    expect(next.view()).toMatchObject({ hasLease: true, problem: null })
+    await frozen.renew()
+    expect(frozen.view()).toMatchObject({ hasLease: false, problem: expect.stringContaining('another process') })
     await postgres.close()
   })
 
