@@ -121,7 +121,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
   if (options.isJoined !== true) await admitHost(options.database, { id: hostId, name })
   const { isUnhurried = false } = options
   const postgres = await openPostgres({ target, limits: limitsOf(options), clock, log })
-  const membership = { set: (_isMember: boolean) => {} }
+  const membership = { set: (_isMember: boolean, _reported: number | null) => {} }
   const lease = await enter(postgres, {
     hostId,
     name,
@@ -129,7 +129,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     lostAfterMs: options.lostAfterMs ?? 60_000,
     isJoined: options.isJoined ?? false,
     isUnhurried,
-    onMembership: isMember => membership.set(isMember),
+    onMembership: (isMember, reported) => membership.set(isMember, reported),
   })
   const { bootMs = 5, mayBoot, pool } = options
   const ledgerVms: LedgerVms | null =
@@ -311,7 +311,7 @@ type Entered = {
   readonly lostAfterMs: number
   readonly isJoined: boolean
   readonly isUnhurried: boolean
-  readonly onMembership: (isMember: boolean) => void
+  readonly onMembership: (isMember: boolean, reported: number | null) => void
 }
 
 /** A lease of its own, which is renewed. */

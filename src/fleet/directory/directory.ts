@@ -33,9 +33,9 @@ export type FleetDirectory = {
   readonly contradiction: () => CopyContradiction | null
   /**
    * A host that is no member answers nothing from its copy, which lacks what happens since. Changes and reports begin
-   * with the first true.
+   * with the first true. `reported`: see Renewed; default null.
    */
-  readonly setMember: (isMember: boolean) => void
+  readonly setMember: (isMember: boolean, reported?: number | null) => void
   /** Changes and reports begin, although the directory's schema is too old to tell processes apart. */
   readonly setOlder: () => void
   /** Whether the fleet takes this process for the host; false before its first answer. */
@@ -159,7 +159,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
 
 type AdmissionDeps = {
   readonly waitsFor: () => string | null
-  readonly replica: Pick<Replica, 'beginGeneration' | 'isSeeding'>
+  readonly replica: Pick<Replica, 'generation' | 'isSeeding'>
   readonly reports: Pick<Wake, 'wake'>
 }
 
@@ -177,9 +177,12 @@ function createAdmission({ waitsFor, replica, reports }: AdmissionDeps) {
     if (waited !== null) throw directoryAway(new Error(waited))
   }
   const membership: Pick<FleetDirectory, 'setMember' | 'setOlder' | 'isMember' | 'isShutOut'> = {
-    setMember: is => {
-      // The answer shows that the directory's schema has generations.
-      if (is) replica.beginGeneration()
+    setMember: (is, reported = null) => {
+      if (is) {
+        // The answer shows that the directory's schema has generations.
+        replica.generation.begin()
+        replica.generation.keep(reported)
+      }
       set(is)
     },
     setOlder: () => set(true),

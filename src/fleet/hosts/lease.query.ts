@@ -40,6 +40,8 @@ export type Renewed =
       readonly wasLost: boolean
       readonly epoch: number
       readonly leaseMs: number
+      /** Number of the host's newest report; null unless a process with the same id had the lease before. */
+      readonly reported: number | null
       /** Hosts to give up. */
       readonly silent: readonly string[]
     }
@@ -51,7 +53,7 @@ export async function renewLease(sql: Sql, renewal: Renewal): Promise<Renewed> {
   const { hostId, lostAfterMs, platform, places, report, process } = renewal
   const [row] = await sql.query<Renewed>(
     `SELECT is_member AS "isMember", is_draining AS "isDraining", was_lost AS "wasLost", epoch, lease_ms AS "leaseMs",
-       silent, rival, rival_renewed AS "rivalRenewed", own_address AS "ownAddress"
+       silent, reported, rival, rival_renewed AS "rivalRenewed", own_address AS "ownAddress"
      FROM renew_lease($1, $2, $3, $4, $5, $6)`,
     [hostId, lostAfterMs, platform, places, report, process],
     { answerMs: renewalAnswerMs },

@@ -32,8 +32,11 @@ export type LeaseDeps = {
   readonly log: Logger
   /** Records an event in this host's journal: it was lost, or gave up another host. */
   readonly onEvent: (kind: FleetEvent, detail: Record<string, unknown>) => void
-  /** Called after each answer of the directory. False if it has removed this host, or another process is the host. */
-  readonly onMembership?: (isMember: boolean) => void
+  /**
+   * Called after each answer of the directory. False if it has removed this host, or another process is the host.
+   * `reported`: see Renewed.
+   */
+  readonly onMembership?: (isMember: boolean, reported: number | null) => void
 }
 
 export type FleetEvent = 'fleet.lost' | 'fleet.gave-up'
@@ -129,7 +132,7 @@ export class Lease {
   #leave(problem = notMember): void {
     this.#untilMs = Number.NEGATIVE_INFINITY
     this.#problem = problem
-    this.#deps.onMembership?.(false)
+    this.#deps.onMembership?.(false, null)
   }
 
   #isCopy(): boolean {
@@ -156,7 +159,7 @@ export class Lease {
       return
     }
     this.#rival = { renewed: '', renewals: -1 }
-    onMembership?.(true)
+    onMembership?.(true, renewed.reported)
     this.#untilMs = beganMs + renewed.leaseMs
     this.#isDraining = renewed.isDraining
     this.#epoch = renewed.epoch

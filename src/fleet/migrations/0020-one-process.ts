@@ -16,10 +16,11 @@ ALTER TABLE leases ADD COLUMN process text;
 ALTER TABLE leases ADD COLUMN process_address text;
 
 -- Renews as the function without a process, unless another one of this host renewed within the time of a lease: rival
--- is its address then, rival_renewed the time at which it renewed, and own_address this one's.
+-- is its address then, rival_renewed the time at which it renewed, and own_address this one's. reported is the number of the host's newest
+-- report if the holder of the same state directory had the lease before.
 CREATE FUNCTION renew_lease(host text, lost_after_ms bigint, platform text, places integer, report jsonb, process text,
   OUT is_member boolean, OUT is_draining boolean, OUT was_lost boolean, OUT epoch bigint, OUT lease_ms bigint, OUT silent text[],
-  OUT rival text, OUT rival_renewed text, OUT own_address text)
+  OUT rival text, OUT rival_renewed text, OUT own_address text, OUT reported bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = strongroom, pg_temp AS $$
 BEGIN
   own_address := coalesce(host(inet_client_addr()), 'the machine of the database');
@@ -43,6 +44,8 @@ BEGIN
     FROM renew_lease(renew_lease.host, renew_lease.lost_after_ms, renew_lease.platform, renew_lease.places,
       renew_lease.report) r;
   IF is_member THEN
+    SELECT o.batch INTO reported FROM leases l JOIN outboxes o USING (host_id)
+      WHERE l.host_id = renew_lease.host AND l.process = renew_lease.process;
     UPDATE leases l SET process = renew_lease.process, process_address = own_address WHERE l.host_id = renew_lease.host;
   END IF;
 END $$;

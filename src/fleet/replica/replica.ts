@@ -13,6 +13,7 @@ import {
   mayHaveVm,
   mergeChanges,
 } from './changed-instance.ts'
+import { UsageGeneration } from './generation.ts'
 import { CopyProgress } from './progress.ts'
 import { noteOfInstances, noteOwn, outboxTriggers, triggerNames } from './statements.ts'
 import { prepareTable, type TableStatements } from './table-statements.ts'
@@ -60,6 +61,7 @@ export class Replica {
   readonly #sql: ReturnType<typeof statementsOn>
   /** Progress of a full copy. */
   readonly progress: CopyProgress
+  readonly generation: UsageGeneration
 
   constructor(deps: ReplicaDeps) {
     this.#deps = deps
@@ -72,6 +74,7 @@ export class Replica {
     this.#instance = id => find.get(id)
     this.#sql = statementsOn(db)
     this.progress = new CopyProgress(db)
+    this.generation = new UsageGeneration(deps.directory, deps.hostId)
   }
 
   mark(): ReplicaMark | null {
@@ -99,10 +102,7 @@ export class Replica {
         run(tx, 'DELETE FROM outbox_held')
         this.#sql.begin.run(fleetId, isSeeding ? 1 : 0)
       }
-      if (!isSeeding) {
-        this.#sql.renumber.run()
-        this.#sql.renewGeneration.run()
-      }
+      if (!isSeeding) this.generation.renew()
       const before = this.#triggers()
       const known = new Set(before.map(({ name }) => name))
       dropTriggers(tx)
@@ -117,11 +117,6 @@ export class Replica {
         for (const table of REPLICA_TABLES) if (!triggerNames(table).some(name => known.has(name))) this.#noteOwn(table)
       }
     })
-  }
-
-  /** Sums have a generation from now on, because the directory's schema is new enough. Idempotent. */
-  beginGeneration(): void {
-    if (!this.isSeeding()) this.#sql.beginGeneration.run()
   }
 
   #triggers(): readonly Trigger[] {
@@ -385,8 +380,6 @@ type Trigger = { readonly name: string; readonly sql: string }
 
 type MarkRow = ReplicaPosition & { readonly fleet_id: string }
 
-const randomGeneration = "'/' || lower(hex(randomblob(8)))"
-
 /** Prepared once, because every request of a fleet uses them. */
 function statementsOn(db: DirectoryDb) {
   const noting = (textOf: (table: ReplicaTable) => string | null) =>
@@ -401,10 +394,6 @@ function statementsOn(db: DirectoryDb) {
     ),
     mark: prepareRaw<MarkRow>(db, 'SELECT fleet_id, timeline, version, change FROM replica'),
     begin: prepareRaw(db, "INSERT INTO replica VALUES (1, ?1, 0, 0, 0, ?2, 0, NULL, '', '')"),
-    // A random number, because two copies of this database must not give different reports the same number.
-    renumber: prepareRaw(db, 'UPDATE replica SET batch = batch + 1 + abs(random() % 4294967296)'),
-    beginGeneration: prepareRaw(db, `UPDATE replica SET generation = ${randomGeneration} WHERE generation = ''`),
-    renewGeneration: prepareRaw(db, `UPDATE replica SET generation = ${randomGeneration} WHERE generation <> ''`),
     organizations: prepareRaw<{ count: number }>(db, 'SELECT count(*) AS count FROM organizations'),
     seeding: prepareRaw<{ is_seeding: number }>(db, 'SELECT is_seeding FROM replica'),
     endSeeding: prepareRaw(db, 'UPDATE replica SET is_seeding = 0'),

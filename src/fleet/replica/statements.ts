@@ -1,7 +1,7 @@
 // SQLite statements for a table that hosts copy: triggers that record changes, reading a row, applying a row from
 // another host. Text only, pure.
 
-import { isSumOf } from '../../store/directory/usage/usage-month.query.ts'
+import { isSumOf, ownHost } from '../../store/directory/usage/usage-month.query.ts'
 import { buildStage, type Column, type ReplicaTable, statusRank } from './tables.ts'
 
 /**
@@ -54,6 +54,21 @@ export function triggerNames({ name }: ReplicaTable): string[] {
 function differs({ name, reportedEveryMs }: Column): string {
   const every = reportedEveryMs === undefined ? '' : ` / ${reportedEveryMs}`
   return `NEW.${name}${every} IS NOT OLD.${name}${every}`
+}
+
+/** Adds the sums of this host's present generation to those of another (parameter ?1: its `host_id`). */
+export function addSumsTo({ name, key, columns }: ReplicaTable): string {
+  const names = columns.map(column => column.name)
+  const added = names
+    .filter(column => !key.includes(column))
+    .map(column => `${column} = min(${Number.MAX_SAFE_INTEGER}, ${column} + excluded.${column})`)
+  const values = names.map(column => (column === 'host_id' ? '?1' : column))
+  return `INSERT INTO ${name} (${names}) SELECT ${values} FROM ${name} WHERE host_id = ${ownHost}
+    ON CONFLICT (${key}) DO UPDATE SET ${added}`
+}
+
+export function deleteOwnSums({ name }: ReplicaTable): string {
+  return `DELETE FROM ${name} WHERE host_id = ${ownHost}`
 }
 
 /** Reads the row of a key (its columns as parameters, in order) as JSON text. */

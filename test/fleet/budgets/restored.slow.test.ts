@@ -37,7 +37,7 @@ startForTests(started => {
 })
 
 /** A start of the host on the database at `path`. Requests are numbered: no two bookings have the same row. */
-function started(path: string, fleetId: string, postgres: Postgres) {
+function started(path: string, fleetId: string, postgres: Postgres, isSame: boolean) {
   const store = openStore(path)
   const { directory, hostId } = store
   const adopt = () => {
@@ -45,21 +45,28 @@ function started(path: string, fleetId: string, postgres: Postgres) {
   }
   const replica = new Replica({ directory, hostId, adopt })
   replica.begin(fleetId)
-  replica.beginGeneration()
+  replica.generation.begin()
   const outbox = new Outbox(directory, replica)
   const deps = { directory, postgres, replica, clock: systemClock, log: silentLogger, onApplied: () => {} }
   const copy = new Copy(deps)
+  /** The first answer to a renewal. */
+  const enter = async () => {
+    const [row] = await postgres.query<{ batch: number }>('SELECT batch FROM outboxes WHERE host_id = $1', [hostId])
+    replica.generation.keep(isSame ? (row?.batch ?? null) : null)
+  }
   const append = prepareUsageAppend(directory.db)
   const report = () => reportAll({ postgres, outbox, hostId, writing: 'report' }, new AbortController().signal)
   return {
     book: (ids: readonly number[]) =>
       directory.transact(() => append(ids.map(id => usageRow({ id: `r${id}`, costNanoUsd: nanoUsd })))),
     report: async () => {
+      await enter()
       await report()
       while (outbox.release(Number.MAX_SAFE_INTEGER)) await report()
     },
     /** Leaves a report on its way, as a process that ends meanwhile does. */
-    beginReport: () => {
+    beginReport: async () => {
+      await enter()
       outbox.release(Number.MAX_SAFE_INTEGER)
       outbox.next()
     },
@@ -105,12 +112,18 @@ async function restoredHost() {
   return {
     root,
     /** On a copy, or on the first database. Files have names of their own: SQLite may close the last one later. */
-    start: (from: string | null = null) => {
+    start: (from: string | null = null, isSame = true) => {
       if (from !== null) {
         path = join(root, `restored${++restores}`)
         copyFileSync(from, path)
       }
-      return started(path, fleetId, postgres)
+      return started(path, fleetId, postgres, isSame)
+    },
+    generations: async () => {
+      const [row] = await postgres.query<{ count: number }>(
+        'SELECT count(DISTINCT host_id)::integer AS count FROM usage_days',
+      )
+      return row?.count
     },
     /** The sums of the directory: months of the key, of the organization, days. */
     reported: async () =>
@@ -141,6 +154,46 @@ test.skipIf(missing).each([true, false])('a copy at 30, changes read first: %p',
   await host.catchUp()
   expect(await fleet.reported()).toEqual([120, 120, 120])
   expect(host.sums()).toEqual([120, 120, 120, 120])
+  host.close()
+})
+
+// Goal: starts of the same host add no rows of sums, with usage before and after the first answer of the directory, and
+// with nothing to report; another state directory, and a report on its way, begin others.
+test.skipIf(missing)('starts without a restore', async () => {
+  await using fleet = await restoredHost()
+  let host = fleet.start()
+  await host.catchUp()
+  for (let at = 0; at < 4; at += 1) {
+    host.book(range(at * 20, 10))
+    await host.report()
+    host.book(range(at * 20 + 10, 10))
+    host.close()
+    host = fleet.start()
+    if (at !== 2) continue
+    await host.report()
+    host.close()
+    host = fleet.start()
+  }
+  await host.report()
+  await host.catchUp()
+  expect(await fleet.reported()).toEqual([80, 80, 80])
+  expect(host.sums()).toEqual([80, 80, 80, 80])
+  expect(await fleet.generations()).toBe(1)
+  host.book(range(80, 1))
+  await host.beginReport()
+  host.close()
+  host = fleet.start()
+  host.book(range(81, 1))
+  await host.report()
+  expect(await fleet.generations()).toBe(2)
+  host.close()
+  host = fleet.start(null, false)
+  host.book(range(82, 1))
+  await host.report()
+  await host.catchUp()
+  expect(await fleet.generations()).toBe(3)
+  expect(await fleet.reported()).toEqual([83, 83, 83])
+  expect(host.sums()).toEqual([83, 83, 83, 83])
   host.close()
 })
 
@@ -182,7 +235,7 @@ test.skipIf(missing).each(range(1, 6))('a random order of events, seed %i', asyn
       const copy = saved[draw(saved.length)]
       if (copy === undefined) return
       host.close()
-      host = fleet.start(copy.path)
+      host = fleet.start(copy.path, draw(2) === 0)
       here = new Set(copy.ids)
     },
   }

@@ -26,7 +26,7 @@ test('goal: number, release, name and text of each step', () => {
     '17 1 egress-policy f93a8ca81f794c92',
     '18 1 key-names-and-quotas 8f95ea87b8b23f20',
     '19 1 usage-generations dc10ce8ba418be61',
-    '20 1 one-process 0f01bfce00806574',
+    '20 1 one-process 378af49be83418f2',
     '21 1 stuck-changes 4336542b2ee30f01',
   ])
   expect([newestOf(), newestOf([])]).toEqual([21, 0])
