@@ -11,6 +11,10 @@ export const directoryAwayMessage =
 export const notMemberMessage =
   'This host is not a member of its fleet at present, or another process has its identity. Nothing was changed; send the request to another host of the fleet.'
 
+/** Shown to clients for a read of what the host's copy lacks, if the copy may be behind. */
+export const maybeElsewhereMessage =
+  'The directory of this fleet cannot be reached at present, and this host does not know the object; another host may. Send the request again after the time in Retry-After.'
+
 /** Shown to clients if the connection ended during the commit and no other connection could look up its outcome. */
 export const commitUnknownMessage =
   'The connection to the directory of this fleet ended during the change. Check whether it was made; with an Idempotency-Key you may send the same request again after the time in Retry-After.'

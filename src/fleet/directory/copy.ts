@@ -32,6 +32,13 @@ export type CopyWaits = {
   readonly soonMs: number
 }
 
+export type Synced = {
+  /** Whether changes of other hosts were applied. */
+  readonly isChanged: boolean
+  /** Whether the copy had all changes. If not, an object that it lacks may exist. */
+  readonly isCurrent: boolean
+}
+
 export type CopyContradiction = { readonly problem: string; readonly sinceMs: number }
 
 /** Least time between two full copies because of changes that do not apply. */
@@ -88,22 +95,25 @@ export class Copy {
     return this.#next
   }
 
-  /**
-   * Applies changes, and returns whether there were any. Never rejects; resolves at once if the database is
-   * unreachable.
-   */
-  async sync(): Promise<boolean> {
+  /** Applies changes. Never rejects; resolves at once if the database is unreachable. */
+  async sync(): Promise<Synced> {
     const { postgres, clock, log, waits: { freshMs } = WAITS } = this.#deps
-    if (!postgres.view().isReachable) return false
+    if (!postgres.view().isReachable) return { isChanged: false, isCurrent: false }
     const before = this.mark().version
     const waited = new AbortController()
+    let isCurrent = false
     try {
-      const read = this.catchUp().catch(error => log.debug('changes were not read', { problem: reasonOf(error) }))
+      const read = this.catchUp().then(
+        () => {
+          isCurrent = true
+        },
+        error => log.debug('changes were not read', { problem: reasonOf(error) }),
+      )
       await Promise.race([read, clock.sleep(freshMs, waited.signal).catch(() => {})])
     } finally {
       waited.abort()
     }
-    return this.mark().version !== before
+    return { isChanged: this.mark().version !== before, isCurrent }
   }
 
   /** Applies changes that were read elsewhere. Returns false if earlier changes are missing; then catch up first. */

@@ -5,12 +5,12 @@ import { type Clock, pause } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { DirectoryDb, DirectoryStore, LocalDirectory } from '../../store/db.ts'
 import { notTaken } from '../acting.ts'
-import { directoryAway, notMemberMessage, reasonOf, sqlStateOf } from '../failures.ts'
+import { directoryAway, maybeElsewhereMessage, notMemberMessage, reasonOf, sqlStateOf } from '../failures.ts'
 import { Outbox } from '../replica/outbox.ts'
 import { Replica, type ReplicaDeps } from '../replica/replica.ts'
 import { AnnouncedVersions, createWake, type Wake } from './announced-versions.ts'
 import { ChangeBatcher } from './change-batcher.ts'
-import { Copy, type CopyContradiction, type CopyDeps } from './copy.ts'
+import { Copy, type CopyContradiction, type CopyDeps, type Synced } from './copy.ts'
 import { fleetIdOf } from './feed.ts'
 import { reportAll } from './reports.ts'
 
@@ -94,7 +94,8 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
     return waited
   }
   const { admit, admitChange, membership } = createAdmission({ waitsFor, replica, reports })
-  const sync = async () => replica.mark() !== null && !replica.isSeeding() && (await copy.sync())
+  const sync = async (): Promise<Synced> =>
+    replica.mark() !== null && !replica.isSeeding() ? await copy.sync() : { isChanged: false, isCurrent: true }
   /** Reports local changes made while the records were being copied; other hosts do not see them before. */
   const finishSeeding = async () => {
     while (replica.isSeeding() && !signal.aborted) {
@@ -197,19 +198,25 @@ function createAdmission({ waitsFor, replica, reports }: AdmissionDeps) {
   return { admit, admitChange, membership }
 }
 
-/** Reads after a sync. `sync`: returns whether changes of other hosts were applied. Never rejects. */
-function readsAfter(sync: () => Promise<boolean>, db: DirectoryDb): Pick<DirectoryStore, 'read' | 'retryUnknownKey'> {
+/** Reads after a sync, which never rejects. An object that a copy which is behind lacks is not said to be absent. */
+function readsAfter(sync: () => Promise<Synced>, db: DirectoryDb): Pick<DirectoryStore, 'read' | 'retryUnknownKey'> {
   return {
     read: async (caller, work) => {
-      if (await sync()) caller?.assertAllowed(db)
-      return await work(db)
+      const { isChanged, isCurrent } = await sync()
+      if (isChanged) caller?.assertAllowed(db)
+      try {
+        return await work(db)
+      } catch (error) {
+        const isAbsent = error instanceof Fault && error.code === 'not_found'
+        throw isAbsent && !isCurrent ? directoryAway(error, maybeElsewhereMessage) : error
+      }
     },
     retryUnknownKey: async work => {
       try {
         return await work()
       } catch (error) {
         const isUnknown = error instanceof Fault && error.code === 'unauthenticated'
-        if (isUnknown && (await sync())) return await work()
+        if (isUnknown && (await sync()).isChanged) return await work()
         throw error
       }
     },
