@@ -7,7 +7,9 @@ import type { Client, ClientBase, ClientConfig, PoolClient, QueryConfig } from '
 import { Fault } from '../base/fault.ts'
 import type { DatabaseAddress } from '../config/fleet/database-url.ts'
 
-export type PostgresTarget = DatabaseAddress & {
+export type PostgresTarget = Omit<DatabaseAddress, 'password'> & {
+  /** A function is called for each new connection, so that a changed password needs no restart. */
+  readonly password: string | null | (() => string | null)
   /**
    * Certificates of the only authority that may sign the server's; null for no TLS, with a database on this machine.
    */
@@ -46,8 +48,11 @@ export const fleetSchema = 'strongroom'
 /** How much longer the client waits than the server, so that a working server always responds in time. */
 export const answerSlackMs = 1_000
 
-/** How long an idle connection is kept open. */
-const idleMs = 60_000
+/**
+ * How long an idle connection is kept open. The pool hands out the one that was used last, so a host without a burst of
+ * requests uses one or two, and a server with 100 connections serves 30 hosts.
+ */
+const idleMs = 10_000
 const keepAliveMs = 10_000
 
 export type Connections = {
@@ -155,7 +160,7 @@ async function settingsOf(target: PostgresTarget, limits: PostgresLimits): Promi
   return {
     ...{ host, port, user, database, types },
     // A function, because without a password the driver would look for one in ~/.pgpass.
-    password: () => password ?? '',
+    password: () => (typeof password === 'function' ? password() : password) ?? '',
     ssl: caPem === null ? false : { ca: caPem, rejectUnauthorized: true, minVersion: 'TLSv1.2' },
     application_name: applicationName,
     connectionTimeoutMillis: limits.connectMs,

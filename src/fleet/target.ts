@@ -3,6 +3,7 @@
 import { readFileSync, statSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { Fault, messageOf } from '../base/fault.ts'
+import { resultOr } from '../base/result-or.ts'
 import { parseDatabaseUrl } from '../config/fleet/database-url.ts'
 import type { Config } from '../config/schema.ts'
 import type { PostgresTarget } from './driver.ts'
@@ -14,14 +15,14 @@ export function fleetTarget({ fleet }: Pick<Config, 'fleet'>): PostgresTarget | 
   if (fleet.database === '') return null
   const parsed = parseDatabaseUrl(fleet.database)
   if (!parsed.ok) throw new Fault('config.invalid', `fleet.database ${parsed.problem}`, { param: 'fleet.database' })
-  const password = readNamed('fleet.password_file', fleet.password_file)
+  const password = passwordIn(fleet.password_file)
   const caPem = readNamed('fleet.ca_file', fleet.ca_file)
   if (caPem !== null && !caPem.includes('-----BEGIN CERTIFICATE-----')) {
     throw new Fault('config.file', `${fleet.ca_file} holds no PEM certificate`, { param: 'fleet.ca_file' })
   }
   return {
     ...parsed.address,
-    password: password === null ? parsed.address.password : password.replace(/\r?\n$/, ''),
+    password: password ?? parsed.address.password,
     caPem,
     applicationName: `strongroom ${fleetName({ fleet })}`,
   }
@@ -34,6 +35,17 @@ export function fleetName({ fleet }: Pick<Config, 'fleet'>): string {
   if (/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(label)) return label
   const message = `the host name ${JSON.stringify(hostname())} is no name for a host of the fleet: set fleet.name`
   throw new Fault('config.invalid', message, { param: 'fleet.name' })
+}
+
+/** Null if no file is named. While the file cannot be read, the last password counts. */
+function passwordIn(path: string): (() => string | null) | null {
+  const read = () => readNamed('fleet.password_file', path)?.replace(/\r?\n$/, '') ?? null
+  let last = read()
+  if (last === null) return null
+  return () => {
+    last = resultOr(read, last)
+    return last
+  }
 }
 
 function readNamed(field: string, path: string): string | null {

@@ -2,7 +2,7 @@
 // PostgreSQL whose pg_hba.conf says `password` or `md5`, nor to a server that passes for one.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer, type Server, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -15,9 +15,11 @@ import { failure } from '../../scripts/rigs/until.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
+import { defaultConfig } from '../../src/config/load.ts'
 import { openSingle, POSTGRES_LIMITS, type PostgresTarget } from '../../src/fleet/driver.ts'
 import { reasonOf } from '../../src/fleet/failures.ts'
 import { openPostgres } from '../../src/fleet/postgres.ts'
+import { fleetTarget } from '../../src/fleet/target.ts'
 import { openAuthority } from '../../src/http/authority.ts'
 
 const password = 'correct horse battery staple'
@@ -68,6 +70,39 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     expect(await postgres.query('SELECT 1 AS one')).toEqual([{ one: 1 }])
     await postgres.close()
   })
+})
+
+// Goal: a password that was changed in the database and in its file needs no restart; while the file is missing, or
+// is no file, the last one counts.
+test.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)'))('a changed password', async () => {
+  await using server = await startPostgres({
+    isTls: true,
+    access: ['local all all trust', 'hostssl all rack 127.0.0.1/32 scram-sha-256'],
+  })
+  await server.run("CREATE ROLE rack LOGIN PASSWORD 'first'")
+  const root = mkdtempSync(join(tmpdir(), 'srt-changed-'))
+  const [file, caFile] = [join(root, 'password'), join(root, 'ca')]
+  writeFileSync(file, 'first\n')
+  writeFileSync(caFile, server.caPem ?? '')
+  const database = `postgres://rack@localhost:${server.port}/postgres`
+  const own = { database, password_file: file, ca_file: caFile, name: 'rack-1' }
+  const target = fleetTarget({ fleet: { ...defaultConfig().fleet, ...own } })
+  if (target === null) throw new Error('a database is named')
+  const connect = async () => {
+    const single = await openSingle(target, limits)
+    return await single.client
+      .connect()
+      .then(() => 'connected', reasonOf)
+      .finally(single.destroy)
+  }
+  expect(await connect()).toBe('connected')
+  await server.run("ALTER ROLE rack PASSWORD 'second'")
+  expect(await connect()).toContain('28P01')
+  writeFileSync(file, 'second')
+  expect(await connect()).toBe('connected')
+  rmSync(file)
+  expect(await connect()).toBe('connected')
+  rmSync(root, { recursive: true, force: true })
 })
 
 describe('a server that passes for the database', () => {

@@ -45,7 +45,7 @@ export function isLocalDatabase({ host }: Pick<DatabaseAddress, 'host'>): boolea
 }
 
 /** Without its password. */
-export function databaseText({ host, port, user, database }: DatabaseAddress): string {
+export function databaseText({ host, port, user, database }: Omit<DatabaseAddress, 'password'>): string {
   if (host.startsWith('/')) return `postgres://${user}@localhost:${port}/${database}?host=${host}`
   return `postgres://${user}@${host.includes(':') ? `[${host}]` : host}:${port}/${database}`
 }
