@@ -47,6 +47,10 @@ export function sqlStateOf(error: unknown): string | null {
 export function failureOf(error: unknown): unknown {
   const state = sqlStateOf(error) ?? ''
   if (state === claimRefused) return new Fault('fleet.build_newer', messageOf(error), { cause: error })
+  // Without the right to use the schema the function is unknown: the fleet has removed this host a moment ago.
+  if (/^42(883|501)$/.test(state) && /\bbegin_change\b/.test(messageOf(error))) {
+    return directoryAway(error, notMemberMessage)
+  }
   const isAway = error instanceof ConnectionFailure || AWAY.test(state)
   return isAway ? directoryAway(error) : error
 }
@@ -70,10 +74,73 @@ export function isConflict(error: unknown): boolean {
   return ['40001', '40P01'].includes(sqlStateOf(error) ?? '')
 }
 
+export type Advice = { readonly problem: string; readonly remedy: string }
+
+const otherAuthority: Advice = {
+  problem: "the database's certificate is not signed by an authority in fleet.ca_file",
+  remedy:
+    "put the certificate of the authority that signed the database's into fleet.ca_file, then restart the service",
+}
+const outOfDate: Advice = {
+  problem: "the database's certificate is not valid now",
+  remedy: 'renew it, and see that the clocks of this host and the database are right',
+}
+const noPassword: Advice = {
+  problem: 'the database requests a password, and none is configured',
+  remedy: 'write it into the file of fleet.password_file (for --as: --as-password-file)',
+}
+
+/** By SQLSTATE, and by Node's codes of TLS. */
+const ADVICE: Readonly<Record<string, Advice>> = {
+  '28P01': {
+    problem: 'the database refuses the password',
+    remedy:
+      'write the password of the role into the file of fleet.password_file (for --as: --as-password-file), or set it in the database: ALTER ROLE … PASSWORD',
+  },
+  '28000': {
+    problem: 'the database does not let this role sign in from here',
+    remedy: 'see that the role exists with LOGIN, and that pg_hba.conf has it with this address and TLS (hostssl)',
+  },
+  '42501': {
+    problem: 'the role lacks a right',
+    remedy: 'if it is the role of this host: `strongroom fleet join --as …` on this host gives it its rights',
+  },
+  '53300': {
+    problem: 'the database takes no more connections',
+    remedy: "raise max_connections, or the role's CONNECTION LIMIT: a host uses up to 11",
+  },
+  ERR_TLS_CERT_ALTNAME_INVALID: {
+    problem: "the database's certificate is for another name than the host of fleet.database",
+    remedy: 'name the host in fleet.database as the certificate does',
+  },
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: otherAuthority,
+  UNABLE_TO_GET_ISSUER_CERT: otherAuthority,
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: otherAuthority,
+  SELF_SIGNED_CERT_IN_CHAIN: otherAuthority,
+  DEPTH_ZERO_SELF_SIGNED_CERT: otherAuthority,
+  CERT_SIGNATURE_FAILURE: otherAuthority,
+  CERT_HAS_EXPIRED: outOfDate,
+  CERT_NOT_YET_VALID: outOfDate,
+}
+
+/** Returns what the operator can correct; null if the failure has no such cause. */
+export function adviceFor(error: unknown): Advice | null {
+  const cause = causeOf(error)
+  // The driver's own error has no code.
+  if (/^SASL:.*client password must be a/.test(messageOf(cause))) return noPassword
+  return ADVICE[systemErrorCode(cause) ?? ''] ?? null
+}
+
+function causeOf(error: unknown): unknown {
+  const inner = error instanceof Fault ? (error.cause ?? error) : error
+  return inner instanceof ConnectionFailure ? (inner.cause ?? inner) : inner
+}
+
 /** Returns the reason for log and status, without statement or values. */
 export function reasonOf(error: unknown): string {
-  const inner = error instanceof Fault ? (error.cause ?? error) : error
-  const cause = inner instanceof ConnectionFailure ? (inner.cause ?? inner) : inner
+  const cause = causeOf(error)
   const code = systemErrorCode(cause)
-  return code === null ? messageOf(cause) : `${messageOf(cause)} (${code})`
+  const said = code === null ? messageOf(cause) : `${messageOf(cause)} (${code})`
+  const advice = adviceFor(error)
+  return advice === null ? said : `${advice.problem}: ${said}`
 }

@@ -8,6 +8,7 @@ import { systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { silentLogger } from '../../base/log.ts'
 import type { PostgresTarget } from '../../fleet/driver.ts'
+import { adviceFor, reasonOf } from '../../fleet/failures.ts'
 import { createFleetAdmin, type FleetAdmin } from '../../fleet/hosts/fleet-admin.ts'
 import { checkSchema } from '../../fleet/migrations.ts'
 import { poolerProblem, poolerRemedy } from '../../fleet/pooler.ts'
@@ -27,7 +28,7 @@ export async function withPostgres<T>(target: PostgresTarget, work: (postgres: P
   try {
     return await work(postgres)
   } catch (error) {
-    throw passwordFaultIn(error) ?? error
+    throw passwordFaultIn(error) ?? advised(error)
   } finally {
     await postgres.close()
   }
@@ -39,9 +40,16 @@ export async function withPostgres<T>(target: PostgresTarget, work: (postgres: P
  */
 export async function requireSessions(target: PostgresTarget): Promise<void> {
   const problem = await poolerProblem(target).catch((error: unknown) => {
-    throw passwordFaultIn(error) ?? error
+    throw passwordFaultIn(error) ?? advised(error)
   })
   if (problem !== null) throw new AdvisedFault('fleet.unavailable', problem, { remedy: poolerRemedy })
+}
+
+/** Names the cause if the operator can correct it: the message for clients is only that the directory is away. */
+function advised(error: unknown): unknown {
+  const advice = adviceFor(error)
+  if (advice === null || (error instanceof Fault && error.code !== 'fleet.unavailable')) return error
+  return new AdvisedFault('fleet.unavailable', reasonOf(error), { remedy: advice.remedy, cause: error })
 }
 
 /** Why the database is not asked at all, among the causes of a failure. */

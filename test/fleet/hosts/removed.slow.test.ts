@@ -42,6 +42,9 @@ test.skipIf(missing)('a removed host answers for the fleet no more', async () =>
   // Ended by the removal: the statement alone would have taken far longer, and would have succeeded.
   expect((await holding).message).toContain('directory of this fleet')
   await held.close()
+  // A change before the host has noticed, by the connection that it opens anew.
+  const late = await failure(goes.inside.postgres.transact(tx => tx.query('SELECT 1')))
+  expect([late.code, late.message]).toEqual(['fleet.unavailable', expect.stringContaining('not a member of its fleet')])
   await until('it has noticed', 30_000, async () => (await goes.send('GET', '/v1/instances')).status === 503)
   for (const answer of [await goes.send('GET', '/v1/instances'), await goes.create()]) {
     expect([answer.status, answer.retryAfter]).toEqual([503, '2'])

@@ -9,8 +9,8 @@ import { REMEDIES } from '../../../base/remedies.ts'
 import { resultOr } from '../../../base/result-or.ts'
 import { databaseText } from '../../../config/fleet/database-url.ts'
 import type { Config } from '../../../config/schema.ts'
-import { fleetSchema, type PostgresTarget } from '../../../fleet/driver.ts'
-import { reasonOf } from '../../../fleet/failures.ts'
+import { fleetSchema, POSTGRES_LIMITS, type PostgresTarget } from '../../../fleet/driver.ts'
+import { adviceFor, reasonOf } from '../../../fleet/failures.ts'
 import { createFleetAdmin } from '../../../fleet/hosts/fleet-admin.ts'
 import { checkSchema, newestOf } from '../../../fleet/migrations.ts'
 import { openPeers } from '../../../fleet/peers/open.ts'
@@ -22,6 +22,10 @@ import { fleetTarget } from '../../../fleet/target.ts'
 import { ownRecords } from '../../fleet/direct.ts'
 import type { FleetFacts } from './fleet.plan.ts'
 
+const listenerCount = 1
+/** Connections of commands at a time. */
+const commandCount = 2
+
 /** Null if this host is in no fleet. Never throws. */
 export async function collectFleetFacts(config: Config, stateDir: string): Promise<FleetFacts | null> {
   if (config.fleet.database === '') return null
@@ -32,8 +36,9 @@ export async function collectFleetFacts(config: Config, stateDir: string): Promi
   } catch (error) {
     const database = target === null ? 'fleet' : databaseText(target)
     const code = error instanceof Fault ? error.code : 'internal'
-    const reason = code === 'fleet.unavailable' ? reasonOf(error) : messageOf(error)
-    return { kind: 'unread', database, reason, remedy: REMEDIES[code] }
+    const advice = adviceFor(error)
+    const reason = code === 'fleet.unavailable' || advice !== null ? reasonOf(error) : messageOf(error)
+    return { kind: 'unread', database, reason, remedy: advice?.remedy ?? REMEDIES[code] }
   }
 }
 
@@ -80,15 +85,19 @@ async function serverFacts(postgres: Postgres) {
     readonly isOwner: boolean
     readonly names: string
     readonly commit: string
+    readonly most: number
   }>(
     `SELECT current_user AS name, (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) AS "isSuperuser",
        pg_has_role(current_user, (SELECT nspowner FROM pg_namespace WHERE nspname = '${fleetSchema}'), 'MEMBER') AS "isOwner",
-       current_setting('synchronous_standby_names') AS names, current_setting('synchronous_commit') AS commit`,
+       current_setting('synchronous_standby_names') AS names, current_setting('synchronous_commit') AS commit,
+       current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer AS most`,
   )
   return {
     answerMs: systemClock.monotonicMs() - beganMs,
     role: { name: row?.name ?? '', isSuperuser: row?.isSuperuser ?? false, isOwner: row?.isOwner ?? false },
     synchronousStandbyNames: row?.names ?? '',
     synchronousCommit: row?.commit ?? '',
+    connectionsMax: row?.most ?? 0,
+    connectionsPerHost: POSTGRES_LIMITS.connectionCountMax + listenerCount + commandCount,
   }
 }

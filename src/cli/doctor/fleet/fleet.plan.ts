@@ -18,6 +18,10 @@ export type FleetFacts =
       /** Settings of the server. */
       readonly synchronousStandbyNames: string
       readonly synchronousCommit: string
+      /** Connections that the server accepts from roles that are no superusers. */
+      readonly connectionsMax: number
+      /** Most that a host uses, with commands of its operator. */
+      readonly connectionsPerHost: number
       readonly hosts: readonly FleetHost[]
     }
 
@@ -32,6 +36,7 @@ export function fleetChecks(facts: FleetFacts): Check[] {
   return [
     databaseCheck(facts),
     replicationCheck(facts),
+    connectionsCheck(facts),
     roleCheck(facts),
     memberCheck(facts),
     hostsCheck(facts.hosts),
@@ -76,6 +81,14 @@ function replicationCheck({ synchronousStandbyNames: names, synchronousCommit: c
     return warn(name, detail, 'name a standby in synchronous_standby_names (PostgreSQL manual, 27.2.8)')
   }
   return pass(name, `synchronous_standby_names = ${names}, synchronous_commit = ${commit}`)
+}
+
+function connectionsCheck({ connectionsMax, connectionsPerHost, hosts }: ReadFleetFacts): Check {
+  const name = 'fleet connections'
+  const needed = hosts.length * connectionsPerHost
+  const detail = `${hosts.length} hosts may use ${needed} connections (${connectionsPerHost} each), and the database accepts ${connectionsMax}`
+  if (needed <= connectionsMax) return pass(name, detail)
+  return warn(name, detail, `raise max_connections of PostgreSQL by ${needed - connectionsMax}, then restart it`)
 }
 
 function roleCheck({ role }: ReadFleetFacts): Check {

@@ -52,6 +52,8 @@ const good: Read = {
   role: { name: 'rack_1', isSuperuser: false, isOwner: false },
   synchronousStandbyNames: 'ANY 1 (b, c)',
   synchronousCommit: 'on',
+  connectionsMax: 22,
+  connectionsPerHost: 11,
   hosts: [host, other({})],
 }
 
@@ -67,6 +69,7 @@ test('goal: a fleet as it should be passes', () => {
 // Goal: each thing that can be wrong is one finding, with the names of the hosts that it is about.
 test.each([
   [{ answerMs: 51 }, /^WARN fleet: .* answers in 51 ms/],
+  [{ connectionsMax: 21 }, /^WARN fleet connections: 2 hosts may use 22 connections \(11 each\), .* accepts 21$/],
   [{ synchronousStandbyNames: '' }, /^WARN fleet replication: synchronous_standby_names is empty: .* are lost/],
   [{ synchronousCommit: 'off' }, /^WARN fleet replication: synchronous_commit is off/],
   [{ role: { name: 'postgres', isSuperuser: true, isOwner: true } }, /^WARN fleet role: postgres is a superuser/],
