@@ -6,15 +6,6 @@
 
 import { Fault } from '../base/fault.ts'
 import { fleetSchema } from './driver.ts'
-import { hosts } from './migrations/0001-hosts.ts'
-import { directory } from './migrations/0002-directory.ts'
-import { attempts } from './migrations/0003-attempts.ts'
-import { peers } from './migrations/0004-peers.ts'
-import { books } from './migrations/0005-books.ts'
-import { shares } from './migrations/0006-shares.ts'
-import { builds } from './migrations/0007-builds.ts'
-import { recordedRows } from './migrations/0008-recorded-rows.ts'
-import { clientMadeKeys } from './migrations/0009-client-made-keys.ts'
 import { ownRows } from './migrations/0010-own-rows.ts'
 import { guards } from './migrations/0011-guards.ts'
 import { shortBudgets } from './migrations/0012-short-budgets.ts'
@@ -27,6 +18,16 @@ import { keyNamesAndQuotas } from './migrations/0018-key-names-and-quotas.ts'
 import { usageGenerations } from './migrations/0019-usage-generations.ts'
 import { oneProcess } from './migrations/0020-one-process.ts'
 import { stuckChanges } from './migrations/0021-stuck-changes.ts'
+import { samples } from './migrations/0022-samples.ts'
+import { hosts } from './migrations/first/0001-hosts.ts'
+import { directory } from './migrations/first/0002-directory.ts'
+import { attempts } from './migrations/first/0003-attempts.ts'
+import { peers } from './migrations/first/0004-peers.ts'
+import { books } from './migrations/first/0005-books.ts'
+import { shares } from './migrations/first/0006-shares.ts'
+import { builds } from './migrations/first/0007-builds.ts'
+import { recordedRows } from './migrations/first/0008-recorded-rows.ts'
+import { clientMadeKeys } from './migrations/first/0009-client-made-keys.ts'
 import type { FleetMigration } from './migrations/migration.ts'
 import type { Postgres, Sql } from './postgres.ts'
 
@@ -53,6 +54,7 @@ export const FLEET_MIGRATIONS: readonly FleetMigration[] = [
   usageGenerations,
   oneProcess,
   stuckChanges,
+  samples,
 ]
 
 /** Returns the newest schema that this executable supports. */

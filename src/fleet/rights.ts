@@ -28,6 +28,7 @@ const WRITABLE = {
 const FUNCTIONS = [
   ...['begin_change', 'timeline', 'renew_lease', 'mark_lost', 'set_draining', 'publish_peer'],
   'end_stuck_changes',
+  'report_samples',
   // Called by triggers in the role of the statement.
   'is_judged',
   ...['lease_allowance', 'return_allowance', 'enter_allowances', 'renew_shares', 'end_shares'],

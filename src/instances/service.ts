@@ -196,12 +196,15 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
       if (ended !== null) afterCommit(ended, deps.onDeleted)
     },
 
-    usage: caller =>
-      read(caller, db => {
-        const { organization } = caller
-        const { inferenceCostMicroUsd } = deps
+    usage: caller => {
+      const { organization } = caller
+      const { inferenceCostMicroUsd } = deps
+      const samples = directory.refreshSamples('instance_egress', organization.id)
+      return read(caller, async db => {
+        await samples
         return usageOf(db, { organization, prices: settings, nowMs: clock.nowMs(), inferenceCostMicroUsd })
-      }),
+      })
+    },
   }
 }
 

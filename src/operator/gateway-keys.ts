@@ -109,6 +109,7 @@ export function gatewayKeyRoutes(deps: GatewayKeysDeps, readBody: ReadBody) {
 async function list(deps: GatewayKeysDeps, slug: string): Promise<AdminGatewayKey[]> {
   const { db } = deps.store.directory
   const { id } = organizationBySlug(db, slug)
+  await deps.store.directory.refreshSamples('gateway_key_uses', id)
   const parts = await viewParts(deps, id)
   return listGatewayKeys(db, id).map(key => gatewayKeyView(key, { slug, ...parts }))
 }

@@ -45,14 +45,18 @@ export function instanceRoutes(deps: InstancesDeps) {
   const find = (reference: string) => instanceByReference(db, reference)
   const byReference = Type.Object({ ref: InstanceReference })
   return new Elysia({ normalize: false })
-    .get('/instances', ({ query }) => list(deps, query), {
+    .get('/instances', async ({ query }) => await list(deps, query), {
       query: AdminInstanceQuery,
       response: AdminInstanceList,
     })
-    .get('/instance', ({ query }) => instanceView(deps, find(query.ref)), {
-      query: byReference,
-      response: AdminInstance,
-    })
+    .get(
+      '/instance',
+      async ({ query }) => {
+        await refreshEgress(deps, find(query.ref).organization.id)
+        return instanceView(deps, find(query.ref))
+      },
+      { query: byReference, response: AdminInstance },
+    )
     .delete('/instance', async ({ query }) => instanceView(deps, await remove(deps, find(query.ref))), {
       query: byReference,
       response: AdminInstance,
@@ -118,8 +122,12 @@ function unknownInstance(reference: string): Fault {
   return new Fault('not_found', `there is no instance ${reference}`, { param: 'instance' })
 }
 
+async function refreshEgress({ store }: InstancesDeps, organizationId: string | null): Promise<void> {
+  await store.directory.refreshSamples('instance_egress', organizationId)
+}
+
 /** Lists instances. Faults: not_found (the organization), invalid_request. */
-function list(deps: InstancesDeps, query: AdminInstanceQuery): AdminInstanceList {
+async function list(deps: InstancesDeps, query: AdminInstanceQuery): Promise<AdminInstanceList> {
   const { db } = deps.store.directory
   const limit = query.limit === undefined ? listedCountDefault : Number(query.limit)
   if (limit < 1 || limit > listedCountMax) throw wrong('limit', `must be a number from 1 to ${listedCountMax}`)
@@ -130,6 +138,7 @@ function list(deps: InstancesDeps, query: AdminInstanceQuery): AdminInstanceList
     (only === null ? listOrganizations(db, { deleted: true }) : [only]).map(row => [row.id, row]),
   )
   const organizationId = only?.id ?? null
+  await refreshEgress(deps, organizationId)
   const found = searchInstances(db, {
     organizationId,
     status: query.status ?? null,

@@ -23,7 +23,7 @@ export const byPrefix = Type.Object({ prefix: Type.String({ maxLength: 64 }) })
 
 export function keyRoutes(deps: KeysDeps, readBody: ReadBody) {
   return new Elysia({ normalize: false })
-    .get('/organizations/:slug/keys', ({ params }) => ({ keys: list(deps, params.slug) }), {
+    .get('/organizations/:slug/keys', async ({ params }) => ({ keys: await list(deps, params.slug) }), {
       params: bySlug,
       response: AdminKeyList,
     })
@@ -95,9 +95,11 @@ export function prefixTaken(prefix: string): Fault {
 }
 
 /** Returns an organization's keys. Throws Fault not_found. */
-function list({ store }: KeysDeps, slug: string): AdminKey[] {
+async function list({ store }: KeysDeps, slug: string): Promise<AdminKey[]> {
   const { db } = store.directory
-  return listKeys(db, organizationBySlug(db, slug).id).map(key => keyView(key, slug))
+  const { id } = organizationBySlug(db, slug)
+  await store.directory.refreshSamples('key_uses', id)
+  return listKeys(db, id).map(key => keyView(key, slug))
 }
 
 /** Creates a key. Faults: not_found, conflict (the name is taken), internal (no free prefix). */

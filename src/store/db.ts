@@ -115,6 +115,14 @@ export type DirectoryStore = DatabaseStore<'directory'> & {
    * may have made the key. `work` must not have changed anything by then.
    */
   readonly retryUnknownKey: <T>(work: () => T | Promise<T>) => Promise<T>
+  /**
+   * Brings samples of other hosts into the rows here, of an organization or of all (null). Never rejects: without the
+   * fleet's database, and on a single host, the rows stay as they are.
+   */
+  readonly refreshSamples: (
+    of: 'instance_egress' | 'key_uses' | 'gateway_key_uses',
+    organizationId: string | null,
+  ) => Promise<void>
   /** Throws Fault `fleet.unavailable` until the first copy of a fleet's directory is complete. */
   readonly admit: () => void
 }
@@ -299,6 +307,7 @@ function openDirectory(client: Database, hostId: string, clock: Pick<Clock, 'now
     change: async work => alone.transact(tx => work(toChange(tx, { nowMs: clock.nowMs(), hosts }))),
     read: async (_caller, work) => await work(alone.db),
     retryUnknownKey: async work => await work(),
+    refreshSamples: async () => {},
     admit: () => {},
   }
 }

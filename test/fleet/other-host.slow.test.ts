@@ -58,6 +58,9 @@ const TABLES: Readonly<Record<string, readonly Attempt[]>> = {
   allowance_entries: [['DELETE FROM allowance_entries', denied]],
   share_members: [['DELETE FROM share_members', denied]],
   shares: [["UPDATE shares SET held = '{0,0,0}'", denied]],
+  instance_egress: [['UPDATE instance_egress SET bytes = 0', denied]],
+  key_uses: [['DELETE FROM key_uses', denied]],
+  gateway_key_uses: [["INSERT INTO gateway_key_uses VALUES ('gw-b', 'b', 5)", denied]],
   host_actions: [
     [
       "INSERT INTO host_actions (at_ms, database_role, action, subject, detail) VALUES (1, 'a', 'x', 'x', '{}')",
@@ -278,6 +281,14 @@ const FUNCTIONS: Readonly<Record<string, readonly Attempt[]>> = {
     ["SELECT is_member AS is FROM renew_lease('b', 60000, 'tcg', 1, '{}', 'p')", '[{"is":true}]'],
   ],
   end_stuck_changes: [['SELECT end_stuck_changes() AS is', '[{"is":0}]']],
+  report_samples: [
+    [`SELECT report_samples('a', '[]', '[]', '[]')`, /may not report samples of another host: a/],
+    // It writes nothing for instances of others.
+    [
+      `SELECT report_samples('b', '[{"id": "a-ready", "bytes": 9, "at_ms": 9}]', '[]', '[]')::text AS is`,
+      '[{"is":""}]',
+    ],
+  ],
   // However short the silence that it gives: ten seconds at least.
   mark_lost: [["SELECT mark_lost('a', 0) AS is", '[{"is":false}]']],
   set_draining: [["SELECT set_draining('a', 5) AS is", 'host.drained a by b']],
@@ -297,7 +308,7 @@ const FUNCTIONS: Readonly<Record<string, readonly Attempt[]>> = {
 
 const DENIED = [
   ...['allowances_are_known', 'begin_attempt', 'block_of', 'changed_columns', 'der_content', 'der_end'],
-  ...['end_left_key', 'grown_share', 'is_silent', 'used_by_hosts'],
+  ...['end_left_key', 'grown_share', 'is_sample_time', 'is_silent', 'used_by_hosts'],
   ...[
     'guard_build_claim',
     'guard_build_nix',

@@ -46,7 +46,7 @@ const copyAgainMs = 60_000
 /** How long such a full copy is a problem of the host. */
 const contradictionShownMs = dayMs
 
-const WAITS: CopyWaits = { freshMs: 1_000, soonMs: 3_000 }
+export const defaultWaits: CopyWaits = { freshMs: 1_000, soonMs: 3_000 }
 
 export class Copy {
   readonly #deps: CopyDeps
@@ -71,7 +71,7 @@ export class Copy {
 
   /** Applies changes up to now, but waits no longer than for one statement. Faults: as `catchUp`. */
   async catchUpSoon(): Promise<void> {
-    const { clock, waits: { soonMs } = WAITS } = this.#deps
+    const { clock, waits: { soonMs } = defaultWaits } = this.#deps
     const waited = new AbortController()
     const late = clock.sleep(soonMs, waited.signal).then(
       () => Promise.reject(directoryAway(new Error('the whole directory is being copied to this host'))),
@@ -97,7 +97,7 @@ export class Copy {
 
   /** Applies changes. Never rejects; resolves at once if the database is unreachable. */
   async sync(): Promise<Synced> {
-    const { postgres, clock, log, waits: { freshMs } = WAITS } = this.#deps
+    const { postgres, clock, log, waits: { freshMs } = defaultWaits } = this.#deps
     if (!postgres.view().isReachable) return { isChanged: false, isCurrent: false }
     const before = this.mark().version
     const waited = new AbortController()

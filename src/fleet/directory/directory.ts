@@ -1,23 +1,25 @@
 // The directory on one host of a fleet: changes go to PostgreSQL, and all reads use the local copy. Effects: statements
 // to PostgreSQL, SQL on the host's database, timers.
 
-import { type Clock, pause } from '../../base/clock.ts'
+import { pause } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { DirectoryDb, DirectoryStore, LocalDirectory } from '../../store/db.ts'
 import { notTaken } from '../acting.ts'
 import { directoryAway, maybeElsewhereMessage, notMemberMessage, reasonOf, sqlStateOf } from '../failures.ts'
 import { Outbox } from '../replica/outbox.ts'
 import { Replica, type ReplicaDeps } from '../replica/replica.ts'
+import { SampleLines } from '../replica/samples.ts'
 import { AnnouncedVersions, createWake, type Wake } from './announced-versions.ts'
 import { ChangeBatcher } from './change-batcher.ts'
-import { Copy, type CopyContradiction, type CopyDeps, type Synced } from './copy.ts'
+import { Copy, type CopyContradiction, type CopyDeps, defaultWaits, type Synced } from './copy.ts'
 import { fleetIdOf } from './feed.ts'
 import { reportAll } from './reports.ts'
+import { reportSamples, SampleReads } from './samples.ts'
 
 export type FleetDirectoryDeps = Pick<ReplicaDeps, 'adopt' | 'hostId'> &
   Omit<CopyDeps, 'replica'> & {
     readonly directory: LocalDirectory
-    /** Interval between two reports of usage sums. */
+    /** Interval between two reports of usage sums and of samples. */
     readonly sumsEveryMs?: number
   }
 
@@ -61,7 +63,7 @@ const reportMs = 1_000
 const reportRestMs = 50
 /** Interval between two warnings about the same error. */
 const refusedAgainMs = 60_000
-/** Interval between two reports of usage sums, because each writes a row for every used key on every host. */
+/** Interval between two reports of usage sums and samples, because each writes a row for every used key or instance. */
 const sumsEveryMs = 10_000
 
 /**
@@ -84,7 +86,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
   let running: Promise<unknown> = Promise.resolve()
 
   const report = () => reportAll({ postgres, outbox, hostId, writing: replica.isSeeding() ? 'wish' : 'report' }, signal)
-  const reportDue = reportSums({ report, outbox, clock, everyMs: deps.sumsEveryMs ?? sumsEveryMs, signal })
+  const reportDue = reportSums(deps, { report, outbox, signal })
   const repeating = { clock, log, signal }
   /** Cached, because every request checks it and a complete copy stays complete. */
   let isThere = false
@@ -122,6 +124,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
         return await changeBatcher.submit(work)
       },
       ...readsAfter(sync, directory.db),
+      refreshSamples: openSampleReads(deps, replica),
       admit,
     },
     wake: version => versions.announce(version),
@@ -226,20 +229,30 @@ function readsAfter(sync: () => Promise<Synced>, db: DirectoryDb): Pick<Director
 type SumsDeps = {
   readonly report: () => Promise<void>
   readonly outbox: Outbox
-  readonly clock: Pick<Clock, 'monotonicMs'>
-  readonly everyMs: number
   readonly signal: AbortSignal
 }
 
-/** Reports changes, and at intervals the sums that had changed when the interval ended. */
-function reportSums({ report, outbox, clock, everyMs, signal }: SumsDeps): () => Promise<void> {
+/** Reports changes, and at intervals the sums and samples that had changed when the interval ended. */
+function reportSums(
+  { directory, hostId, postgres, clock, sumsEveryMs: everyMs = sumsEveryMs }: FleetDirectoryDeps,
+  { report, outbox, signal }: SumsDeps,
+): () => Promise<void> {
+  const lines = new SampleLines(directory, hostId)
   let dueMs = 0
   return async () => {
     await report()
     if (clock.monotonicMs() < dueMs) return
     const through = outbox.held()
     while (through !== null && !signal.aborted && outbox.release(through)) await report()
+    await reportSamples({ postgres, lines, hostId }, signal)
     dueMs = clock.monotonicMs() + everyMs
+  }
+}
+
+function openSampleReads(deps: FleetDirectoryDeps, replica: Replica): DirectoryStore['refreshSamples'] {
+  const reads = new SampleReads({ ...deps, replica, freshMs: (deps.waits ?? defaultWaits).freshMs })
+  return async (table, organizationId) => {
+    if (replica.mark() !== null) await reads.refresh(table, organizationId)
   }
 }
 

@@ -13,9 +13,11 @@ import { LocalRows, outboxKey } from '../replica/local-rows.ts'
 import { Outbox } from '../replica/outbox.ts'
 import type { CopyProgress, Progress } from '../replica/progress.ts'
 import { endReplica, keyText, Replica, type ReplicaPosition } from '../replica/replica.ts'
-import { REPLICA_TABLES, type ReplicaTable, type WireRow } from '../replica/tables.ts'
+import { SampleLines } from '../replica/samples.ts'
+import { REPLICA_TABLES, type ReplicaTable, SAMPLE_TABLES, type WireRow } from '../replica/tables.ts'
 import { fleetIdOf, newestChange, pagesOf } from './feed.ts'
 import { reportAll } from './reports.ts'
+import { readSamples, reportSamples } from './samples.ts'
 import { whichAreGone } from './statements.ts'
 import { writesOf } from './write.ts'
 
@@ -91,13 +93,18 @@ const start: Progress = {
 }
 
 /**
- * Makes the last host standalone again: reports its unreported changes and usage sums, and compares its records with
- * the directory row by row. Faults: `conflict` (other hosts, differences, unreported rows), `fleet.unavailable`.
+ * Makes the last host standalone again: reports the changes, usage sums and samples that the directory lacks, and
+ * compares its records with the directory row by row. Faults: `conflict` (other hosts, differences, unreported rows),
+ * `fleet.unavailable`.
  */
 export async function leaveDirectory({ directory, hostId, postgres }: SeedDeps): Promise<number> {
   const replica = replicaOf({ directory, hostId })
   if (replica.mark() === null) throw new Fault('conflict', 'the records of this host are no copy of a fleet’s')
-  if (!replica.isSeeding()) await reportRest({ directory, hostId, postgres }, replica)
+  if (!replica.isSeeding()) {
+    await reportRest({ directory, hostId, postgres }, replica)
+    // Includes hosts that have left, and this one, which may have been restored from an older copy.
+    for (const table of SAMPLE_TABLES) await readSamples({ postgres, replica }, table, null)
+  }
   const others = await postgres.query('SELECT 1 FROM hosts WHERE id <> $1 LIMIT 1', [hostId])
   if (others.length > 0) throw new Fault('conflict', 'the fleet has other hosts: remove or forget them first')
   if (replica.unreported() > 0) {
@@ -111,12 +118,13 @@ export async function leaveDirectory({ directory, hostId, postgres }: SeedDeps):
   return rows
 }
 
-/** Reports changes and usage sums that were not due when the daemon stopped. Fault `fleet.unavailable`. */
+/** Reports changes, sums and samples that were not due when the daemon stopped. Fault `fleet.unavailable`. */
 async function reportRest({ directory, hostId, postgres }: SeedDeps, replica: Replica): Promise<void> {
   const outbox = new Outbox(directory, replica)
   const { signal } = new AbortController()
   do await reportAll({ postgres, outbox, hostId, writing: 'report' }, signal)
   while (outbox.release(Number.MAX_SAFE_INTEGER))
+  await reportSamples({ postgres, lines: new SampleLines(directory, hostId), hostId }, signal)
 }
 
 function replicaOf({ directory, hostId }: Pick<SeedDeps, 'directory' | 'hostId'>): Replica {
@@ -156,12 +164,10 @@ async function compareThere(sql: Sql, local: LocalRows, table: ReplicaTable): Pr
   return { count, same }
 }
 
-/** Omits times of samples, which are not reported each time (`reportedEveryMs`): the next sample replaces them. */
+/** Omits samples, which the directory has in other tables. */
 function comparable({ columns }: ReplicaTable, row: WireRow | null): string {
   if (row === null) return canonicalJson(null)
-  const volatile = new Set(
-    columns.flatMap(({ name, reportedEveryMs }) => (reportedEveryMs === undefined ? [] : [name])),
-  )
+  const volatile = new Set(columns.flatMap(({ name, isSampled }) => (isSampled === true ? [name] : [])))
   return canonicalJson(Object.fromEntries(Object.entries(row).filter(([name]) => !volatile.has(name))))
 }
 

@@ -53,11 +53,12 @@ function given({ name }: ReplicaTable): string {
 
 function assignment({ name: table }: ReplicaTable, { name, merge }: Column, writing: Writing): string[] {
   const [here, other] = [`${table}.${name}`, `excluded.${name}`]
+  const whereAnew = `${name} = CASE WHEN excluded.attempt > ${table}.attempt THEN ${other} ELSE ${here} END`
   switch (merge) {
     case 'fixed':
       return []
     case 'attempt':
-      return [`${name} = CASE WHEN excluded.attempt > ${table}.attempt THEN ${other} ELSE ${here} END`]
+      return [whereAnew]
     case 'wish':
       return writing === 'report' ? [] : [`${name} = ${other}`]
     case 'first':
@@ -66,6 +67,9 @@ function assignment({ name: table }: ReplicaTable, { name, merge }: Column, writ
       return [`${name} = greatest(${here}, ${other})`]
     case 'owner':
       return [`${name} = ${other}`]
+    case 'sampled':
+      // The copy of another host than the instance's has later samples than this row.
+      return [writing === 'report' ? `${name} = ${other}` : whereAnew]
     case 'status':
       return [`${name} = CASE WHEN ${statusRank(here)} > ${statusRank(other)} THEN ${here} ELSE ${other} END`]
     case 'desired':

@@ -1,7 +1,7 @@
 // How hosts divide one limit of a key. Pure: every host computes the same from the same rows.
 //
 // A share is a host's target, reached after its window has released the rest. The database ensures that no more than
-// the limit is granted (migrations/0006-shares.ts).
+// the limit is granted (migrations/first/0006-shares.ts).
 
 export type Sharer = {
   readonly id: string

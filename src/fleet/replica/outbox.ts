@@ -3,7 +3,7 @@
 
 import { type LocalDirectory, prepareRaw } from '../../store/db.ts'
 import type { Replica } from './replica.ts'
-import type { RowChange } from './tables.ts'
+import { type RowChange, SAMPLE_TABLES } from './tables.ts'
 
 export type Batch = {
   readonly number: number
@@ -17,6 +17,9 @@ const batchRowsMax = 500
  * Rows of sums that move to the outbox in one turn of the event loop. No share: the next turn has the remaining rows.
  */
 const releasedRowsMax = 2_000
+
+/** Samples have lines in the same table, and are reported by `SampleLines`. */
+const IS_SUM = `table_name NOT IN (${SAMPLE_TABLES.map(table => `'${table}'`).join(', ')})`
 
 type State = { readonly batch: number; readonly sending_seq: number | null }
 
@@ -38,23 +41,26 @@ export class Outbox {
       renumber: prepareRaw(db, 'UPDATE replica SET batch = ?1, sending_seq = NULL'),
       count: prepareRaw<{ count: number }>(
         db,
-        'SELECT (SELECT count(*) FROM outbox) + (SELECT count(*) FROM outbox_held) AS count',
+        `SELECT (SELECT count(*) FROM outbox) + (SELECT count(*) FROM outbox_held WHERE ${IS_SUM}) AS count`,
       ),
-      heldThrough: prepareRaw<{ last: number | null }>(db, 'SELECT max(rowid) AS last FROM outbox_held'),
+      heldThrough: prepareRaw<{ last: number | null }>(
+        db,
+        `SELECT max(rowid) AS last FROM outbox_held WHERE ${IS_SUM}`,
+      ),
       note: prepareRaw(
         db,
         `INSERT OR IGNORE INTO outbox (table_name, row_key) SELECT table_name, row_key FROM outbox_held
-         WHERE rowid <= ?1 ORDER BY rowid LIMIT ?2`,
+         WHERE rowid <= ?1 AND ${IS_SUM} ORDER BY rowid LIMIT ?2`,
       ),
       release: prepareRaw(
         db,
         `DELETE FROM outbox_held WHERE rowid IN (
-           SELECT rowid FROM outbox_held WHERE rowid <= ?1 ORDER BY rowid LIMIT ?2)`,
+           SELECT rowid FROM outbox_held WHERE rowid <= ?1 AND ${IS_SUM} ORDER BY rowid LIMIT ?2)`,
       ),
     }
   }
 
-  /** Counts the rows that the directory has not accepted. */
+  /** Counts the rows that the directory has not accepted, without samples. */
   count(): number {
     return this.#sql.count.get()?.count ?? 0
   }

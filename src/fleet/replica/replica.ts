@@ -15,9 +15,10 @@ import {
 } from './changed-instance.ts'
 import { UsageGeneration } from './generation.ts'
 import { CopyProgress } from './progress.ts'
+import { type Sample, sampleStatements } from './samples.ts'
 import { noteOfInstances, noteOwn, outboxTriggers, triggerNames } from './statements.ts'
 import { prepareTable, type TableStatements } from './table-statements.ts'
-import { REPLICA_TABLES, type ReplicaTable, type RowChange, type WireRow } from './tables.ts'
+import { REPLICA_TABLES, type ReplicaTable, type RowChange, type SampleTable, type WireRow } from './tables.ts'
 
 export type ReplicaDeps = {
   readonly directory: LocalDirectory
@@ -146,7 +147,7 @@ export class Replica {
 
   /** Counts the rows that the directory lacks in their current form. */
   unreported(): number {
-    return this.#outboxKeys().length
+    return this.#sql.unreported.get()?.count ?? 0
   }
 
   endSeeding(): void {
@@ -168,6 +169,7 @@ export class Replica {
       if (last === undefined) return
       directory.transact(() => {
         for (const note of this.#sql.noteOfInstances) note.run(JSON.stringify(ids))
+        this.#sql.noteEgress.run(JSON.stringify(ids))
       })
       after = last
     }
@@ -199,6 +201,16 @@ export class Replica {
       alongside()
       return changed
     }, changes)
+  }
+
+  /** Takes later samples than those here; of this host's own, as after a restore, those with more bytes. */
+  takeSamples(table: SampleTable, samples: readonly Sample[]): void {
+    if (samples.length === 0) return
+    const take = this.#sql.takeSample[table]
+    this.#copying(() => {
+      for (const { key, hostId, bytes, atMs } of samples) take.run(key, hostId, bytes, atMs, this.#deps.hostId)
+      return []
+    }, [])
   }
 
   /**
@@ -239,12 +251,6 @@ export class Replica {
       return { table, key, row: this.#of(table).select(key) }
     })
     return { changes, throughSeq: lines.at(-1)?.seq ?? afterSeq }
-  }
-
-  #outboxKeys(): string[] {
-    return [...this.#sql.lines.all(0, Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER), ...this.#sql.held.all()].map(
-      rowName,
-    )
   }
 
   #of(table: string): TableStatements {
@@ -372,10 +378,6 @@ function runInSavepoint(tx: DirectoryDb, work: (tx: DirectoryDb) => unknown): Ou
   }
 }
 
-function rowName({ table_name, row_key }: Pick<OutboxLine, 'table_name' | 'row_key'>): string {
-  return `${table_name} ${row_key}`
-}
-
 type Trigger = { readonly name: string; readonly sql: string }
 
 type MarkRow = ReplicaPosition & { readonly fleet_id: string }
@@ -403,6 +405,7 @@ function statementsOn(db: DirectoryDb) {
       db,
       'SELECT id FROM instances WHERE host_id = ?1 AND id > ?2 ORDER BY id LIMIT ?3',
     ),
+    ...sampleStatements(db),
     setMark: prepareRaw(db, 'UPDATE replica SET version = ?1, timeline = ?2, change = ?3'),
     syncLater: prepareRaw(db, 'PRAGMA synchronous = NORMAL'),
     syncAtOnce: prepareRaw(db, 'PRAGMA synchronous = FULL'),
@@ -415,7 +418,10 @@ function statementsOn(db: DirectoryDb) {
     ].map(text => prepareRaw(db, text)),
     setVm: prepareRaw(db, 'UPDATE instances SET vm_id = ?1 WHERE id = ?2'),
     sequence: prepareRaw<{ seq: number }>(db, "SELECT seq FROM sqlite_sequence WHERE name = 'outbox'"),
-    held: prepareRaw<Omit<OutboxLine, 'seq'>>(db, 'SELECT table_name, row_key FROM outbox_held'),
+    unreported: prepareRaw<{ count: number }>(
+      db,
+      'SELECT (SELECT count(*) FROM outbox) + (SELECT count(*) FROM outbox_held) AS count',
+    ),
     lines: prepareRaw<OutboxLine>(
       db,
       'SELECT seq, table_name, row_key FROM outbox WHERE seq > ?1 AND seq <= ?2 ORDER BY seq LIMIT ?3',

@@ -18,10 +18,24 @@ export function outboxTriggers(table: ReplicaTable): string[] {
     return `DELETE FROM outbox WHERE table_name = '${name}' AND row_key = ${key};
       INSERT INTO outbox (table_name, row_key) VALUES ('${name}', ${key});`
   }
-  const changed = table.columns.map(differs).join(' OR ')
+  const changes = (isSampled: boolean) =>
+    table.columns
+      .filter(column => (column.isSampled === true) === isSampled)
+      .map(differs)
+      .join(' OR ')
+  const sampled = jsonOf(table.key, column => `NEW.${column}`)
+  const sampleTriggers =
+    table.samples === undefined
+      ? []
+      : [
+          `CREATE TRIGGER outbox_${name}_sample AFTER UPDATE ON ${name} WHEN ${silent} AND (${changes(true)})
+           BEGIN INSERT INTO outbox_held (table_name, row_key) SELECT '${table.samples}', ${sampled} WHERE NOT EXISTS (
+             SELECT 1 FROM outbox_held WHERE table_name = '${table.samples}' AND row_key = ${sampled}); END`,
+        ]
   return [
+    ...sampleTriggers,
     `CREATE TRIGGER outbox_${name}_insert AFTER INSERT ON ${name} WHEN ${silent} BEGIN ${note('NEW')} END`,
-    `CREATE TRIGGER outbox_${name}_update AFTER UPDATE ON ${name} WHEN ${silent} AND (${changed}) BEGIN ${note('NEW')} END`,
+    `CREATE TRIGGER outbox_${name}_update AFTER UPDATE ON ${name} WHEN ${silent} AND (${changes(false)}) BEGIN ${note('NEW')} END`,
     `CREATE TRIGGER outbox_${name}_delete AFTER DELETE ON ${name} WHEN ${silent} BEGIN ${note('OLD')} END`,
   ]
 }
@@ -48,7 +62,7 @@ function sumTriggers({ name, key, columns }: ReplicaTable): string[] {
 }
 
 export function triggerNames({ name }: ReplicaTable): string[] {
-  return ['insert', 'update', 'delete', 'release'].map(event => `outbox_${name}_${event}`)
+  return ['insert', 'update', 'delete', 'release', 'sample'].map(event => `outbox_${name}_${event}`)
 }
 
 function differs({ name, reportedEveryMs }: Column): string {
@@ -162,7 +176,7 @@ export function upsertRow(table: ReplicaTable, isPart: boolean): string {
     ON CONFLICT (${key.join(', ')}) ${sets.length === 0 ? 'DO NOTHING' : `DO UPDATE SET ${sets.join(', ')}`}`
 
   function chosen(column: Column): string {
-    const isTaken = column.name === 'last_used_at_ms' ? null : isOthers
+    const isTaken = column.isSampled === true ? null : isOthers
     const conditions = [isAnew, isTaken].flatMap(condition => (condition === null ? [] : `(${condition})`))
     return conditions.length === 0
       ? merged(column)
@@ -183,6 +197,8 @@ export function upsertRow(table: ReplicaTable, isPart: boolean): string {
         return `CASE WHEN ${here} IS NULL OR ${other} > ${here} THEN ${other} ELSE ${here} END`
       case 'owner':
         return `CASE WHEN ${isOwn} THEN ${here} ELSE ${other} END`
+      case 'sampled':
+        return `CASE WHEN ${isOwn} OR ${name}.egress_bytes > excluded.egress_bytes THEN ${here} ELSE ${other} END`
       case 'status':
         return `CASE WHEN ${statusRank(here)} > ${statusRank(other)} THEN ${here} ELSE ${other} END`
       case 'desired':

@@ -4,7 +4,8 @@
 /**
  * How two values of a column merge. `fixed`: set once, with the row. `wish`: the value last requested by an owner or
  * operator; a host's own progress never changes it. `first`: an existing value stays. `latest`: the greater number
- * wins. `owner`: the value of the host that has the instance wins. `status`, `desired`: the furthest along wins.
+ * wins. `owner`: the value of the host that has the instance wins. `sampled`: as `owner`, but egress never falls in a
+ * copy. `status`, `desired`: the furthest along wins.
  * `attempt`: the value of the row with the greater column `attempt` wins. Such a row starts over: a copy takes all its
  * columns. `stage`: the value of the row that is further along by `buildStage` wins. `holder`: the value of the host
  * that has the build wins, or of its next host after a handover.
@@ -15,6 +16,7 @@ export type Merge =
   | 'first'
   | 'latest'
   | 'owner'
+  | 'sampled'
   | 'status'
   | 'desired'
   | 'attempt'
@@ -27,6 +29,8 @@ export type Column = {
   readonly merge: Merge
   /** Changes within the same interval of this length are not reported. */
   readonly reportedEveryMs?: number
+  /** A change of such columns alone goes into the table `samples`, which no host copies. */
+  readonly isSampled?: boolean
   /** Value for rows of a directory without this column. */
   readonly otherwise?: number
 }
@@ -43,9 +47,14 @@ export type ReplicaTable = {
   readonly isSum?: boolean
   /** The column `host_id` names the only host that may report a row. */
   readonly isHeld?: boolean
+  /** The directory's table with the samples of its rows by host, read for requests (directory/samples). */
+  readonly samples?: SampleTable
   /** Whether a host may add or remove rows on its own. */
   readonly hostMay: readonly ('insert' | 'delete')[]
 }
+
+export const SAMPLE_TABLES = ['instance_egress', 'key_uses', 'gateway_key_uses'] as const
+export type SampleTable = (typeof SAMPLE_TABLES)[number]
 
 /** Tables in an order in which referenced tables come first. */
 export const REPLICA_TABLES: readonly ReplicaTable[] = [
@@ -65,6 +74,7 @@ export const REPLICA_TABLES: readonly ReplicaTable[] = [
   {
     name: 'keys',
     key: ['prefix'],
+    samples: 'key_uses',
     hostMay: [],
     columns: [
       ...texts('fixed', 'prefix', 'organization_id'),
@@ -74,12 +84,13 @@ export const REPLICA_TABLES: readonly ReplicaTable[] = [
       ...texts('fixed', 'name'),
       ...integers('fixed', 'created_at_ms'),
       ...integers('first', 'revoked_at_ms'),
-      ...integers('latest', 'last_used_at_ms'),
+      { name: 'last_used_at_ms', type: 'integer', merge: 'latest', isSampled: true },
     ],
   },
   {
     name: 'instances',
     key: ['id'],
+    samples: 'instance_egress',
     hostMay: [],
     columns: [
       ...texts('fixed', 'id', 'organization_id', 'name', 'hostname'),
@@ -91,8 +102,8 @@ export const REPLICA_TABLES: readonly ReplicaTable[] = [
       ...texts('fixed', 'egress_policy'),
       // Without vm_id: the VM is internal to the host.
       ...texts('first', 'failure_code', 'failure_message', 'terminated_reason'),
-      ...integers('owner', 'egress_bytes'),
-      { name: 'egress_observed_at_ms', type: 'integer', merge: 'owner', reportedEveryMs: 60_000 },
+      { name: 'egress_bytes', type: 'integer', merge: 'sampled', isSampled: true },
+      { name: 'egress_observed_at_ms', type: 'integer', merge: 'sampled', isSampled: true, reportedEveryMs: 60_000 },
       ...integers('owner', 'egress_block_applied_at_ms'),
       ...integers('fixed', 'created_at_ms'),
       ...integers('first', 'ready_at_ms', 'terminated_at_ms'),
@@ -129,6 +140,7 @@ export const REPLICA_TABLES: readonly ReplicaTable[] = [
   {
     name: 'gateway_keys',
     key: ['prefix'],
+    samples: 'gateway_key_uses',
     hostMay: ['insert', 'delete'],
     columns: [
       ...texts('fixed', 'prefix', 'organization_id'),
@@ -141,7 +153,7 @@ export const REPLICA_TABLES: readonly ReplicaTable[] = [
       ...integers('fixed', 'created_at_ms'),
       ...integers('wish', 'expires_at_ms'),
       ...integers('first', 'revoked_at_ms'),
-      ...integers('latest', 'last_used_at_ms'),
+      { name: 'last_used_at_ms', type: 'integer', merge: 'latest', isSampled: true },
       ...texts('wish', 'models', 'aliases'),
       ...integers('wish', 'budget_nano_usd', 'budget_tokens'),
       ...texts('wish', 'short_budgets'),

@@ -16,7 +16,7 @@ import { canonicalJson } from '../../../src/base/canonical-json.ts'
 import { pagesOf } from '../../../src/fleet/directory/feed.ts'
 import { LocalRows } from '../../../src/fleet/replica/local-rows.ts'
 import { CopyProgress } from '../../../src/fleet/replica/progress.ts'
-import { REPLICA_TABLES } from '../../../src/fleet/replica/tables.ts'
+import { REPLICA_TABLES, type WireRow } from '../../../src/fleet/replica/tables.ts'
 import { insertGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
 import { type Fleet, type Host, openFleet } from '../../rigs/fleet/fleet.ts'
 
@@ -50,16 +50,19 @@ const trim = (fleet: Fleet) =>
     'DELETE FROM strongroom.changes; UPDATE strongroom.trimmed SET version = (SELECT version FROM strongroom.fleet)',
   )
 
-/** Rows that are on one side alone, or differ. */
+/** Rows that are on one side alone, or differ in more than samples, which the directory has in other tables. */
 async function differences({ inside: { postgres, store } }: Host): Promise<string[]> {
   const local = new LocalRows(store.directory.db)
   const found: string[] = []
   for (const table of REPLICA_TABLES) {
     let there = 0
+    const sampled = new Set(table.columns.flatMap(({ name, isSampled }) => (isSampled === true ? [name] : [])))
+    const text = (row: WireRow | null) =>
+      canonicalJson(row && Object.fromEntries(Object.entries(row).filter(([name]) => !sampled.has(name))))
     for await (const page of pagesOf(postgres, table)) {
       there += page.length
       for (const { key, row } of page) {
-        if (canonicalJson(local.row(table, key)) !== canonicalJson(row)) found.push(JSON.stringify([table.name, key]))
+        if (text(local.row(table, key)) !== text(row)) found.push(JSON.stringify([table.name, key]))
       }
     }
     const [here] = store.directory.db.all<{ n: number }>(`SELECT count(*) AS n FROM ${table.name}`)

@@ -3,6 +3,7 @@
 import { expect, test } from 'bun:test'
 import { Outbox } from '../../../src/fleet/replica/outbox.ts'
 import { Replica } from '../../../src/fleet/replica/replica.ts'
+import { SampleLines } from '../../../src/fleet/replica/samples.ts'
 import type { RowChange, WireRow } from '../../../src/fleet/replica/tables.ts'
 import { openStore } from '../../../src/store/db.ts'
 import { buildById, moveBuild, setBuild } from '../../../src/store/directory/build.query.ts'
@@ -191,15 +192,30 @@ test('the outbox', () => {
   expect(outbox.next()).toMatchObject({ number: number + 10 })
 })
 
-// Goal: a sample of egress is not worth a report of its own, unless a minute has passed or bytes have.
+// Goal: a sample of egress is no change of the directory. It is reported if a minute has passed or bytes have, with the
+// values of that moment; one that is newer than what was sent is reported again, and a line of no row goes.
 test('samples', () => {
   const { store, db, replica, outbox } = opened()
   replica.apply([organization, instanceRow('i1', store.hostId, { egress_observed_at_ms: 60_000 })], at(1))
   const sample = { id: 'i1', egressBytes: 0, egressBlockAppliedAtMs: null }
-  setInstanceEgress(db, [{ ...sample, egressObservedAtMs: 119_000 }])
-  expect(outbox.next()).toBeNull()
-  setInstanceEgress(db, [{ ...sample, egressObservedAtMs: 120_000 }])
-  expect(outbox.next()?.changes).toHaveLength(1)
+  const lines = new SampleLines(store.directory, store.hostId)
+  const sampleAt = (ms: number) => setInstanceEgress(db, [{ ...sample, egressObservedAtMs: ms }])
+  const sent = () => lines.next(null)?.instance_egress.map(line => line.sample)
+  sampleAt(119_000)
+  expect(lines.next(null)).toBeNull()
+  sampleAt(120_000)
+  const batch = lines.next(null)
+  expect(sent()).toEqual(['{"id":"i1","bytes":0,"at_ms":120000}'])
+  expect([outbox.next(), outbox.count(), outbox.held()]).toEqual([null, 0, null])
+  expect(outbox.release(Number.MAX_SAFE_INTEGER)).toBe(false)
+  sampleAt(121_000)
+  if (batch !== null) lines.taken(batch)
+  expect(sent()).toEqual(['{"id":"i1","bytes":0,"at_ms":121000}'])
+  replica.apply([{ table: 'instances', key: { id: 'i1' }, row: null }], at(2))
+  const gone = lines.next(null)
+  expect(gone?.instance_egress.map(line => line.sample)).toEqual([null])
+  if (gone !== null) lines.taken(gone)
+  expect(lines.next(null)).toBeNull()
 })
 
 // Goal: whichever comes first, a status only moves up, the first reason stays, and a host's own count of bytes stays.

@@ -74,6 +74,7 @@ type HostOptions = {
   readonly isDirect?: boolean
   readonly log?: (line: string) => void
   readonly isJoined?: boolean
+  readonly sumsEveryMs?: number
   /** Default: where no way is cut. */
   readonly isUnhurried?: boolean
 }

@@ -1,6 +1,6 @@
 // Schema 6: the share of its gateway keys' rate limits that each gateway leases. Pure.
 
-import type { FleetMigration } from './migration.ts'
+import type { FleetMigration } from '../migration.ts'
 
 export const shares: FleetMigration = {
   to: 6,

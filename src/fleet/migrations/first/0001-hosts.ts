@@ -1,6 +1,6 @@
 // Schema 1: the version counter and the changes of each version, the hosts, their leases, the clock of silence. Pure.
 
-import type { FleetMigration } from './migration.ts'
+import type { FleetMigration } from '../migration.ts'
 
 export const hosts: FleetMigration = {
   to: 1,

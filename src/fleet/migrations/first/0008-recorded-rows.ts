@@ -1,7 +1,7 @@
 // Schema 8: the trigger that records changes builds a row's key without a query. It runs for each row, while all other
 // hosts wait. Pure.
 
-import type { FleetMigration } from './migration.ts'
+import type { FleetMigration } from '../migration.ts'
 
 export const recordedRows: FleetMigration = {
   to: 8,

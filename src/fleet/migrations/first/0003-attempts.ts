@@ -1,6 +1,6 @@
 // Schema 3: an instance that fails before it is ready is retried once on another host. Pure.
 
-import type { FleetMigration } from './migration.ts'
+import type { FleetMigration } from '../migration.ts'
 
 export const attempts: FleetMigration = {
   to: 3,

@@ -3,7 +3,7 @@
 // Names and meanings are those of a host's own database (store/migrations). No foreign key refers to hosts: records
 // remain after a host is removed.
 
-import type { FleetMigration } from './migration.ts'
+import type { FleetMigration } from '../migration.ts'
 
 export const directory: FleetMigration = {
   to: 2,

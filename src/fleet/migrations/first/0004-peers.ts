@@ -1,6 +1,6 @@
 // Schema 4: addresses and certificates of hosts for each other. Pure.
 
-import type { FleetMigration } from './migration.ts'
+import type { FleetMigration } from '../migration.ts'
 
 export const peers: FleetMigration = {
   to: 4,

@@ -1,6 +1,6 @@
 // Schema 9: keys whose secret the client generated, as in a host's own database (store/migrations). Pure.
 
-import type { FleetMigration } from './migration.ts'
+import type { FleetMigration } from '../migration.ts'
 
 export const clientMadeKeys: FleetMigration = {
   to: 9,

@@ -1,6 +1,6 @@
 // Schema 5: usage of gateway keys by host, and each host's leases of their budgets. Pure.
 
-import type { FleetMigration } from './migration.ts'
+import type { FleetMigration } from '../migration.ts'
 
 export const books: FleetMigration = {
   to: 5,

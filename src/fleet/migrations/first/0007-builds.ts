@@ -2,7 +2,7 @@
 //
 // Names and meanings are those of a host's own database (store/migrations).
 
-import type { FleetMigration } from './migration.ts'
+import type { FleetMigration } from '../migration.ts'
 
 export const builds: FleetMigration = {
   to: 7,
