@@ -11,7 +11,7 @@ import { directoryAway, reasonOf } from '../failures.ts'
 import type { Postgres } from '../postgres.ts'
 import { LocalRows } from '../replica/local-rows.ts'
 import type { AppliedChanges, Replica, ReplicaMark } from '../replica/replica.ts'
-import { type ChangeSet, readChangeSet } from './feed.ts'
+import { type ChangeSet, hasMoreChanges, readChangeSet } from './feed.ts'
 import { copyWhole } from './full-copy.ts'
 
 export type CopyDeps = {
@@ -137,13 +137,17 @@ export class Copy {
   }
 
   async #read(): Promise<void> {
-    for (;;) {
-      const changeSet = await readChangeSet(this.#deps.postgres, () => this.mark())
+    const { postgres } = this.#deps
+    for (let isFirst = true; ; isFirst = false) {
+      const changeSet = await readChangeSet(postgres, () => this.mark())
       if (changeSet.kind === 'snapshot') {
         if (changeSet.isOtherHistory) {
           this.#deps.log.warn('the directory has another history than the copy here, as after a restore: it is copied')
         }
         await this.#copyWhole()
+      } else if (isFirst && !changeSet.isWhole && (await hasMoreChanges(postgres, this.mark(), this.#local.count()))) {
+        this.#deps.log.info('the directory is copied, because it has fewer rows than changes since the last one here')
+        await this.#copyWhole({ isSameHistory: true })
       } else if (await this.#takeOrCopy(changeSet)) return
     }
   }
@@ -172,10 +176,10 @@ export class Copy {
     return { problem: found.problem, sinceMs: found.sinceMs }
   }
 
-  async #copyWhole(): Promise<void> {
+  async #copyWhole({ isSameHistory = false } = {}): Promise<void> {
     const { replica } = this.#deps
     const onApplied = (applied: AppliedChanges) => this.#applied(applied)
-    await copyWhole({ ...this.#deps, progress: replica.progress, local: this.#local, onApplied })
+    await copyWhole({ ...this.#deps, progress: replica.progress, local: this.#local, onApplied, isSameHistory })
   }
 
   #applied(applied: AppliedChanges): void {

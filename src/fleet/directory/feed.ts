@@ -193,9 +193,24 @@ function changeSetOf(
   return { kind: 'changes', changes, to: { version, timeline, change }, isWhole }
 }
 
-/** Rows per turn of the event loop. Documents of attestations may have half a MiB. */
-const pageRowCount = 100
-const documentRowCount = 16
+/**
+ * Reports whether there are more changes than `count` after a version, so that replaying them costs more than a copy of
+ * that many rows.
+ */
+export async function hasMoreChanges(sql: Sql, { version }: ReplicaMark, count: number): Promise<boolean> {
+  const [found] = await sql.query<{ count: number }>(
+    'SELECT count(*) AS count FROM (SELECT 1 FROM changes WHERE version > $1 LIMIT $2) AS later',
+    [version, count + 1],
+  )
+  return (found?.count ?? 0) > count
+}
+
+/** Rows that are read together: fewer of those that may be large. Documents of attestations may have half a MiB. */
+const pageRowCount = 1_000
+const pageRowCounts = new Map([
+  ['instance_attestations', 16],
+  ['builds', 100],
+])
 
 /** Yields the rows of a table in the order of their keys, after a key. Each page reflects its own moment. */
 export async function* pagesOf(
@@ -203,7 +218,7 @@ export async function* pagesOf(
   table: ReplicaTable,
   from: WireRow | null = null,
 ): AsyncGenerator<readonly RowChange[]> {
-  const limit = table.name === 'instance_attestations' ? documentRowCount : pageRowCount
+  const limit = pageRowCounts.get(table.name) ?? pageRowCount
   const keyOf = (row: WireRow): WireRow => Object.fromEntries(table.key.map(name => [name, row[name] ?? null]))
   let after = from
   for (;;) {

@@ -14,7 +14,7 @@ import type { Postgres, Sql } from '../postgres.ts'
 import type { LocalRow, LocalRows } from '../replica/local-rows.ts'
 import type { CopyProgress, Progress } from '../replica/progress.ts'
 import type { AppliedChanges, Replica, ReplicaPosition } from '../replica/replica.ts'
-import { REPLICA_TABLES, type ReplicaTable } from '../replica/tables.ts'
+import { REPLICA_TABLES, type ReplicaTable, type RowChange } from '../replica/tables.ts'
 import { changeUpTo, pagesOf } from './feed.ts'
 import { whichAreGone } from './statements.ts'
 
@@ -26,9 +26,13 @@ export type FullCopyDeps = {
   readonly clock: Pick<Clock, 'monotonicMs' | 'sleep'>
   readonly log: Logger
   readonly onApplied: (applied: AppliedChanges) => void
+  /** The directory has what this host reported: the copy is only far behind. */
+  readonly isSameHistory?: boolean
 }
 
 const reportEveryMs = 5_000
+/** Rows that are written in one turn of the event loop. No share: the next turn has the remaining rows. */
+const turnRowCount = 250
 /** Keys of local rows that are looked up in the directory together. */
 const goneKeyCount = 500
 
@@ -90,13 +94,14 @@ function resumedProgress(
   return isSame && trimmed <= fromVersion && fromVersion <= version ? progress : null
 }
 
-async function beginProgress({ postgres, replica, progress, clock, log }: FullCopyDeps): Promise<Progress> {
+async function beginProgress(deps: FullCopyDeps): Promise<Progress> {
+  const { postgres, replica, progress, clock, log, isSameHistory = false } = deps
   const mark = replica.mark()
   const earlier = progress.read()
   const isNew = mark === null || mark.version === 0
   const isFirst = isNew || earlier?.isFirst === true
   // Another server, or a directory restored to an earlier moment, may lack what this host reported.
-  if (!isFirst) await replica.reportOwn(() => clock.sleep(0))
+  if (!isFirst && !isSameHistory) await replica.reportOwn(() => clock.sleep(0))
   const { version, timeline, change } = await readPosition(postgres, null)
   const [first] = REPLICA_TABLES
   assert(first !== undefined, 'hosts copy tables')
@@ -109,26 +114,34 @@ async function beginProgress({ postgres, replica, progress, clock, log }: FullCo
 }
 
 async function copyTable(deps: FullCopyDeps, from: Progress, reportProgress: ProgressReporter): Promise<Progress> {
-  const { postgres, replica, progress, onApplied } = deps
+  const { postgres, clock } = deps
   const table = REPLICA_TABLES[indexOf(from.table)]
   assert(table !== undefined, `${from.table} is copied`)
   let at = from
   for await (const page of pagesOf(postgres, table, from.after)) {
-    at = { ...at, after: page.at(-1)?.key ?? at.after, rowCount: at.rowCount + page.length }
-    const reached = at
-    const apply = () => replica.applyPart(page, () => progress.write(reached))
-    let applied: AppliedChanges
-    try {
-      applied = apply()
-    } catch (error) {
-      if (systemErrorCode(error) !== 'SQLITE_CONSTRAINT_UNIQUE') throw error
-      // A row of the former history has the same name.
-      await removeGone(deps)
-      applied = apply()
+    for (let taken = 0; taken < page.length; taken += turnRowCount) {
+      if (taken > 0) await clock.sleep(0)
+      at = await applyRows(deps, at, page.slice(taken, taken + turnRowCount))
+      reportProgress(at)
     }
-    onApplied(applied)
-    reportProgress(at)
   }
+  return at
+}
+
+async function applyRows(deps: FullCopyDeps, from: Progress, rows: readonly RowChange[]): Promise<Progress> {
+  const { replica, progress, onApplied } = deps
+  const at = { ...from, after: rows.at(-1)?.key ?? from.after, rowCount: from.rowCount + rows.length }
+  const apply = () => replica.applyPart(rows, () => progress.write(at))
+  let applied: AppliedChanges
+  try {
+    applied = apply()
+  } catch (error) {
+    if (systemErrorCode(error) !== 'SQLITE_CONSTRAINT_UNIQUE') throw error
+    // A row of the former history has the same name.
+    await removeGone(deps)
+    applied = apply()
+  }
+  onApplied(applied)
   return at
 }
 

@@ -13,6 +13,7 @@ type KeyedRow = { readonly row_key: string; readonly row: string }
 export class LocalRows {
   readonly #tables
   readonly #noted
+  readonly #count
 
   constructor(db: DirectoryDb) {
     this.#tables = new Map(
@@ -26,11 +27,18 @@ export class LocalRows {
         },
       ]),
     )
+    const counts = REPLICA_TABLES.map(({ name }) => `(SELECT count(*) FROM ${name})`).join(' + ')
+    this.#count = prepareRaw<{ count: number }>(db, `SELECT ${counts} AS count`)
     this.#noted = prepareRaw(
       db,
       `SELECT 1 FROM outbox WHERE table_name = ?1 AND row_key = ?2
        UNION ALL SELECT 1 FROM outbox_held WHERE table_name = ?1 AND row_key = ?2`,
     )
+  }
+
+  /** Counts the rows of all tables. */
+  count(): number {
+    return this.#count.get()?.count ?? 0
   }
 
   /** Returns the next rows after a key, in the order of keys. */
