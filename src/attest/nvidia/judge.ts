@@ -20,7 +20,7 @@ import { type Architecture, appraiseGpu, type GpuFacts, type GpuPolicy } from '.
 import type { Rim } from './rim.ts'
 import { type DecodedRoots, decodeRoots, type NvidiaRoots } from './roots.ts'
 import { isSignedByKeyOf, type VerifyP384 } from './signature.ts'
-import { type DeviceReport, decodeGpuReport, type GpuReport, nonceBytes } from './spdm.ts'
+import { type DeviceReport, decodeGpuReport, type GpuReport } from './spdm.ts'
 
 export type GpuEvidenceQuestion = {
   readonly evidence: readonly GpuEvidence[]
@@ -123,6 +123,8 @@ export function under(group: string, checks: readonly Check[]): Check[] {
 }
 
 export const notGood = 'report or chain is not good'
+/** Checks of a report with a good chain. */
+const ofReport = ['gpu-report-signature', 'gpu-nonce', 'gpu-firmware'] as const
 
 export type DeviceQuestion = Omit<GpuEvidenceQuestion, 'roots'> & {
   readonly roots: DecodedRoots
@@ -148,18 +150,15 @@ export function judgeDevice<Fields extends Pick<GpuFields, 'fwid'>>(
     ...chainChecks,
     asked.files.checkRevocation('gpu-chain-ocsp', chain),
   ]
-  const [signatureName, nonceName, firmwareName] = ['gpu-report-signature', 'gpu-nonce', 'gpu-firmware'] as const
-  if (!report.ok || chain === null) {
-    const open = [signatureName, nonceName, firmwareName].map(name => notChecked(name, notGood, true))
-    return { report, chain, checks: [...checks, ...open] }
-  }
-  const { signedBytes, signature, nonce: signed, fields } = report.value
-  const [leaf] = chain.path
-  const isFresh = asked.nonce.length === nonceBytes && equalConstantTime(signed, asked.nonce)
+  if (!report.ok || chain === null)
+    return { report, chain, checks: [...checks, ...ofReport.map(name => notChecked(name, notGood, true))] }
+  const { signedBytes, signature, nonce, fields } = report.value
+  const isSigned = isSignedByKeyOf(chain.path[0], signedBytes, signature, asked.verify)
+  const isFresh = equalConstantTime(nonce, asked.nonce)
   checks.push(
-    check(signatureName, isSignedByKeyOf(leaf, signedBytes, signature, asked.verify), "not signed by the chain's leaf"),
-    check(nonceName, isFresh, 'the report was made for another nonce', 'the report was made for this nonce'),
-    firmwareCheck(firmwareName, leaf, fields.fwid),
+    check('gpu-report-signature', isSigned, "not signed by the chain's leaf"),
+    check('gpu-nonce', isFresh, 'the report was made for another nonce', 'the report was made for this nonce'),
+    firmwareCheck('gpu-firmware', chain.path[0], fields.fwid),
   )
   return { report, chain, checks }
 }
