@@ -123,14 +123,27 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     }
     await setStandby("SET synchronous_standby_names = 'nobody'")
     try {
-      const change = b.transact(async tx => {
-        await tx.query('SET LOCAL statement_timeout = 0')
-        await tx.query("SELECT set_draining('b', 5)")
-      })
+      let hasEnded = true
+      let change: Promise<unknown> = Promise.resolve()
+      const begin = () => {
+        hasEnded = false
+        change = b.transact(async tx => {
+          await tx.query('SET LOCAL statement_timeout = 0')
+          await tx.query("SELECT set_draining('b', 5)")
+        })
+        const ended = () => {
+          hasEnded = true
+        }
+        change.then(ended, ended)
+      }
       const waiting = `SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'
         AND xact_start < clock_timestamp() - interval '10500 milliseconds'`
       const isWaiting = async () => (await server.run(waiting)).trim() === '1'
-      await until('it has waited for longer than a change may', 60_000, isWaiting)
+      await until('it has waited for longer than a change may', 60_000, () => {
+        // A commit waits only once the server's checkpointer has read the setting.
+        if (hasEnded) begin()
+        return isWaiting()
+      })
       expect(await a.query('SELECT end_stuck_changes() AS ended')).toEqual([{ ended: 0 }])
       expect(await isWaiting()).toBe(true)
       await setStandby('RESET synchronous_standby_names')
