@@ -26,20 +26,19 @@ export function decodeChain(ders: readonly Uint8Array[], what: string): readonly
   })
 }
 
+type ChainQuestion = {
+  readonly certificates: readonly Certificate[]
+  readonly roots: readonly DecodedRoot[]
+  readonly asOfMs: number
+  readonly verify: VerifyP384
+  /** Returns why a valid path is of another kind than the caller needs, or null. */
+  readonly faultOf?: typeof deviceFault
+}
+
 /** Checks `PREFIX-root`, `PREFIX-signatures` and `PREFIX-times`; the chain is null unless the first two passed. */
 export function checkChain(
   prefix: string,
-  {
-    certificates,
-    roots,
-    asOfMs,
-    verify,
-  }: {
-    readonly certificates: readonly Certificate[]
-    readonly roots: readonly DecodedRoot[]
-    readonly asOfMs: number
-    readonly verify: VerifyP384
-  },
+  { certificates, roots, asOfMs, verify, faultOf = () => null }: ChainQuestion,
 ): { readonly checks: readonly Check[]; readonly chain: Chain | null } {
   const [rootName, signaturesName, timesName] = [`${prefix}-root`, `${prefix}-signatures`, `${prefix}-times`]
   const found = rootOf(certificates, roots)
@@ -48,7 +47,7 @@ export function checkChain(
     return { checks: [fail(rootName, found), ...skipped], chain: null }
   }
   const { path, root } = found
-  const fault = parsed(() => pathFault(path, verify))
+  const fault = parsed(() => pathFault(path, verify) ?? faultOf(path))
   const reason = fault.ok ? fault.value : fault.reason
   const old = path.find(certificate => !isValidAt(certificate, asOfMs))
   const name = `${commonNameOf(root.certificate.subject)}${root.simulated ? ', which is SIMULATED' : ''}`
@@ -63,6 +62,15 @@ export function checkChain(
 }
 
 type Path = Chain['path']
+
+/** A device's key is an authority without limit: one that leaks must not certify other devices. Null for a good path. */
+export function deviceFault(path: Path): string | null {
+  if (path.length !== 5) return `${path.length} certificates, and the chain of a device has 5`
+  const names = path.slice(1, 3).map(({ subject }) => commonNameOf(subject).replace(/^(SIMULATED|NVIDIA) /, ''))
+  const [chip = '', above = ''] = names
+  const isOfChip = above.startsWith(`${chip.split(' ')[0]} Provisioner`)
+  return isOfChip ? null : `${chip} is issued by ${above}, which is not the provisioner of its chip`
+}
 
 /** Returns the path to a trusted root, or the reason that there is none. */
 function rootOf(

@@ -12,8 +12,6 @@ export const [indicesName, measurementsName] = ['gpu-rim-indices', 'gpu-measurem
 
 /** Returns both checks for a GPU without a manifest. */
 export function nothingCompared(reason: string): Comparison {
-  return {
-    checks: [notChecked(indicesName, reason, true), notChecked(measurementsName, reason, true)],
-    uncompared: [],
-  }
+  const open = (name: string) => notChecked(name, reason, true)
+  return { checks: [open(indicesName), open(measurementsName)], uncompared: [] }
 }

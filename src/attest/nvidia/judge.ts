@@ -10,7 +10,7 @@ import { parsed } from '../malformed.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../verdict.ts'
 import { type Certificate, commonNameOf } from '../x509/certificate.ts'
 import type { Devtools } from './bound.ts'
-import { type Chain, checkChain, decodeChain } from './chain.ts'
+import { type Chain, checkChain, decodeChain, deviceFault } from './chain.ts'
 import { type Comparison, nothingCompared } from './comparison.ts'
 import { firmwareIdentityOf } from './dice.ts'
 import type { GpuEvidence } from './evidence.ts'
@@ -141,8 +141,9 @@ export function judgeDevice<Fields extends Pick<GpuFields, 'fwid'>>(
 ) {
   const report = parsed(() => decode(evidence.report))
   const certificates = parsed(() => decodeChain(evidence.certificates, 'certificates'))
+  const trust = { ...asked, roots: asked.roots.device, faultOf: deviceFault }
   const { checks: chainChecks, chain } = certificates.ok
-    ? checkChain('gpu-chain', { ...asked, certificates: certificates.value, roots: asked.roots.device })
+    ? checkChain('gpu-chain', { ...trust, certificates: certificates.value })
     : { checks: [], chain: null }
   const checks = [
     check('gpu-report-format', report.ok, report.ok ? '' : report.reason),

@@ -40,7 +40,6 @@ const TYPES = {
   dataVersion: 34,
   featureFlag: 36,
 } as const
-type KnownField = keyof typeof TYPES
 
 /** Accepts every type that NVIDIA's verifier lists. */
 const isNamed = (type: number) => (type >= 1 && type <= 25) || (type >= 32 && type <= 36)
@@ -53,7 +52,7 @@ export function readOpaque(bytes: Uint8Array): GpuFields {
   const version = found.get(TYPES.dataVersion)
   const isKnown = version === undefined || unsigned(version) <= dataVersionMax
   wellFormed(isKnown, 'device report: opaque data of a version that this release does not know')
-  const board = (['project', 'projectSku', 'chipSku'] as const).map(name => found.get(TYPES[name]))
+  const parts = (['project', 'projectSku', 'chipSku'] as const).flatMap(name => found.get(TYPES[name]) ?? [])
   const fwid = found.get(TYPES.fwid) ?? null
   wellFormed(fwid === null || fwid.length === 48, 'device report: an FWID that is not a SHA-384 digest')
   return {
@@ -62,9 +61,7 @@ export function readOpaque(bytes: Uint8Array): GpuFields {
     mode: modeOf(found),
     isNvdecMeasured: isOn(needed(found, 'nvdec0Status'), 'NVDEC0 status'),
     fwid,
-    board: board.every(part => part !== undefined)
-      ? board.map(part => decodePaddedText(part, 'board')).join('_')
-      : null,
+    board: parts.length < 3 ? null : parts.map(part => decodePaddedText(part, 'board')).join('_'),
   }
 }
 
@@ -82,7 +79,7 @@ export function opaqueFields(bytes: Uint8Array, isKnown = isNamed): ReadonlyMap<
   return found
 }
 
-function needed(found: ReadonlyMap<number, Uint8Array>, name: KnownField): Uint8Array {
+function needed(found: ReadonlyMap<number, Uint8Array>, name: keyof typeof TYPES): Uint8Array {
   const value = found.get(TYPES[name])
   wellFormed(value !== undefined, `device report: no ${name} in the opaque data`)
   return value

@@ -95,7 +95,7 @@ function withExtension({ extensions, ...rest }: Certificate, oid: string, value:
 const names = [
   'GH100 A01 GSP FMC LF',
   'GH100 A01 GSP BROM',
-  'GH100 Provisioner',
+  'GH100 Provisioner ICA 1',
   'GH100 Identity',
   'Device Identity CA',
 ]

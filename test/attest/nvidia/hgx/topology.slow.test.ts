@@ -8,6 +8,7 @@ import { fromHex } from '../../../../src/base/bytes.ts'
 import {
   type Device,
   device,
+  good,
   gpuOpaque,
   HGX,
   hgxPolicy,
@@ -99,7 +100,7 @@ test('goal: a device in the place of another of its kind counts once', () => {
 })
 
 test('goal: genuine devices of another machine fail, whichever machine they name', async () => {
-  const { base } = hgx
+  const { base, provisioner } = hgx
   const foreignGpu = async (switchPdis: readonly string[]) => {
     const pdi = pdisOf('gpus', SMALL, 0x2b)[0] ?? ''
     return (await device(base, { kind: 'gpus', pdi, opaque: gpuOpaque(switchPdis) })).evidence
@@ -111,7 +112,7 @@ test('goal: genuine devices of another machine fail, whichever machine they name
   expect(refused(changed({ 1: await foreignGpu(pdisOf('switches', SMALL)) }))).toEqual(['gpu-topology-gpus'])
   const foreignSwitch = async (gpuPdis: readonly string[]) => {
     const pdi = pdisOf('switches', SMALL, 0x2b)[0] ?? ''
-    return (await device(base, { kind: 'switches', pdi, opaque: switchOpaque(pdi, gpuPdis) })).evidence
+    return (await device(base, { kind: 'switches', pdi, opaque: switchOpaque(pdi, gpuPdis), provisioner })).evidence
   }
   expect(refused(changed({ 2: await foreignSwitch(pdisOf('gpus', SMALL, 0x2b)) }))).toEqual([
     ...['gpu-topology-switches', 'gpu-topology-gpus'],
@@ -162,6 +163,33 @@ test("goal: certificates of one kind do not serve for the other, and a switch's 
   expect(refused(changed({ 2: stolen }))).toEqual([
     ...['switch-0/gpu-switch-pdi', 'gpu-switch-distinct', 'gpu-topology-switches'],
   ])
+})
+
+test('goal: the key of one GPU makes no other device: what stands below it fails, and so do answers that it signs', async () => {
+  const { provisioner, identity, root } = hgx.base.authorities.device
+  const key = hgx.gpus[0]?.brom
+  if (key === undefined) throw new Error('no device')
+  const above = [key, provisioner, identity, root]
+  const forge = async (kind: 'gpus' | 'switches', at: number) => {
+    const { pdi = '', opaque = {} } = hgx[kind][at] ?? {}
+    const forged = await device(hgx.base, { kind, pdi, opaque, provisioner: key })
+    const certificates = [...forged.evidence.certificates.slice(0, 2), ...above.map(({ der }) => der)]
+    return { ocsp: await good(forged.brom, key, key), evidence: { ...forged.evidence, certificates } }
+  }
+  const forged = [await forge('gpus', 1), await forge('switches', 0), await forge('switches', 1)]
+  const evidence = [...evidenceOf(hgx.gpus.slice(0, 1)), ...forged.map(made => made.evidence)]
+  const judged = ask({ evidence, ocsp: [...hgx.question.ocsp, ...forged.map(({ ocsp }) => ocsp)] })
+  const devices = ['gpu-1', 'switch-0', 'switch-1']
+  for (const name of devices) {
+    expect(failedIn(judged)).toContain(`${name}/gpu-chain-signatures`)
+    expect(openIn(judged)).toContain(`${name}/gpu-report-signature`)
+  }
+  expect(reasonOf(judged, 'gpu-1/gpu-chain-signatures')).toBe('6 certificates, and the chain of a device has 5')
+  expect([judged.gpus[1]?.facts, judged.switches.map(({ facts }) => facts)]).toEqual([null, [null, null]])
+  // The provisioner of one chip issues no device of another.
+  const { pdi = '', opaque = {} } = hgx.switches[0] ?? {}
+  const odd = await device(hgx.base, { kind: 'switches', pdi, opaque, provisioner })
+  expect(refused(changed({ 2: odd.evidence }))).toContain('switch-0/gpu-chain-signatures')
 })
 
 test('goal: a switch is judged as a GPU is: nonce, signature, measurements, manifest, OCSP, policy', async () => {

@@ -111,7 +111,7 @@ export async function makeAuthorities(chip: string, firmware: Extension): Promis
     extensions: authority(),
   })
   const provisioner = await issue({
-    name: `SIMULATED ${chip} Provisioner`,
+    name: `SIMULATED ${chip} Provisioner ICA 1`,
     serial: '03',
     issuer: identity,
     extensions: authority(),

@@ -26,6 +26,8 @@ export type SimulatedHgx = {
   readonly gpus: readonly Device[]
   readonly switches: readonly Device[]
   readonly switchRim: Uint8Array
+  /** Issues the certificates of switches. */
+  readonly provisioner: Holder
   readonly question: GpuQuestion
 }
 
@@ -49,7 +51,7 @@ export async function simulatedHgx(counts: Counts): Promise<SimulatedHgx> {
   const base = await simulatedGpu()
   const { authorities } = base
   const provisioner = await issue({
-    ...{ name: 'SIMULATED LS_10 Provisioner', serial: '06', issuer: authorities.device.identity },
+    ...{ name: 'SIMULATED LS_10 Provisioner ICA 1', serial: '06', issuer: authorities.device.identity },
     extensions: authority(),
   })
   const [gpuPdis, switchPdis] = [pdisOf('gpus', counts), pdisOf('switches', counts)]
@@ -74,7 +76,7 @@ export async function simulatedHgx(counts: Counts): Promise<SimulatedHgx> {
     ocsp: [...base.ocsp, ...ocsp],
     policy: hgxPolicy(counts),
   }
-  return { base, gpus, switches, switchRim, question }
+  return { base, gpus, switches, switchRim, provisioner, question }
 }
 
 export const topologyDocument = (counts: Counts) => ({
@@ -90,10 +92,11 @@ export function hgxPolicyDocument(counts: Counts, topology: unknown = topologyDo
 export const hgxPolicy = (counts: Counts, topology?: unknown): HgxPolicy =>
   parseHgxPolicy(hgxPolicyDocument(counts, topology))
 
-async function good(certificate: Holder, issuer: Holder): Promise<Uint8Array> {
-  const signer = await ocspSigner(issuer)
+/** The OCSP response that a certificate is good, by a delegate of its issuer unless it has another signer. */
+export async function good(certificate: Holder, issuer: Holder, by: Holder | null = null): Promise<Uint8Array> {
+  const signer = by ?? (await ocspSigner(issuer))
   const answer = { certificate, issuer, thisUpdateMs: asOfMs - 3_600_000, nextUpdateMs: asOfMs + 3_600_000 }
-  return await ocspResponse({ answers: [answer], signer, certificates: [signer] })
+  return await ocspResponse({ answers: [answer], signer, certificates: by === null ? [signer] : [] })
 }
 
 const pdiBytes = (pdi: string) => fromHex(pdi) ?? new Uint8Array(0)
