@@ -6,7 +6,7 @@
 // attestation-rs, kettle        {"platform": "az-snp", "evidence": {…}} around version 1 or 2
 // c8s                           {"challenge", "evidence": {…}, "csr"} around that of attestation-rs
 //
-// All that surrounds the evidence is ignored: nothing of it is signed.
+// Nothing that surrounds the evidence is signed, so it is ignored.
 
 import { parsedJson } from '../../../attest/encoding/json.ts'
 import { Malformed, wellFormed } from '../../../attest/malformed.ts'
@@ -17,6 +17,8 @@ import { pastedHex } from '../../../terminal/hex.ts'
 export const bundleBytesMax = 128 * 1024
 
 export type VtpmBundle = {
+  /** Not signed. From 2 on the report, too, is for the nonce (report-nonce.ts). */
+  readonly version: 0 | 1 | 2
   /** TPMS_ATTEST. */
   readonly quote: Uint8Array
   readonly signature: Uint8Array
@@ -53,6 +55,7 @@ export function readVtpmBundle(bytes: Uint8Array): VtpmBundle {
     return pcr
   })
   return {
+    version,
     quote: decode(quote.message, `${what}.${quoteName}.message`),
     signature: decode(quote.signature, `${what}.${quoteName}.signature`),
     pcrs: concat(...values),

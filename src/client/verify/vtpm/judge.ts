@@ -31,6 +31,7 @@ import {
 } from './inputs.ts'
 import { needed, type VtpmOptions } from './kinds.ts'
 import { logCheckName, type PcrQuestion, pcrChecks, pcrPin } from './pcr-checks.ts'
+import { reportNonceCheck } from './report-nonce.ts'
 
 export type VtpmResult = Verdict & {
   readonly kind: VtpmVerdict['kind']
@@ -96,7 +97,10 @@ const LINKS: {
     const attestationKey = named.ok ? named.value : null
     const given = options.ak === undefined ? null : await readKey('ak', options.ak)
     const link = await verifyParavisorVtpm({ ...asked, evidence, runtimeData, measurement })
-    const checks = given === null ? [] : [givenKeyCheck(given, attestationKey)]
+    const checks = [
+      ...(given === null ? [] : [givenKeyCheck(given, attestationKey)]),
+      ...(bundle === null ? [] : [reportNonceCheck(bundle, { runtimeData, nonce: options.nonce })]),
+    ]
     return { link, attestationKey, evidence, checks, runtimeData }
   },
   svsm: async (options, asked, { asOf }) => {

@@ -6,11 +6,13 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { toPem } from '../../../../src/attest/encoding/pem.ts'
 import { Malformed } from '../../../../src/attest/malformed.ts'
-import { fromHex, toHex, utf8 } from '../../../../src/base/bytes.ts'
+import { concat, fromHex, toHex, utf8 } from '../../../../src/base/bytes.ts'
 import { bundleBytesMax, readVtpmBundle } from '../../../../src/client/verify/vtpm/bundle.ts'
+import { reportNonceCheck } from '../../../../src/client/verify/vtpm/report-nonce.ts'
 import { createDraw } from '../../../rigs/draw.ts'
 import { expectUsageError } from '../../../rigs/program.ts'
 import {
+  type Answer,
   argvOf,
   clearVtpmFiles,
   expectFailed,
@@ -44,8 +46,11 @@ const version0 = {
   vcek: toPem(vcek, 'CERTIFICATE'),
 }
 
-/** The same evidence as newer releases and other projects write it: unpadded base64url in attestation-rs. */
-const version2 = { ...genuine, version: 2 }
+/** Version 2, of another genuine machine; its nonce has 48 bytes. */
+const path2 = join(logs, 'paravisor-nonce.json')
+const genuine2 = JSON.parse(readFileSync(path2, 'utf8'))
+
+/** The same evidence as other projects write it: unpadded base64url in attestation-rs. */
 const unpadded = {
   ...genuine,
   hcl_report: genuine.hcl_report.replace(/=+$/, ''),
@@ -54,9 +59,7 @@ const unpadded = {
 const attestationRs = { platform: 'az-snp', evidence: unpadded }
 const FORMS: readonly (readonly [string, object])[] = [
   ['version 0', version0],
-  ['version 2', version2],
   ['attestation-rs and kettle', attestationRs],
-  ['attestation-rs around version 2', { platform: 'az-snp', evidence: version2 }],
   ['c8s', { challenge: 'AAAA', evidence: attestationRs, csr: 'x' }],
 ]
 
@@ -71,6 +74,49 @@ const good: Line = {
   'any-crl': true,
   'any-tcb': true,
 }
+
+const good2: Line = {
+  ...good,
+  evidence: path2,
+  nonce: '982f5c6e45df0ed3f10b6f60b02f0c8390e281300f3805e2279c16168cd6ae9aa398f647caa2338748cd0fd9f5f819ef',
+  pcr: [4, 7].map(at => `${at}=${genuine2.tpm_quote.pcrs[at]}`),
+  'as-of': '2026-06-01',
+}
+const resultOf = ({ document }: Answer, name: string) =>
+  (document.checks as { name: string; result: string; required: boolean }[]).find(made => made.name === name)
+
+test('goal: from version 2 on the report, too, must be for the nonce; before, the verdict says that it need not be', async () => {
+  const name = 'vtpm-report-nonce'
+  for (const document of [genuine2, { platform: 'az-snp', evidence: genuine2 }]) {
+    const second = await verify({ ...good2, evidence: bundle('v2.json', document) })
+    expect([second.code, second.failed, resultOf(second, name)?.result]).toEqual([0, [], 'PASS'])
+  }
+  // User data of zeros, which the report of version 1 covers, are no nonce.
+  await expectFailed({ ...good, evidence: bundle('as-v2.json', { ...genuine, version: 2 }) }, [name])
+  const first = await verify(good)
+  expect(resultOf(first, name)).toMatchObject({ result: 'NOT CHECKED', required: false })
+  // The number is not signed: another one only leaves the check out.
+  const relabelled = await verify({ ...good2, evidence: bundle('as-v1.json', { ...genuine2, version: 1 }) })
+  expect([relabelled.code, resultOf(relabelled, name)?.result]).toEqual([0, 'NOT CHECKED'])
+})
+
+test('goal: user data that are another nonce, longer, shorter or no bytes are not the nonce', () => {
+  const nonce = Uint8Array.from({ length: 48 }, (_, at) => at + 1)
+  const hex = toHex(nonce)
+  const read2 = readVtpmBundle(readFileSync(path2))
+  const zeros = '00'.repeat(16)
+  const outcome = (userData: unknown, asked = nonce) => {
+    const runtimeData = utf8(JSON.stringify(userData === undefined ? {} : { 'user-data': userData }))
+    return reportNonceCheck(read2, { runtimeData, nonce: asked }).outcome
+  }
+  expect([outcome(hex + zeros), outcome(hex.toUpperCase() + zeros)]).toEqual(['pass', 'pass'])
+  expect(outcome(hex + zeros, concat(nonce, new Uint8Array(16)))).toBe('pass')
+  const wrong = [hex, hex + zeros.slice(2), `${hex}${zeros}00`, `${hex}${zeros.slice(2)}01`, '', 'xy', 7, undefined]
+  expect(wrong.map(userData => outcome(userData))).toEqual(wrong.map(() => 'fail'))
+  expect(outcome(hex + zeros, nonce.subarray(0, 47))).toBe('fail')
+  expect(outcome(hex + zeros, new Uint8Array(66))).toBe('fail')
+  expect(reportNonceCheck(read2, { runtimeData: utf8('[]'), nonce }).outcome).toBe('fail')
+})
 
 test('goal: every form passes as one machine', async () => {
   const first = await verify(good)
