@@ -5,6 +5,7 @@ import { BUNDLE_LIMITS } from '../../../attest/encoding/pem.ts'
 import { Malformed } from '../../../attest/malformed.ts'
 import { evidenceBytesMax, type GpuEvidence, readGpuEvidence } from '../../../attest/nvidia/evidence.ts'
 import { defaultGpuPolicy, type HgxPolicy, parseHgxPolicy } from '../../../attest/nvidia/hgx/policy.ts'
+import { switchArch } from '../../../attest/nvidia/hgx/switch.ts'
 import { ocspBytesMax } from '../../../attest/nvidia/ocsp.ts'
 import { rimBytesMax } from '../../../attest/nvidia/rim.ts'
 import { NVIDIA_ROOTS, type NvidiaRoots } from '../../../attest/nvidia/roots.ts'
@@ -35,15 +36,26 @@ export type GpuOptions = FetchOptions & {
 /** Limit on files for one option. */
 const filesMax = 64
 
-/** Reads the evidence of GPUs, and that of switches if it has a file of its own. */
+/** Reads the evidence of GPUs, and that of switches if it has a file of its own, in which nothing else may stand. */
 export async function readEvidence(path: string, { switches }: GpuOptions): Promise<readonly GpuEvidence[]> {
-  const evidence = await readEvidenceFile(path, 'evidence')
-  return switches === undefined ? evidence : [...evidence, ...(await readEvidenceFile(switches, 'switches'))]
+  if (switches === '-' && path === '-') throw switchesFault('standard input can be read once, and it is the evidence')
+  const evidence = await readEvidenceFile({ path, param: 'evidence', shown: `evidence ${path}` })
+  if (switches === undefined) return evidence
+  const shown = `--switches ${switches}`
+  const found = await readEvidenceFile({ path: switches, param: 'switches', shown })
+  const at = found.findIndex(({ arch }) => arch !== switchArch)
+  if (at < 0) return [...evidence, ...found]
+  throw switchesFault(`${switches}: device ${at} has arch ${found[at]?.arch}, and that of a switch is ${switchArch}`)
 }
 
-async function readEvidenceFile(path: string, param: 'evidence' | 'switches'): Promise<readonly GpuEvidence[]> {
-  const bytes = readInput({ path, param, bytesMax: evidenceBytesMax })
-  return await readingInput(`${param} ${path}`, () => readGpuEvidence(bytes))
+function switchesFault(reason: string): InputFault {
+  const remedy = 'name a file of `nvattest collect-evidence --device switch`'
+  return new InputFault(`--switches ${reason}`, { param: 'switches', remedy })
+}
+
+async function readEvidenceFile(from: { readonly path: string; readonly param: string; readonly shown: string }) {
+  const bytes = readInput({ ...from, bytesMax: evidenceBytesMax })
+  return await readingInput(from.shown, () => readGpuEvidence(bytes))
 }
 
 /** Files of an option, and the option's name for messages. */

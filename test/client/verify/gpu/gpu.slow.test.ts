@@ -191,5 +191,16 @@ test('goal: a machine with switches: evidence in two files or in one, GPUs and s
   const larger = file('larger.json', JSON.stringify(hgxPolicyDocument({ gpus: 4, switches: 2 })))
   const refused = await json([...apart.slice(0, -1), larger])
   expect([refused.code, checksOf(refused.document, 'FAIL')]).toEqual([6, ['gpu-policy-topology']])
-  await expectUsageError(['verify', 'gpu', gpuFile, '--switches', file('odd.json', '{'), ...options], 'switches')
+  const odd = file('odd.json', '{')
+  await expectUsageError(['verify', 'gpu', gpuFile, '--switches', odd, ...options], `--switches ${odd}: `)
+  // A file without a switch would be judged as GPUs alone.
+  const mixed = file('mixed.json', JSON.stringify(documents([...switches, ...gpus])))
+  for (const [path, at] of [
+    [oneGpu, 0],
+    [mixed, 2],
+  ]) {
+    const words = `--switches ${path}: device ${at} has arch HOPPER`
+    await expectUsageError(['verify', 'gpu', gpuFile, '--switches', `${path}`, ...options], words)
+  }
+  await expectUsageError(['verify', 'gpu', '-', '--switches', '-', ...options], '--switches standard input can be read')
 })
