@@ -48,7 +48,7 @@ export async function getOverTls(get: TlsGet): Promise<TlsResponse> {
   const { url, ca, timeoutMs, bodyBytesMax, authorization, isPeer } = get
   const host = url.hostname.replace(/^\[|\]$/g, '')
   const socket = connect({
-    ...(get.socket === undefined ? { host, port: Number(url.port || 443) } : { socket: get.socket }),
+    ...(get.socket === undefined ? { host, port: Number(url.port || 443) } : { host, socket: get.socket }),
     rejectUnauthorized: false,
     ALPNProtocols: ['http/1.1'],
     ...(isIP(host) === 0 ? { servername: host } : {}),

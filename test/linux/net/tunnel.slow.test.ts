@@ -3,6 +3,7 @@
 
 import { afterAll, afterEach, beforeAll, expect, test } from 'bun:test'
 import { failure, until } from '../../../scripts/rigs/until.ts'
+import { CertificateError } from '../../../src/linux/net/tls-get.ts'
 import { getByEnvironment } from '../../../src/linux/net/tunnel.ts'
 import {
   type Answer,
@@ -47,6 +48,31 @@ test('goal: a good proxy gets the user; the certificate is the one of the far si
   // The name does not exist here: only the proxy leads to it.
   expect((await failure(get(proxy.url))).message).not.toContain('proxy')
   expect(proxy.heads).toHaveLength(2)
+})
+
+test('goal: the certificate of an address is compared with that address, and never with the name of the proxy', async () => {
+  const [v4, v6] = ['192.0.2.1', '2001:db8::1']
+  const authorization = 'Bearer secret'
+  for (const [host, right, wrong] of [
+    [v4, v4, ['192.0.2.2', v6, '127.0.0.1', 'localhost']],
+    [`[${v6}]`, v6, ['2001:db8::2', v4, '127.0.0.1', 'localhost']],
+  ] as const) {
+    await using good = await startFarSide([right])
+    await using proxy = await startScriptedProxy(good.port, (_, tunnel) => tunnel())
+    const answer = await get(proxy.url, { host, ca: good.ca, authorization } as object)
+    expect([host, answer.status, answer.certificateFault]).toEqual([host, 200, null])
+    const named = proxy.url.replace('127.0.0.1', 'localhost')
+    expect((await get(named, { host, ca: good.ca, authorization } as object)).status).toBe(200)
+    await using bad = await startFarSide(wrong)
+    await using other = await startScriptedProxy(bad.port, (_, tunnel) => tunnel())
+    for (const url of [other.url, other.url.replace('127.0.0.1', 'localhost')]) {
+      const refused = await failure(get(url, { host, ca: bad.ca, authorization } as object))
+      expect([host, refused instanceof CertificateError, refused.message]).toEqual([
+        ...[host, true, expect.stringContaining('ALTNAME')],
+      ])
+    }
+    expect(bad.requests).toEqual([])
+  }
 })
 
 const page = 'HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nEVIL'

@@ -19,12 +19,12 @@ export type FarSide = AsyncDisposable & {
   respond: (request: Request) => Response | Promise<Response>
 }
 
-/** An HTTPS server whose certificate is for `far.example` alone. */
-export async function startFarSide(): Promise<FarSide> {
+/** An HTTPS server whose certificate is for these names and addresses alone. */
+export async function startFarSide(names: readonly string[] = [farName]): Promise<FarSide> {
   const stateDir = mkdtempSync(join(tmpdir(), 'strongroom-far-'))
   const deps = { nowMs: systemClock.nowMs, random: systemRandom }
-  const authority = await openAuthority({ kind: 'clients', stateDir, names: [farName], ...deps })
-  const { cert, key } = await authority.issue([farName], 1)
+  const authority = await openAuthority({ kind: 'clients', stateDir, names: [farName, ...names], ...deps })
+  const { cert, key } = await authority.issue(names, 1)
   const requests: string[] = []
   const server = Bun.serve({
     hostname: '127.0.0.1',
