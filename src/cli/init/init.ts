@@ -9,6 +9,7 @@ import type { Config } from '../../config/schema.ts'
 import { defaultRouteAddress } from '../../host/network/default-route.ts'
 import { listListening } from '../../host/network/listening.ts'
 import { ownAddresses } from '../../host/network/own-networks.ts'
+import { ignoreProxyVariables } from '../../linux/net/outgoing.ts'
 import { AdvisedFault, EXIT, InputFault } from '../../terminal/exit.ts'
 import { oneLine } from '../../terminal/render.ts'
 import { checkFiles } from '../config-files.driver.ts'
@@ -54,6 +55,8 @@ export function addInit(program: Command): void {
 }
 
 async function initialize(run: Run, options: Options): Promise<void> {
+  // Before anything connects: its trial verifies as a client does, and would go through the proxy of HTTPS_PROXY.
+  ignoreProxyVariables()
   const { file, config } = await run.config()
   const path = file ?? configFileDefault
   const text = readConfigText(path)

@@ -5,6 +5,7 @@ import { Option } from 'commander'
 import { isRecord } from '../../base/json.ts'
 import { configFileDefault } from '../../config/load.ts'
 import { ENGINES } from '../../config/upstream/kinds.ts'
+import { ignoreProxyVariables } from '../../linux/net/outgoing.ts'
 import { InputFault } from '../../terminal/exit.ts'
 import { countOption } from '../../terminal/options.ts'
 import { dash, oneLine, type Paint, table } from '../../terminal/render.ts'
@@ -75,6 +76,7 @@ async function readSource(run: Run): Promise<ConfigSource> {
 }
 
 async function addServer(run: Run, url: string, options: AddOptions): Promise<void> {
+  ignoreProxyVariables()
   const source = await readSource(run)
   const { tookMs, ...tried } = await triedUpstream(run, source.config, url, options)
   const price = await priceOf(run, source, tried.model, options)

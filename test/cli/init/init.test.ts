@@ -26,3 +26,13 @@ test('goal: without a terminal there are no questions, and an organization needs
   const named = await init('--preseed', file, '--organization', 'Not Good')
   expect([named.code, named.stderr]).toEqual([2, expect.stringContaining('--organization "Not Good"')])
 })
+
+test('goal: its requests do not go through a proxy that the environment names', async () => {
+  try {
+    Object.assign(process.env, { HTTPS_PROXY: 'http://proxy.example:1', no_proxy: '*' })
+    await init('--for-fleet', '--organization', 'acme', '--preseed', file)
+    expect([process.env.HTTPS_PROXY, process.env.no_proxy]).toEqual([undefined, undefined])
+  } finally {
+    for (const name of ['HTTPS_PROXY', 'no_proxy']) delete process.env[name]
+  }
+})

@@ -46,6 +46,16 @@ const upstream = (words: readonly string[], options: Parameters<typeof runHere>[
 const add = (...words: string[]) => upstream(['add', url, '--no-restart', ...words])
 const unchanged = () => expect(readFileSync(file, 'utf8')).toBe(text)
 
+test('goal: a proxy that the environment names has no effect', async () => {
+  try {
+    Object.assign(process.env, { HTTPS_PROXY: 'http://proxy.example:1', no_proxy: '*' })
+    expect((await add('--free', '--dry-run')).code).toBe(0)
+    expect([process.env.HTTPS_PROXY, process.env.no_proxy]).toEqual([undefined, undefined])
+  } finally {
+    for (const name of ['HTTPS_PROXY', 'no_proxy']) delete process.env[name]
+  }
+})
+
 test('goal: it is tried as named, its context is read, and the file gets it with its comments kept', async () => {
   const { code, stdout, stderr } = await add('--price-in', '0.50', '--price-out', '1.5')
   expect([code, stderr]).toEqual([0, expect.stringContaining('context: 131072')])

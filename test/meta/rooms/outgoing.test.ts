@@ -12,7 +12,7 @@ const CONNECTS = [
   /\bnew (?:WebSocket|EventSource|XMLHttpRequest|Socket)\(/,
   /import \{[^}]*\b(?:connect|request|get|createConnection|createSocket|Agent)\b[^}]*\} from 'node:(?:net|tls|https?|http2|dgram)'/,
   /(?:import\(|import \{.*\} from )'(?:pg|nodemailer|acme-client|ssh2)'/,
-  /\b(?:getOverTls|getBounded)\(/,
+  /\b(?:getOverTls|getBounded|getByEnvironment)\(/,
 ]
 
 const unixSocket = 'a Unix socket'
@@ -20,6 +20,7 @@ const ownFunction = 'calls a function of this name that it was given'
 const inVm = 'runs in a VM, which has no proxy'
 const ofFleet = 'to the hosts and the database of the fleet'
 const client = 'runs at a client, by the variables of its environment'
+const trial = `${client}; init, whose trial calls it, removes them`
 const upstream = 'prompts, and evidence of upstreams'
 
 const REASONS: Readonly<Record<string, string>> = {
@@ -35,6 +36,11 @@ const REASONS: Readonly<Record<string, string>> = {
   'src/client/build/client.ts': client,
   'src/client/collateral/download.ts': client,
   'src/client/instances/service.ts': client,
+  'src/client/log/remote.ts': client,
+  'src/client/setup/published.ts': client,
+  'src/client/verify/gateway.ts': client,
+  'src/client/verify/instance-source.ts': trial,
+  'src/client/verify/keys/gateway-key.ts': client,
   'src/console/web/core/live.ts': 'runs in a browser',
   'src/console/web/core/request.ts': 'runs in a browser',
   'src/enclave-host/verify.ts': 'to a VM of this host',
