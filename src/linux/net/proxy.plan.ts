@@ -67,8 +67,9 @@ function plainHost(hostname: string): string {
 }
 
 /**
- * Returns the proxy that the environment of a client names for an https URL; null if it names none, or NO_PROXY has the
- * host: a name (and those below it), an address or a network, `*` for all. Throws an Error that names the variable.
+ * Returns the proxy that the environment of a client names for an https URL, as Bun's fetch reads it (1.4.5). Null if
+ * it names none, or NO_PROXY has the host: a name (and those below it), an address or a network, `*` for all, with a
+ * port for that port alone. Throws an Error that names the variable.
  */
 export function proxyInEnvironment(env: Readonly<Record<string, string | undefined>>, url: URL): URL | null {
   const read = (name: string) => env[name.toLowerCase()] || env[name] || ''
@@ -77,12 +78,21 @@ export function proxyInEnvironment(env: Readonly<Record<string, string | undefin
   const entries = read('NO_PROXY')
     .toLowerCase()
     .split(/[\s,]+/)
-  const names = entries.map(entry => entry.replace(/^\*?\./, ''))
+  const names = entries.map(entry => hostOfEntry(entry, url.port || '443')).filter(isNoProxyEntry)
   if (text === '' || entries.includes('*')) return null
-  if (matches(url.hostname, [...OWN, ...names, ...names.map(name => `*.${name}`)])) return null
-  const proxy = URL.canParse(text) && text.includes('://') ? new URL(text) : null
+  if (matches(url.hostname, [...names, ...names.map(name => `*.${name}`)])) return null
+  const whole = text.includes('://') ? text : `http://${text}`
+  const proxy = URL.canParse(whole) ? new URL(whole) : null
   if (proxy !== null && (proxy.protocol === 'http:' || proxy.protocol === 'https:')) return proxy
+  // ALL_PROXY is for other protocols, too.
+  if (proxy !== null && variable === 'ALL_PROXY') return null
   throw new Error(`${variable} must be http://HOST:PORT or https://HOST:PORT`)
+}
+
+/** An entry of NO_PROXY without brackets, dots at its ends and this port; '' if it is for another port. */
+function hostOfEntry(entry: string, port: string): string {
+  const [, host = entry, own = port] = /^(\[.*\]|[^:]*):([0-9]+)$/.exec(entry) ?? []
+  return own === port ? host.replace(/^\[(.*)\]$/, '$1').replace(/^\*?\.|\.$/g, '') : ''
 }
 
 const UNREACHABLE: ReadonlySet<string> = new Set([

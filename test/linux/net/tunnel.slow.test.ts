@@ -5,6 +5,7 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'bun:test'
 import { failure, until } from '../../../scripts/rigs/until.ts'
 import { CertificateError } from '../../../src/linux/net/tls-get.ts'
 import { getByEnvironment } from '../../../src/linux/net/tunnel.ts'
+import { noProxyCases } from '../../rigs/proxy/no-proxy-cases.ts'
 import {
   type Answer,
   type FarSide,
@@ -72,6 +73,18 @@ test('goal: the certificate of an address is compared with that address, and nev
       ])
     }
     expect(bad.requests).toEqual([])
+  }
+})
+
+test('goal: fetch, which other requests of clients are sent by, reads NO_PROXY alike', async () => {
+  await using proxy = await startScriptedProxy(far.port, client => client.end('HTTP/1.1 503 No\r\n\r\n'))
+  process.env.HTTPS_PROXY = proxy.url
+  for (const [url, entries, isDirect] of noProxyCases) {
+    process.env.NO_PROXY = entries
+    proxy.heads.length = 0
+    // Nothing is there, whichever way it goes.
+    await failure(fetch(url, { signal: AbortSignal.timeout(2_000) }))
+    expect([url, entries, proxy.heads.length === 0]).toEqual([url, entries, isDirect])
   }
 })
 
