@@ -5,7 +5,7 @@
 // proxy (CONNECT, RFC 9110 9.3.6), verifies the far side's certificate in it, and bounds the proxy's response (1.4.5).
 
 import { readFileSync, statSync } from 'node:fs'
-import { messageOf } from '../../base/fault.ts'
+import { messageOf, systemErrorCode } from '../../base/fault.ts'
 import { type ProxySettings, proxyFailure, usesProxy } from './proxy.plan.ts'
 
 /**
@@ -26,15 +26,16 @@ export function createOutgoing(settings: ProxySettings): Outgoing {
       return await fetch(target, { ...init, redirect: 'manual', proxy } as BunFetchRequestInit)
     } catch (error) {
       if (init.signal?.aborted === true) throw error
-      const message = messageOf(error).replace(/ fetching ".*$/s, '')
-      const code = String(Reflect.get(Object(error), 'code') ?? '')
-      const text = isProxied ? proxyFailure({ code, message }, target, settings) : message
-      throw Object.assign(new Error(text), { code })
+      // The URL, and advice that Bun has for programmers.
+      const message = messageOf(error).replace(/ (?:fetching "|For more information, pass ).*$/s, '')
+      const code = systemErrorCode(error)
+      const text = isProxied ? proxyFailure({ code: code ?? '', message }, target, settings) : message
+      throw code === null ? new Error(text) : Object.assign(new Error(text), { code })
     }
   }
 }
 
-/** Directly, whatever the environment names. */
+/** Sends directly, whatever proxy the environment names. */
 export const fetchDirectly = createOutgoing({ url: '', user: '', password_file: '', no_proxy: [] })
 
 /** RFC 7617 2. The file is read again for each request. Throws an Error that names the file. */

@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { failure, until } from '../../../scripts/rigs/until.ts'
+import { systemErrorCode } from '../../../src/base/fault.ts'
 import { getBounded } from '../../../src/linux/net/bounded-http.ts'
 import { createOutgoing, fetchDirectly, ignoreProxyVariables } from '../../../src/linux/net/outgoing.ts'
 import {
@@ -204,6 +205,21 @@ test('goal: an error of a direct request has no path either', async () => {
   const { message } = await failure(send)
   expect(message).toMatch(/ALTNAME/)
   expect(message).not.toContain('secret-path')
+})
+
+test('goal: an error without a code gets none, because others show a code instead of the message', async () => {
+  const error = await failure(fetchDirectly(`https://127.0.0.1:${far.port}/`, { headers: { a: 'b\0' } }))
+  expect([error.message, systemErrorCode(error)]).toEqual([expect.stringContaining('invalid value'), null])
+  const named = await failure(ask(outgoing('http://127.0.0.1:1')))
+  expect(systemErrorCode(named)).toBe('ECONNREFUSED')
+})
+
+test('goal: an error has no advice for programmers', async () => {
+  await using proxy = await startScriptedProxy(far.port, client => client.end())
+  for (const send of [outgoing(proxy.url), fetchDirectly]) {
+    const { message } = await failure(ask(send, send === fetchDirectly ? proxy.url : farUrl))
+    expect(message).toEndWith('The socket connection was closed unexpectedly.')
+  }
 })
 
 test.skipIf(without)('goal: tinyproxy leads to the far side, and its refusals are its own', async () => {
