@@ -4,20 +4,29 @@ import { connect, isIP, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import { messageOf, systemErrorCode } from '../../base/fault.ts'
 import { proxyInEnvironment } from './proxy.plan.ts'
-import { getOverTls, type TlsGet, type TlsResponse } from './tls-get.ts'
+import { CertificateError, getOverTls, type TlsGet, type TlsResponse } from './tls-get.ts'
 
-/** Works like `getOverTls`, by HTTPS_PROXY and NO_PROXY. A refusal of the proxy is an Error that names the proxy. */
+/** Works like `getOverTls`, by HTTPS_PROXY and NO_PROXY. Each Error but a CertificateError names the proxy. */
 export async function getByEnvironment(get: TlsGet): Promise<TlsResponse> {
   const proxy = proxyInEnvironment(process.env, get.url)
   if (proxy === null) return await getOverTls(get)
   const endsMs = performance.now() + get.timeoutMs
   const socket = await openTunnel(proxy, get.url, get.timeoutMs)
+  const timeoutMs = Math.max(1, Math.ceil(endsMs - performance.now()))
   try {
-    return await getOverTls({ ...get, socket, timeoutMs: Math.max(1, Math.ceil(endsMs - performance.now())) })
+    return await getOverTls({ ...get, socket, timeoutMs })
+  } catch (error) {
+    if (error instanceof CertificateError) throw error
+    const text = messageOf(error)
+    // The user gave the whole time, of which the proxy took a part.
+    throw new Error(`through ${nameOf(proxy)}: ${text === lateText(timeoutMs) ? lateText(get.timeoutMs) : text}`)
   } finally {
     socket.destroy()
   }
 }
+
+const nameOf = ({ protocol, host }: URL) => `the proxy ${protocol}//${host}`
+const lateText = (timeoutMs: number) => `no response within ${timeoutMs} ms`
 
 const headBytesMax = 16 * 1024
 
@@ -29,8 +38,7 @@ async function openTunnel(proxy: URL, { hostname, port }: URL, timeoutMs: number
   const socket = isTls
     ? connectTls({ ...address, ...(isIP(host) === 0 ? { servername: host } : {}), ALPNProtocols: ['http/1.1'] })
     : connect(address)
-  const timer = setTimeout(() => socket.destroy(new Error(`no response within ${timeoutMs} ms`)), timeoutMs)
-  const name = `the proxy ${proxy.protocol}//${proxy.host}`
+  const timer = setTimeout(() => socket.destroy(new Error(lateText(timeoutMs))), timeoutMs)
   try {
     const target = `${hostname}:${port || 443}`
     const [user, password] = [proxy.username, proxy.password].map(decodeURIComponent)
@@ -47,7 +55,7 @@ async function openTunnel(proxy: URL, { hostname, port }: URL, timeoutMs: number
     return socket
   } catch (error) {
     socket.destroy()
-    throw new Error(`${name}: ${systemErrorCode(error) ?? messageOf(error)}`)
+    throw new Error(`${nameOf(proxy)}: ${systemErrorCode(error) ?? messageOf(error)}`)
   } finally {
     clearTimeout(timer)
   }
