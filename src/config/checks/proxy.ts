@@ -17,8 +17,10 @@ export function proxyProblems({ network: { proxy }, tls, console, alerts }: Conf
           },
         ],
   )
-  const isUrl = url === '' || (URL.canParse(url) && new URL(url).port !== '0')
-  if (!isUrl) wrong.push({ field: field('url'), message: `${JSON.stringify(url)} names no host with a port` })
+  if (url !== '' && !isAddress(url)) {
+    const message = `${JSON.stringify(url)} has no NAME:PORT or ADDRESS:PORT in the usual notation`
+    wrong.push({ field: field('url'), message })
+  }
   if ((user === '') !== (file === '')) {
     const message = 'user and password_file belong together; set both or none'
     wrong.push({ field: field(user === '' ? 'user' : 'password_file'), message })
@@ -35,4 +37,11 @@ export function proxyProblems({ network: { proxy }, tls, console, alerts }: Conf
     const message = `does not work through a proxy with https: add ${new URL(target).hostname} to network.proxy.no_proxy, or use a proxy with http`
     return [{ field, message }]
   })
+}
+
+/** Reports whether a URL names its host as it is used: not by a number, such as 0x7f000001 or 127.1. */
+function isAddress(url: string): boolean {
+  if (!URL.canParse(url) || new URL(url).port === '0') return false
+  const { protocol, hostname } = new URL(url)
+  return url.startsWith(`${protocol}//${hostname}:`) && isNoProxyEntry(hostname.replace(/^\[|\]$/g, ''))
 }

@@ -27,6 +27,7 @@ const alerts = '[alerts]\nwebhook_url = "https://hook.example/x"\nwebhook_ca_fil
 test('goal: complete tables are taken', () => {
   for (const toml of [
     ...['', proxy('url = "http://proxy.example:80"'), proxy('url = "http://[2001:db8::1]:3128"'), secure],
+    ...[proxy('url = "http://192.0.2.1:3128"'), proxy('url = "https://proxy-1:443"')],
     proxy('url = "http://127.0.0.1:3128"\nuser = "a b"\npassword_file = "/p"'),
     proxy('no_proxy = ["intranet", "*.example.org", "10.0.0.0/8", "2001:db8::/32"]'),
     // Both certificates come from the system's authorities, or the proxy has none.
@@ -44,6 +45,8 @@ test('goal: what is missing or has another form is named', () => {
       ...['proxy.example:3128', 'http://proxy.example', 'http://u:p@proxy.example:3128', 'http://proxy.example:3128/x'],
       ...['socks5://proxy.example:1080', 'HTTP://proxy.example:3128', 'http://proxy.example:3128?x', ' '],
       ...['http://proxy.example:99999', 'http://proxy.example:0', 'http://256.1.1.1:3128'],
+      ...['http://0x7f000001:3128', 'http://127.1:3128', 'http://010.0.0.1:3128', 'http://proxy.example.:3128'],
+      ...['http://a..b:3128', 'http://-proxy.example:3128', 'http://[2001:db8:0::1]:3128', 'http://.:3128'],
     ].map((url): [string, string] => [proxy(`url = ${JSON.stringify(url)}`), 'network.proxy.url: ']),
     [proxy('user = "u"\npassword_file = "/p"'), 'network.proxy.url: is needed'],
     [proxy('url = "http://p.example:1"\nuser = "u"'), 'network.proxy.password_file: user and'],
