@@ -13,7 +13,7 @@ import { harmlessLine } from '../base/harmless.ts'
 import type { Logger } from '../base/log.ts'
 import { createWorkers, type Workers } from '../base/work/workers.ts'
 import { readAtMost } from '../linux/net/bounded-http.ts'
-import { fetchDirectly, type Outgoing } from '../linux/net/outgoing.ts'
+import type { Outgoing } from '../linux/net/outgoing.ts'
 import type { TransparencyLog } from './log.ts'
 
 export type Witness = {
@@ -27,8 +27,7 @@ export type WitnessesDeps = {
   readonly witnesses: readonly Witness[]
   readonly clock: Clock
   readonly logger: Logger
-  /** Default: directly. */
-  readonly send?: Outgoing
+  readonly send: Outgoing
 }
 
 const requestTimeoutMs = 15_000
@@ -104,7 +103,7 @@ export class Witnesses {
   }
 
   async #send(url: string, oldSize: number, size: number): Promise<{ readonly status: number; readonly body: string }> {
-    const { log, send = fetchDirectly } = this.#deps
+    const { log, send } = this.#deps
     const note = log.signed(size)
     if (note === null) throw new Fault('internal', 'the log has no tree of this size')
     const proof = log.consistency(oldSize, size).map(toBase64)

@@ -10,6 +10,7 @@ import { type Clock, systemClock } from '../../src/base/clock.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import type { LogFact } from '../../src/contract/http/log-entry.ts'
 import { openEd25519Key } from '../../src/host/ed25519-key.ts'
+import { fetchDirectly } from '../../src/linux/net/outgoing.ts'
 import { Witnesses } from '../../src/transparency/witnesses.ts'
 import { signedBy } from '../rigs/log/log-signer.ts'
 import { startWitness } from '../rigs/log/witness-server.ts'
@@ -28,6 +29,7 @@ async function open({ clock = systemClock, atMs = () => clock.nowMs() }: { clock
     witnesses: [{ key: server.signer.key, url: server.url }],
     clock,
     logger: silentLogger,
+    send: fetchDirectly,
   })
   undo.defer(() => witnesses.stop())
   const problem = () => witnesses.problem(server.signer.key.name)

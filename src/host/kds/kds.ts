@@ -23,7 +23,7 @@ import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
 import { ensureDir, writeFileAtomic } from '../../linux/files.ts'
 import { getBounded } from '../../linux/net/bounded-http.ts'
-import { fetchDirectly, type Outgoing } from '../../linux/net/outgoing.ts'
+import type { Outgoing } from '../../linux/net/outgoing.ts'
 import { chainProblem, crlProblem, type Problem, vcekProblem } from './judge.ts'
 import { RateGate, type RateLimits } from './rate.ts'
 
@@ -63,8 +63,7 @@ export type KdsOptions = {
   /** Ends every request and every wait. */
   readonly signal?: AbortSignal
   readonly timeoutMs?: number
-  /** Default: directly. */
-  readonly send?: Outgoing
+  readonly send: Outgoing
   readonly limits?: Partial<RateLimits>
 }
 
@@ -138,8 +137,8 @@ type Source = {
   readonly shared: (request: KdsRequest, work: () => Promise<KdsResult>) => Promise<KdsResult>
 }
 
-function createSource({ baseUrl, cacheDir, clock, log, ...options }: KdsOptions): Source {
-  const { timeoutMs = timeoutMsDefault, send = fetchDirectly, signal = new AbortController().signal } = options
+function createSource({ baseUrl, cacheDir, clock, log, send, ...options }: KdsOptions): Source {
+  const { timeoutMs = timeoutMsDefault, signal = new AbortController().signal } = options
   const base = baseUrl?.replace(/\/+$/, '') ?? null
   const gate = new RateGate(clock, options.limits ?? {})
   const pending = new Map<string, Promise<KdsResult>>()

@@ -18,7 +18,7 @@ export type GetLimits = {
   readonly signal: AbortSignal
   /** Makes the request a POST with this body and Content-Type. */
   readonly post?: { readonly type: string; readonly bytes: Uint8Array } | undefined
-  /** Sends it; by default fetch, which obeys the proxy variables of the environment. */
+  /** The host's requests need it. By default fetch, for clients: it obeys the proxy variables of their environment. */
   readonly send?: Outgoing | undefined
 }
 

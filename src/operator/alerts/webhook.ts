@@ -8,7 +8,7 @@ import { messageOf } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { AlertMessage } from '../../contract/admin/alerts.ts'
 import { writeFileAtomic } from '../../linux/files.ts'
-import { fetchDirectly, type Outgoing } from '../../linux/net/outgoing.ts'
+import type { Outgoing } from '../../linux/net/outgoing.ts'
 import type { AlertSender } from './notifier.ts'
 
 export type WebhookSettings = {
@@ -30,8 +30,8 @@ export function createWebhook(
   {
     random,
     clock,
-    outgoing = fetchDirectly,
-  }: { readonly random: RandomBytes; readonly clock: Pick<Clock, 'nowMs'>; readonly outgoing?: Outgoing },
+    outgoing,
+  }: { readonly random: RandomBytes; readonly clock: Pick<Clock, 'nowMs'>; readonly outgoing: Outgoing },
 ): AlertSender {
   const { url, secretFile, isOwnSecret, caFile } = settings
   if (isOwnSecret && statSync(secretFile, { throwIfNoEntry: false }) === undefined) {

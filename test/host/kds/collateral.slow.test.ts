@@ -12,6 +12,7 @@ import { verifyEvidence } from '../../../src/attest/verify/evidence.ts'
 import { createLogger } from '../../../src/base/log.ts'
 import { CollateralKeeper } from '../../../src/host/kds/collateral.ts'
 import { createKds, type KdsOptions } from '../../../src/host/kds/kds.ts'
+import { fetchDirectly } from '../../../src/linux/net/outgoing.ts'
 import { type KdsServer, startKdsServer } from '../../rigs/kds-server.ts'
 
 const product = 'genoa'
@@ -55,6 +56,7 @@ function keeper(changes: Partial<KdsOptions> = {}): CollateralKeeper {
     clock,
     log,
     signal,
+    send: fetchDirectly,
     timeoutMs: 30_000,
     ...changes,
   })

@@ -19,6 +19,7 @@ import { chainRequest, crlRequest, vcekRequest } from '../../../src/attest/kds/r
 import { issueSimulatedCrl, issueSimulatedVcek } from '../../../src/attest/simulator/certificates.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { createKds, type Kds, type KdsOptions } from '../../../src/host/kds/kds.ts'
+import { fetchDirectly } from '../../../src/linux/net/outgoing.ts'
 import { reissue } from '../../rigs/attest/forged-chain.ts'
 import { type KdsServer, type Respond, startKdsServer } from '../../rigs/kds-server.ts'
 
@@ -56,6 +57,7 @@ function start(changes: Partial<KdsOptions> = {}): Kds {
     roots: [platform.authority.root],
     clock,
     log: silentLogger,
+    send: fetchDirectly,
     timeoutMs: 30_000,
     ...changes,
   })
@@ -352,7 +354,7 @@ describe('bad responses', () => {
 
 test('below AMD’s roots nothing simulated is accepted', async () => {
   // Goal: with the default roots the stand-in's certificates are invalid.
-  const kds = createKds({ baseUrl: server.url, cacheDir: dir, clock, log: silentLogger })
+  const kds = createKds({ baseUrl: server.url, cacheDir: dir, clock, log: silentLogger, send: fetchDirectly })
   expect(await kds.vcek(wanted)).toMatchObject({ ok: false, kind: 'invalid' })
   expect(await kds.chain(product, tree)).toMatchObject({ ok: false, kind: 'invalid' })
   expect(await kds.crl(product, tree)).toMatchObject({ ok: false, kind: 'invalid' })

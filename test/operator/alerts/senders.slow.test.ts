@@ -11,6 +11,7 @@ import { join } from 'node:path'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import type { AlertMessage } from '../../../src/contract/admin/alerts.ts'
+import { fetchDirectly } from '../../../src/linux/net/outgoing.ts'
 import { createMail, type MailSettings } from '../../../src/operator/alerts/mail.ts'
 import { createWebhook } from '../../../src/operator/alerts/webhook.ts'
 import { startMailServer } from '../../rigs/monitoring/mail-server.ts'
@@ -63,7 +64,7 @@ function hook(answer: () => Response) {
 }
 
 const secretFile = join(dir, 'alerts-secret')
-const runtime = { random: systemRandom, clock: systemClock }
+const runtime = { random: systemRandom, clock: systemClock, outgoing: fetchDirectly }
 const webhook = (url: string, change = {}) =>
   createWebhook({ url, secretFile, isOwnSecret: true, caFile: trusted.file, ...change }, runtime)
 

@@ -21,6 +21,7 @@ import { CollateralKeeper } from '../../../src/host/kds/collateral.ts'
 import { createKds } from '../../../src/host/kds/kds.ts'
 import { connectChannel } from '../../../src/host/qemu/agent-channel.ts'
 import { openSimulatedHost } from '../../../src/host/simulated-host.ts'
+import { fetchDirectly } from '../../../src/linux/net/outgoing.ts'
 import { openStore } from '../../../src/store/db.ts'
 import { recordLaunch } from '../../../src/store/ledger/launch.query.ts'
 import { insertVm, moveVm } from '../../../src/store/ledger/vm.query.ts'
@@ -303,6 +304,7 @@ async function onSnp(stack: AsyncDisposableStack, options: { limits?: object; ti
     roots,
     clock,
     log: silentLogger,
+    send: fetchDirectly,
     timeoutMs: options.timeoutMs ?? 20_000,
     limits: options.limits ?? {},
   })
