@@ -151,11 +151,11 @@ test('goal: witnesses', async () => {
   store.close()
 })
 
-test('goal: doctor names what the proxy does not lead to, and leaves out what it is not used for', async () => {
+test('goal: doctor names what the proxy does not connect to, and leaves out what it is not used for', async () => {
   const checks = async (changes: string, platform: 'snp' | 'kvm') =>
-    proxyChecks(await collectProxyFacts(config(changes), platform, 20_000))
+    proxyChecks(await collectProxyFacts(config(changes), platform, { timeoutMs: 20_000 }))
   expect(await checks('no_proxy = ["witness.example"]', 'kvm')).toEqual([
-    { name: 'proxy', result: 'PASS', detail: `${proxy.url} leads to ${farName}:14000, ${farName}`, remedy: null },
+    { name: 'proxy', result: 'PASS', detail: `${proxy.url} connects to ${farName}:14000, ${farName}`, remedy: null },
   ])
   expect(new Set(far.requests.map(request => request.split(' ', 2).join(' ')))).toEqual(new Set(['HEAD /']))
   const all = await checks('', 'snp')
@@ -164,4 +164,35 @@ test('goal: doctor names what the proxy does not lead to, and leaves out what it
   expect(all[0]?.detail).toMatch(/kds\.example: through the proxy .*; witness\.example: through the proxy /)
   expect(all[0]?.detail).not.toContain(farName)
   expect(proxyChecks(await collectProxyFacts(defaultConfig(), 'snp'))).toEqual([])
+})
+
+test('goal: the remedy of doctor fits the failure', async () => {
+  const password = join(dir, 'password')
+  const user = `user = "u"\npassword_file = ${JSON.stringify(password)}`
+  const none = 'no_proxy = ["witness.example"]'
+  const ask = async (changes = '', isForRoot = (_: string) => false) => {
+    const facts = await collectProxyFacts(config(`${none}\n${changes}`), 'kvm', { isForRoot })
+    return proxyChecks(facts)[0]
+  }
+  refusal = 403
+  expect((await ask())?.remedy).toMatch(/^let the proxy connect to these hosts, or name .* in network.proxy.no_proxy$/)
+  refusal = 407
+  expect((await ask())?.remedy).toMatch(/^correct network.proxy.user and the password/)
+  expect((await ask(user))?.remedy).toMatch(/^write the password of network.proxy.user/)
+  proxy.heads.length = 0
+  expect(await ask(user, file => file === password)).toEqual({
+    ...{ name: 'proxy', result: 'SKIP', remedy: null },
+    detail: `not tried, because only root may read ${password}: run as root`,
+  })
+  expect(proxy.heads).toEqual([])
+  writeFileSync(password, 'p')
+  expect((await ask(user))?.remedy).toMatch(/^correct network.proxy.user and the password/)
+  const other = await startScriptedProxy(far.port, () => {})
+  const { network, ...rest } = config(none)
+  const by = { ...rest, network: { ...network, proxy: { ...network.proxy, url: other.url } } }
+  const silent = await collectProxyFacts(by, 'kvm', { timeoutMs: 300 })
+  expect(proxyChecks(silent)[0]?.remedy).toMatch(/^see the log of the proxy, or name/)
+  await other[Symbol.asyncDispose]()
+  const gone = await collectProxyFacts(by, 'kvm')
+  expect(proxyChecks(gone)[0]?.remedy).toMatch(/^start the proxy, let this host connect to it/)
 })

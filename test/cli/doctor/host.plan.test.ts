@@ -298,17 +298,18 @@ const TABLE: [string, HostFacts, Record<string, string>][] = [
     { forwarding: 'WARN' },
   ],
   [
-    'a proxy that leads everywhere',
-    { ...SNP, proxy: { url: 'http://p:1', hosts: [{ host: 'a', outcome: ok('status 404') }] } },
+    'a proxy that connects to all',
+    { ...SNP, proxy: { url: 'http://p:1', hosts: [{ host: 'a', outcome: ok('status 404') }], unread: [] } },
     {},
   ],
-  ['a proxy for nothing', { ...SNP, proxy: { url: 'http://p:1', hosts: [] } }, {}],
+  ['a proxy for nothing', { ...SNP, proxy: { url: 'http://p:1', hosts: [], unread: [] } }, {}],
   [
     'a proxy that refuses one host',
     {
       ...SNP,
       proxy: {
         url: 'http://p:1',
+        unread: [],
         hosts: [
           { host: 'a', outcome: ok('status 200') },
           { host: 'b', outcome: no('refused') },
