@@ -10,7 +10,7 @@ export const ProxyConfig = Section({
     pattern: '^$|^https?://([a-z0-9.-]{1,253}|\\[[0-9a-f:.]{2,45}\\]):[0-9]{1,5}$',
     allowed: '"" or http://HOST:PORT or https://HOST:PORT, with nothing after it',
     description:
-      'Proxy for https requests of the daemon to AMD, the ACME server, witnesses and the webhook of alerts, such as "http://proxy.example.org:3128". It opens a tunnel (CONNECT), in which the certificate of the far side is verified. An https proxy needs a certificate of an authority of the system. "" for none. Variables such as HTTPS_PROXY have no effect on the daemon.',
+      'Proxy for https requests of the daemon to AMD, the ACME server, witnesses, the identity provider and the webhook of alerts, such as "http://proxy.example.org:3128". It opens a tunnel (CONNECT), in which the certificate of the far side is verified. An https proxy needs a certificate of an authority that this host trusts. "" for none. Variables such as HTTPS_PROXY have no effect on the daemon.',
   }),
   user: Type.String({
     default: '',
@@ -23,7 +23,7 @@ export const ProxyConfig = Section({
     default: [],
     maxItems: 64,
     description:
-      'Hosts that are reached without the proxy: "mirror.example.org" for that name, "*.example.org" for every name below that one, an address, or a network such as "10.0.0.0/8", which matches addresses in URLs only. This host itself is never reached through the proxy.',
+      'Hosts that are reached without the proxy: "mirror.example.org" for that name, "*.example.org" for every name below that one, an address, or a network such as "10.0.0.0/8", which matches addresses in URLs only. Loopback addresses and localhost are never reached through the proxy.',
   }),
 })
 export type ProxyConfig = Static<typeof ProxyConfig>

@@ -28,15 +28,18 @@ export function isNoProxyEntry(entry: string): boolean {
   return more.length === 0 && /^(0|[1-9][0-9]{0,2})$/.test(length) && Number(length) <= bits
 }
 
-/** Names and addresses of this host itself; a connection to the unspecified address ends at this host, too. */
-const OWN = ['localhost', '*.localhost', '127.0.0.0/8', '0.0.0.0', '::1', '::']
+/** Loopback addresses, and Debian's names for them; a connection to the unspecified address ends there, too. */
+const LOOPBACK = [
+  ...['localhost', '*.localhost', 'localhost.localdomain', 'ip6-localhost', 'ip6-loopback'],
+  ...['127.0.0.0/8', '0.0.0.0', '::1', '::'],
+]
 
 /**
- * Reports whether a request for `url` goes through the proxy: https alone, and neither to this host nor to an entry of
+ * Reports whether a request for `url` goes through the proxy: https alone, and neither to loopback nor to an entry of
  * `no_proxy`. Names are not looked up, so that a network matches only addresses in URLs.
  */
 export function usesProxy(url: URL, { url: proxy, no_proxy: entries }: ProxySettings): boolean {
-  return proxy !== '' && url.protocol === 'https:' && !matches(url.hostname, [...OWN, ...entries])
+  return proxy !== '' && url.protocol === 'https:' && !matches(url.hostname, [...LOOPBACK, ...entries])
 }
 
 function matches(hostname: string, entries: readonly string[]): boolean {

@@ -1,5 +1,5 @@
-// Goal: which requests go through the proxy does not depend on how a host is spelled, and never holds for this host
-// itself; a refusal of the proxy has a message of its own.
+// Goal: which requests go through the proxy does not depend on how a host is spelled, and never holds for
+// loopback; a refusal of the proxy has a message of its own.
 
 import { expect, test } from 'bun:test'
 import {
@@ -31,8 +31,20 @@ test('goal: https to other hosts goes through the proxy', () => {
   expect(uses('http://far.example/')).toBe(false)
 })
 
-test('goal: this host is never reached through it, in any spelling', () => {
-  const own = ['localhost', 'LOCALHOST.', 'a.localhost', '127.0.0.1', '127.9', '0x7f000001', '2130706433', '0.0.0.0']
+test('goal: loopback is never reached through it, in any spelling', () => {
+  const own = [
+    'localhost',
+    'LOCALHOST.',
+    'a.localhost',
+    '127.0.0.1',
+    '127.9',
+    '0x7f000001',
+    '2130706433',
+    '0.0.0.0',
+    'ip6-localhost',
+    'ip6-loopback.',
+    'localhost.localdomain',
+  ]
   for (const host of [...own, '[::1]', '[0:0:0:0:0:0:0:1]', '[::]', '[::ffff:127.0.0.1]', '[::ffff:7f00:5]'])
     expect([host, uses(`https://${host}:8441/`)]).toEqual([host, false])
 })
