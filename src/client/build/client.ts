@@ -5,12 +5,13 @@ import { constants as fsConstants, renameSync, rmSync } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { utf8 } from '../../base/bytes.ts'
 import { type Clock, pause } from '../../base/clock.ts'
-import { Fault, type FaultCode, messageOf } from '../../base/fault.ts'
+import { Fault, type FaultCode } from '../../base/fault.ts'
 import { parseJson } from '../../base/json.ts'
 import { resultOr } from '../../base/result-or.ts'
 import { checkValue } from '../../contract/check.ts'
 import { BuildEvent } from '../../contract/http/build.ts'
 import { BuildAccepted } from '../../contract/http/build-api.ts'
+import { fetchReason } from '../../linux/net/proxy.plan.ts'
 import { AdvisedFault } from '../../terminal/exit.ts'
 import { oneLine } from '../../terminal/render.ts'
 
@@ -197,7 +198,7 @@ export class BuildClient {
   }
 
   #unreachable(error: unknown): Fault {
-    return new AdvisedFault('api.unreachable', `${this.#options.api.host}: ${oneLine(messageOf(error))}`, {
+    return new AdvisedFault('api.unreachable', `${this.#options.api.host}: ${oneLine(fetchReason(error))}`, {
       remedy: 'check the address (--api), its certificate (--ca), the network, and that the service is up',
       cause: error,
     })

@@ -1,13 +1,14 @@
 // A client of service A: instances and usage of the key's organization. Effects: the network. The service runs on a
 // host that is not trusted: its responses are bounded and checked, and prove nothing.
 
-import { type FaultCode, messageOf } from '../../base/fault.ts'
+import type { FaultCode } from '../../base/fault.ts'
 import { parseJson } from '../../base/json.ts'
 import { resultOr } from '../../base/result-or.ts'
 import { checkValue } from '../../contract/check.ts'
 import type { EgressPolicy } from '../../contract/http/egress-policy.ts'
 import type { Static, TSchema } from '../../contract/type.ts'
 import { readAtMost } from '../../linux/net/bounded-http.ts'
+import { fetchReason } from '../../linux/net/proxy.plan.ts'
 import { AdvisedFault } from '../../terminal/exit.ts'
 import { problemIn } from '../../terminal/refusal.ts'
 import { oneLine } from '../../terminal/render.ts'
@@ -163,7 +164,7 @@ function request({ api, key, ca }: InstanceSource, path: string, { headers, ...i
 
 function unreachable({ api, timeoutMs }: InstanceSource, error: unknown): AdvisedFault {
   const isLate = error instanceof Error && error.name === 'TimeoutError'
-  const reason = isLate ? `no response within ${timeoutMs} ms` : oneLine(messageOf(error))
+  const reason = isLate ? `no response within ${timeoutMs} ms` : oneLine(fetchReason(error))
   return new AdvisedFault('api.unreachable', `${api.host}: ${reason}`, {
     remedy: 'check the address (--api), the authority of its certificate (--ca), the network, and that it is up',
     cause: error,

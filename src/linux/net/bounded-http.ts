@@ -1,8 +1,8 @@
 // One bounded GET or POST. Effects: the network. The body proves nothing until its signature is verified.
 
 import { onAbort } from '../../base/clock.ts'
-import { messageOf } from '../../base/fault.ts'
 import type { Outgoing } from './outgoing.ts'
+import { fetchReason } from './proxy.plan.ts'
 
 export type GetResult =
   | { readonly kind: 'body'; readonly bytes: Uint8Array; readonly headers: Headers }
@@ -37,7 +37,7 @@ export async function getBounded(url: string, limits: GetLimits): Promise<GetRes
     const bytes = await readAtMost(response, bodyBytesMax)
     return bytes === null ? { kind: 'too-large' } : { kind: 'body', bytes, headers: response.headers }
   } catch (error) {
-    return { kind: 'unreachable', reason: messageOf(stop.signal.aborted ? stop.signal.reason : error) }
+    return { kind: 'unreachable', reason: fetchReason(stop.signal.aborted ? stop.signal.reason : error) }
   } finally {
     clearTimeout(timer)
     forget()

@@ -6,7 +6,7 @@
 
 import { readFileSync, statSync } from 'node:fs'
 import { messageOf, systemErrorCode } from '../../base/fault.ts'
-import { type ProxySettings, proxyFailure, usesProxy } from './proxy.plan.ts'
+import { fetchReason, type ProxySettings, proxyFailure, usesProxy } from './proxy.plan.ts'
 
 /**
  * Sends a request like fetch, but follows no redirect. Rejects with the signal's reason, or with an Error without
@@ -26,8 +26,7 @@ export function createOutgoing(settings: ProxySettings): Outgoing {
       return await fetch(target, { ...init, redirect: 'manual', proxy } as BunFetchRequestInit)
     } catch (error) {
       if (init.signal?.aborted === true) throw error
-      // The URL, and advice that Bun has for programmers.
-      const message = messageOf(error).replace(/ (?:fetching "|For more information, pass ).*$/s, '')
+      const message = fetchReason(error)
       const code = systemErrorCode(error)
       const text = isProxied ? proxyFailure({ code: code ?? '', message }, target, settings) : message
       throw code === null ? new Error(text) : Object.assign(new Error(text), { code })

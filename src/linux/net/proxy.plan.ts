@@ -1,6 +1,7 @@
 // Which requests of this host go through the operator's proxy, and what its failures mean. Pure.
 
 import { BlockList, isIP, isIPv4, isIPv6 } from 'node:net'
+import { messageOf } from '../../base/fault.ts'
 import { formatIpv4 } from '../../base/ipv4.ts'
 import { parseIpv6 } from '../../base/ipv6.ts'
 
@@ -96,6 +97,11 @@ export function proxyInEnvironment(env: Readonly<Record<string, string | undefin
 function hostOfEntry(entry: string, port: string): string {
   const [, host = entry, own = port] = /^(\[.*\]|[^:]*):([0-9]+)$/.exec(entry) ?? []
   return own === port ? host.replace(/^\[(.*)\]$/, '$1').replace(/^\*?\.|\.$/g, '') : ''
+}
+
+/** The message of an error of Bun's fetch, without the URL and without advice for programmers (1.4.5). */
+export function fetchReason(error: unknown): string {
+  return messageOf(error).replace(/ (?:fetching "|For more information, pass ).*$/s, '')
 }
 
 const UNREACHABLE: ReadonlySet<string> = new Set([

@@ -60,6 +60,23 @@ test('goal: a good proxy gets CONNECT with the user; the far side gets neither t
   expect(far.requests).toEqual([])
 })
 
+test('goal: the certificate of an address is compared with that address, and never with the name of the proxy', async () => {
+  for (const [host, right] of [
+    ['192.0.2.1', '192.0.2.1'],
+    ['[2001:db8::1]', '2001:db8::1'],
+  ] as const) {
+    for (const names of [[right], ['127.0.0.1', 'localhost', '192.0.2.2']]) {
+      await using other = await startFarSide(names)
+      await using proxy = await startScriptedProxy(other.port, (_, tunnel) => tunnel())
+      const init = { keepalive: false, tls: { ca: other.ca }, signal: AbortSignal.timeout(20_000) }
+      const asked = outgoing(proxy.url)(`https://${host}/`, init)
+      if (names[0] === right) expect((await asked).status).toBe(200)
+      else expect((await failure(asked)).message).toContain('ALTNAME')
+      expect(other.requests).toHaveLength(names[0] === right ? 1 : 0)
+    }
+  }
+})
+
 test('goal: redirects and refusals of the far side stay its own responses', async () => {
   await using proxy = await startScriptedProxy(far.port, (_, tunnel) => tunnel())
   for (const status of [302, 407, 429, 502]) {
@@ -220,6 +237,10 @@ test('goal: an error has no advice for programmers', async () => {
     const { message } = await failure(ask(send, send === fetchDirectly ? proxy.url : farUrl))
     expect(message).toEndWith('The socket connection was closed unexpectedly.')
   }
+  const limits = { timeoutMs: 20_000, bodyBytesMax: 9, signal: new AbortController().signal }
+  expect(await getBounded(proxy.url, limits)).toEqual({
+    ...{ kind: 'unreachable', reason: 'ECONNRESET: The socket connection was closed unexpectedly.' },
+  })
 })
 
 test.skipIf(without)('goal: tinyproxy leads to the far side, and its refusals are its own', async () => {
