@@ -99,7 +99,8 @@ export const OidcConfig = Section({
       group: Type.String({
         minLength: 1,
         maxLength: 512,
-        description: 'A group, exactly as the claim has it. Entra ID sends object ids.',
+        description:
+          'A group, exactly as the claim has it; its name must be unique at the provider. Keycloak: the full path, such as "/strongroom-admins". Entra ID sends object ids.',
       }),
       role: Role('The role of its members, as in [[operator.admins]]. Who is in several gets the highest.'),
     }),
