@@ -18,7 +18,7 @@ const ALGORITHMS: readonly string[] = [
   ...['ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519'],
 ]
 const discoveryLifeMs = hourMs
-/** How long a failure is cached, so that strangers cannot make this host send many requests. */
+/** How long a failure of discovery is cached. Requests for tokens have a limit in sign-in.ts. */
 const failureLifeMs = 10_000
 const clockToleranceSeconds = 60
 
@@ -36,6 +36,8 @@ export type ProviderAnswer = {
   readonly parameters: URLSearchParams
   readonly attempt: Attempt
   readonly redirectUri: string
+  /** Called before the request for tokens. A fault of it prevents the request. */
+  readonly beforeExchange: () => void
 }
 
 export class Provider {
@@ -88,7 +90,7 @@ export class Provider {
    * Checks the answer against the attempt, exchanges its code, and returns the claims of the ID token, whose signature
    * is verified. Throws ProviderFailure; errors of the library if the answer does not verify.
    */
-  async claimsOf({ parameters, attempt, redirectUri }: ProviderAnswer): Promise<IDToken> {
+  async claimsOf({ parameters, attempt, redirectUri, beforeExchange }: ProviderAnswer): Promise<IDToken> {
     const server = await this.discover()
     const library = await loadLibrary()
     const client: Client = {
@@ -98,10 +100,12 @@ export class Provider {
     }
     const checked = library.validateAuthResponse(server, client, parameters, attempt.state)
     const options = { [library.customFetch]: this.#fetch }
+    const clientAuth = await this.#clientAuth(server)
+    beforeExchange()
     const response = await library.authorizationCodeGrantRequest(
       server,
       client,
-      await this.#clientAuth(server),
+      clientAuth,
       checked,
       redirectUri,
       attempt.verifier,

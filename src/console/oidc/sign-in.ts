@@ -6,17 +6,27 @@ import type { Logger } from '../../base/log.ts'
 import { FairSlots } from '../../base/work/fair-slots.ts'
 import type { OidcConfig } from '../../config/operator.ts'
 import type { AnonymousLogLimit } from '../../http/anonymous-log-limit.ts'
+import { limitedPrefix } from '../../http/client-network.ts'
 import { LimitedFault, UnavailableFault } from '../../http/limited.ts'
+import { createWindow, type TakenAt } from '../../http/window.ts'
 import type { ChallengesDeps } from '../passkeys/challenges.ts'
 import { Attempts } from './attempts.ts'
 import { type OidcPerson, personOfClaims } from './claims.ts'
 import { Provider, type ProviderAnswer, type ProviderDeps } from './provider.ts'
 import { ProviderFailure } from './provider-fetch.ts'
 
-/** Answers that are being checked, each with up to two requests to the provider. Share: a quarter for one address. */
+/**
+ * Answers that are being checked, each with up to two requests to the provider. Share: a quarter for one IPv4 address
+ * or IPv6 /64.
+ */
 const openAnswersMax = 16
 const addressParts = 4
 const retryMs = 10_000
+/**
+ * Exchanges of codes in a minute, of the whole console, that sign nobody in. Otherwise strangers could make this host
+ * send any number of requests to the provider, which may then lock the client.
+ */
+const failedExchangesPerMinute = 120
 
 export type OidcDeps = ProviderDeps &
   ChallengesDeps & {
@@ -36,6 +46,7 @@ export class OidcSignIn {
   readonly #provider: Provider
   readonly #attempts: Attempts
   readonly #slots = new FairSlots(openAnswersMax)
+  readonly #failedExchanges = createWindow()
 
   constructor(deps: OidcDeps) {
     this.#deps = deps
@@ -67,19 +78,33 @@ export class OidcSignIn {
   ): Promise<OidcPerson> {
     const attempt = token === null ? null : this.#attempts.find(token, origin)
     if (token === null || attempt === null) throw new Fault('forbidden', notBegun)
-    const release = this.#slots.take([{ name: address, parts: addressParts }])
+    const release = this.#slots.take([{ name: limitedPrefix(address), parts: addressParts }])
     if (typeof release === 'string') throw new LimitedFault('Too many sign-ins are being checked; try again.', 1_000)
+    let takenAt: TakenAt | null = null
+    const beforeExchange = () => {
+      takenAt = this.#takeExchange()
+    }
     try {
       const parameters = new URLSearchParams(answer)
-      const found = await this.#personIn({ parameters, attempt, redirectUri: origin + answerPath })
+      const found = await this.#personIn({ parameters, attempt, redirectUri: origin + answerPath, beforeExchange })
       // Another request may have completed it during the exchange.
       if (!this.#attempts.complete(token)) throw new Fault('forbidden', notBegun)
+      if (takenAt !== null) this.#failedExchanges.giveBack(this.#deps.clock.monotonicMs(), takenAt, 1)
       return found
     } catch (error) {
       throw this.#faultOf(error)
     } finally {
       release()
     }
+  }
+
+  /** Counts an exchange until it signs a person in. Fault rate_limited. */
+  #takeExchange(): TakenAt {
+    const nowMs = this.#deps.clock.monotonicMs()
+    const waitMs = this.#failedExchanges.waitMs(nowMs, 1, failedExchangesPerMinute)
+    if (waitMs === 0) return this.#failedExchanges.take(nowMs, 1)
+    const message = `Too many sign-ins at ${this.name} have failed; try again in a minute. Passkeys and links work now.`
+    throw new LimitedFault(message, waitMs)
   }
 
   async #personIn(answer: ProviderAnswer): Promise<OidcPerson> {
