@@ -127,6 +127,11 @@ function remove(deps: Deps, by: IdentifiedCaller, id: string) {
   if (passkey.actor !== by.actor && by.role !== 'admin') {
     throw new Fault('forbidden', `${by.actor} may remove its own passkeys alone, as ${by.role}`, { param: 'id' })
   }
+  // Passkeys are the way in without the provider, so a session from there must not close it.
+  if (by.socket === 'console' && by.uid === -1) {
+    const message = `${by.actor} signed in at the identity provider and removes no passkeys; on the host: strongroom console passkey remove ${id}`
+    throw new Fault('forbidden', message, { param: 'id' })
+  }
   console.removePasskey(id)
   return passkeysFor(deps, by)
 }

@@ -6,6 +6,7 @@ import { rmSync, writeFileSync } from 'node:fs'
 import { systemClock } from '../../../src/base/clock.ts'
 import { createLogger } from '../../../src/base/log.ts'
 import { listAudit } from '../../../src/store/ledger/audit.query.ts'
+import { insertPasskey } from '../../../src/store/ledger/passkey.query.ts'
 import { type ConsoleRig, logIn, pageHeaders, startConsole } from '../../rigs/console/console.ts'
 import {
   clientSecret,
@@ -289,6 +290,12 @@ test('goal: no passkey comes from a session of the provider, nor does a link', a
   const body = JSON.stringify({ name: 'x', response: { id: 'a', rawId: 'a', type: 'public-key', response: {} } })
   expect([(await post('/api/passkeys/options')).status, (await post('/api/passkeys', body)).status]).toEqual([403, 403])
   expect((await post('/api/operator/console/links')).status).toBe(403)
+  // Nor does such a session remove the passkeys of others, which are the way in without the provider.
+  const passkey = { id: 'cm9vdA', actor: 'root', role: 'admin', name: 'key', rpId: 'localhost' } as const
+  insertPasskey(rig.store.ledger.db, { ...passkey, publicKey: Buffer.alloc(1), counter: 0, createdAtMs: 0 })
+  const removal = await rig.send(`/api/passkeys/${passkey.id}`, { method: 'DELETE', headers })
+  expect([removal.status, await removal.text()]).toEqual([403, expect.stringContaining('identity provider')])
+  expect((await rig.asRoot('DELETE', `/console/passkeys/${passkey.id}`)).status).toBe(200)
   const closed = await rig.asRoot('POST', '/console/close', { as: 'oidc:f81d4fae' })
   expect(await closed.json()).toEqual({ sessions: 1 })
 })
