@@ -7,7 +7,7 @@ import { followLive } from './core/live.ts'
 import { matchPath } from './core/path.ts'
 import { problemFrom, type RequestProblem } from './core/request.ts'
 import { address } from './core/router.ts'
-import { enter, lookAgain, session, sessionState, takeCursor, tokenIn } from './core/session.ts'
+import { enter, entryProblem, lookAgain, session, sessionState, takeCursor, tokenIn } from './core/session.ts'
 import { isShown } from './core/shown.ts'
 import { AccountPage } from './operator/account/account.tsx'
 import { LogInPage } from './operator/account/log-in.tsx'
@@ -82,7 +82,13 @@ function OperatorSide() {
   }, [])
   if (state.kind === 'unknown') return <Starting />
   if (state.kind === 'out') return <LogInPage problem={state.problem} />
-  return <OperatorShell>{pageAt(address.value.path)}</OperatorShell>
+  const { value: problem } = entryProblem
+  return (
+    <OperatorShell>
+      {problem !== null && <ProblemNote problem={problem} close={() => (entryProblem.value = null)} />}
+      {pageAt(address.value.path)}
+    </OperatorShell>
+  )
 }
 
 function pageAt(path: string): ComponentChildren {

@@ -16,31 +16,40 @@ export const sessionState = signal<SessionState>({ kind: 'unknown' })
 
 export const session = computed(() => (sessionState.value.kind === 'in' ? sessionState.value.session : null))
 
+/** Why a link or an answer of the identity provider did not count, in a browser whose session goes on; or null. */
+export const entryProblem = signal<RequestProblem | null>(null)
+
 /**
  * Reads the session. First exchanges a link's token in the fragment, or the identity provider's answer in the query,
- * for a session, and removes it from the address.
+ * for a session, and removes it from the address. If that fails, the browser's session stays.
  */
 export async function enter(): Promise<void> {
   const token = tokenIn(location.hash)
   const { path } = address.peek()
   const answer = path === answerPath && location.search !== '' ? location.search : null
+  const isLogIn = token !== null || answer !== null
+  let refusal: RequestProblem | null = null
   try {
     if (answer !== null) {
       // Always the overview: an address from outside must not choose the page.
       go('/', { replace: true })
       await requestJson('/api/session/oidc', { method: 'POST', body: { answer } })
-      forgetDocuments()
     } else if (token !== null) {
       history.replaceState(null, '', location.pathname + location.search)
       await requestJson('/api/session', { method: 'POST', body: { token } })
-      forgetDocuments()
     }
+    if (isLogIn) forgetDocuments()
+  } catch (error) {
+    refusal = problemFrom(error)
+  }
+  try {
     begin(await requestJson<SessionDocument>('/api/session'))
+    entryProblem.value = refusal
   } catch (error) {
     const problem = problemFrom(error)
     sessionState.value = {
       kind: 'out',
-      problem: problem.status === 401 && token === null && answer === null ? null : problem,
+      problem: refusal ?? (problem.status === 401 && !isLogIn ? null : problem),
     }
   }
 }

@@ -94,7 +94,9 @@ export function Waiting({ what }: { what: string }) {
   )
 }
 
-export function ProblemNote({ problem, retry }: { problem: RequestProblem; retry?: () => void }) {
+type ProblemNoteProps = { problem: RequestProblem; retry?: () => void; close?: () => void }
+
+export function ProblemNote({ problem, retry, close }: ProblemNoteProps) {
   return (
     <div class="note bad" role="alert">
       <p>
@@ -104,6 +106,11 @@ export function ProblemNote({ problem, retry }: { problem: RequestProblem; retry
       {retry !== undefined && (
         <button type="button" class="quiet" onClick={retry}>
           Try again
+        </button>
+      )}
+      {close !== undefined && (
+        <button type="button" class="quiet" onClick={close}>
+          Close
         </button>
       )}
     </div>
