@@ -8,12 +8,18 @@ import type { CrossProblem } from './builds.ts'
 /** RFC 1123 2.1, without a wildcard: a browser requests one name. */
 const DNS_NAME = /^(?=.{1,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/
 
+/** Claims that a person fills in at many providers (OpenID Connect Core 1.0, 5.1). */
+const OWN_CLAIMS: readonly string[] = [
+  ...['email', 'preferred_username', 'name', 'nickname', 'given_name', 'family_name', 'middle_name'],
+  ...['profile', 'picture', 'website', 'gender', 'birthdate', 'zoneinfo', 'locale', 'phone_number'],
+]
+
 export function consoleProblems({ console: { names, oidc }, listen }: Config): CrossProblem[] {
   return [...nameProblems(names), ...oidcProblems(oidc, listen.console !== '')]
 }
 
 function oidcProblems(oidc: OidcConfig, isConsoleOn: boolean): CrossProblem[] {
-  const { issuer, client_id, client_secret_file, ca_file, groups, scopes } = oidc
+  const { issuer, client_id, client_secret_file, ca_file, groups, groups_claim, scopes } = oidc
   const when = (wrong: boolean, name: keyof OidcConfig, message: string): CrossProblem[] =>
     wrong ? [{ field: `console.oidc.${name}`, message }] : []
   if (issuer === '') {
@@ -39,6 +45,11 @@ function oidcProblems(oidc: OidcConfig, isConsoleOn: boolean): CrossProblem[] {
     ...when(client_id === '', 'client_id', 'must be the id of this console at the provider, because issuer is set'),
     ...when(client_secret_file === '', 'client_secret_file', 'must name the file of the secret, because issuer is set'),
     ...when(!scopes.includes('openid'), 'scopes', 'must have "openid"; without it the provider sends no ID token'),
+    ...when(
+      OWN_CLAIMS.includes(groups_claim),
+      'groups_claim',
+      `${groups_claim} is no claim for groups: people can change it themselves; let the provider send their groups in a claim of its own, such as "groups"`,
+    ),
     ...when(
       groups.length === 0,
       'groups',

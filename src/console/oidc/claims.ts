@@ -18,7 +18,8 @@ export type OidcPerson = {
 
 /** OpenID Connect Core 5.7 and 2: at most 255 ASCII characters. Visible ones, because it is shown and recorded. */
 const subjectPattern = /^[\x21-\x7e]{1,255}$/
-const emailPattern = /^[^\s<>@,;:"\\\p{C}]{1,64}@([a-z0-9.-]{1,253})$/iu
+// No flag i: with it, letters beyond ASCII match, such as the Kelvin sign.
+const emailPattern = /^[^\s<>@,;:"\\\p{C}]{1,64}@([A-Za-z0-9.-]{1,253})$/u
 
 type Rules = Pick<OidcConfig, 'groups' | 'groups_claim' | 'email_domains' | 'contact'>
 

@@ -31,6 +31,10 @@ test('goal: each mistake is named with its field and the remedy', () => {
     [`[console]\nnames = ["*.example"]`, 'console.names.0: "*.example" is not allowed'],
     [`${oidc}${group}`, 'console.oidc.issuer: needs the console; set listen.console'],
     [`${listen}${oidc}`, 'console.oidc.groups: must map at least one group'],
+    ...['email', 'preferred_username', 'name', 'nickname', 'given_name'].map((claim): [string, string] => [
+      `${listen}${oidc}groups_claim = "${claim}"\n${group}`,
+      `console.oidc.groups_claim: ${claim} is no claim for groups`,
+    ]),
     [`${listen}${oidc}${group}${group}`, 'console.oidc.groups: maps the group "ops" twice'],
     [
       `${listen}${oidc}${group.replace('operator', 'root')}`,
