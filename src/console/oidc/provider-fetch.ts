@@ -61,7 +61,10 @@ export function createProviderFetch({ caFile, send, timeoutMs = answerTimeoutMs 
 /** Reads a small file of the configuration. Throws ProviderFailure with its field. */
 export function readOperatorFile(field: string, file: string): string {
   try {
-    if (statSync(file).size > fileBytesMax) throw new Error(`it is larger than ${fileBytesMax} bytes`)
+    const stat = statSync(file)
+    // A FIFO would block.
+    if (!stat.isFile()) throw new Error('it is no regular file')
+    if (stat.size > fileBytesMax) throw new Error(`it is larger than ${fileBytesMax} bytes`)
     return readFileSync(file, 'utf8')
   } catch (error) {
     throw new ProviderFailure(`${field}: ${file} cannot be read: ${messageOf(error)}`)

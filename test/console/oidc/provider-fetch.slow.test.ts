@@ -2,7 +2,10 @@
 // time and nothing else.
 
 import { expect, test } from 'bun:test'
-import { createProviderFetch, ProviderFailure } from '../../../src/console/oidc/provider-fetch.ts'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createProviderFetch, ProviderFailure, readOperatorFile } from '../../../src/console/oidc/provider-fetch.ts'
 import { fetchDirectly } from '../../../src/linux/net/outgoing.ts'
 import { startProvider } from '../../rigs/console/provider.ts'
 
@@ -41,6 +44,21 @@ test('goal: each fault ends as a failure that names the origin', async () => {
   expect(
     await failureOf('/realm/keys', createProviderFetch({ caFile: '/nowhere', send: fetchDirectly, timeoutMs })),
   ).toContain('console.oidc.ca_file')
+})
+
+test('goal: a FIFO or a folder instead of a file of the configuration is named, and blocks nothing', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'strongroom-fifo-'))
+  const fifo = join(folder, 'fifo')
+  expect(Bun.spawnSync(['mkfifo', fifo]).exitCode).toBe(0)
+  try {
+    for (const path of [fifo, folder]) {
+      expect(() => readOperatorFile('console.oidc.ca_file', path)).toThrow(
+        `console.oidc.ca_file: ${path} cannot be read: it is no regular file`,
+      )
+    }
+  } finally {
+    rmSync(folder, { recursive: true })
+  }
 })
 
 test('goal: a compressed body stays as it is, so that its size is what is counted', async () => {
