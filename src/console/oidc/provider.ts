@@ -118,7 +118,15 @@ export class Provider {
     await library.validateApplicationLevelSignature(server, response, options)
     const claims = library.getValidatedIdTokenClaims(tokens)
     if (claims === undefined) throw new Error('the response has no ID token')
+    this.#checkIssue(claims)
     return claims
+  }
+
+  /** Checks what the library leaves open: for whom and when the token was issued (OpenID Connect Core 3.1.3.7). */
+  #checkIssue({ azp, iat }: IDToken): void {
+    const { clock, config } = this.#deps
+    if (azp !== undefined && azp !== config.client_id) throw new Error('the ID token is for another client ("azp")')
+    if (iat > clock.nowMs() / 1000 + clockToleranceSeconds) throw new Error('the ID token is of the future ("iat")')
   }
 
   /** Returns the client's secret, read now. Throws ProviderFailure. */

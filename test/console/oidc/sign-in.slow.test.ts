@@ -157,12 +157,15 @@ test('goal: 10,000 groups are read; a token beyond the limit is refused, and the
 })
 
 test('goal: email_domains admits verified addresses of these domains alone', async () => {
-  await using both = await start({ email_domains: ['example.org'] })
+  await using both = await start({ email_domains: ['example.org', 'k.example'] })
   const { rig, provider } = both
   const statusFor = async (claims: SignInOptions['claims']) =>
     (await signIn(rig, provider, { claims: claims ?? {} })).status
   expect(await statusFor({})).toBe(201)
   expect(await statusFor({ email: 'ada@EXAMPLE.org' })).toBe(201)
+  expect(await statusFor({ email: 'ada@K.example' })).toBe(201)
+  // The Kelvin sign becomes a "k" in lower case.
+  expect(await statusFor({ email: 'ada@\u212a.example' })).toBe(403)
   expect(await statusFor({ email: 'ada@example.org.evil.example' })).toBe(403)
   expect(await statusFor({ email: 'ada@evil.example@example.org' })).toBe(403)
   expect(await statusFor({ email: 'ada@notexample.org' })).toBe(403)
@@ -185,6 +188,9 @@ test('goal: an ID token counts only if this provider signed it for this console,
     ['unexpected JWT "aud"', { claims: { aud: 'another-client' } }],
     ['additional untrusted audiences', { claims: { aud: ['strongroom-console', 'another-client'] } }],
     ['unexpected ID Token "azp"', { claims: { aud: ['strongroom-console', 'another'], azp: 'another' } }],
+    ['for another client ("azp")', { claims: { azp: 'another' } }],
+    ['for another client ("azp")', { claims: { azp: null } }],
+    ['of the future ("iat")', { claims: { iat: now + 90 } }],
     ['unexpected ID Token "nonce"', { claims: { nonce: 'x'.repeat(43) } }],
     ['"nonce" (nonce) claim missing', { claims: { nonce: undefined } }],
     ['"sub" (subject) claim missing', { claims: { sub: undefined } }],
@@ -210,6 +216,7 @@ test('goal: an ID token counts only if this provider signed it for this console,
   expect([(await signIn(rig, provider)).status, both.reasons]).toEqual([403, [expect.stringContaining('signature')]])
   provider.self.keys = [key]
   expect((await signIn(rig, provider, { claims: { exp: now - 30, iat: now - 330 } })).status).toBe(201)
+  expect((await signIn(rig, provider, { claims: { iat: now + 30, azp: 'strongroom-console' } })).status).toBe(201)
 })
 
 test('goal: an answer counts once, in the browser that began, for the state and issuer that it has', async () => {
