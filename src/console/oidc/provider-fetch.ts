@@ -43,7 +43,9 @@ export function createProviderFetch({ caFile, send, timeoutMs = answerTimeoutMs 
       }
       const body = await readAtMost(response, answerBytesMax)
       if (body === null) throw new ProviderFailure(`${origin} answers with more than ${answerBytesMax} bytes`)
-      if (response.status >= 500) throw new ProviderFailure(`${origin} answers with status ${response.status}`)
+      if (response.status >= 500 || response.status === 429) {
+        throw new ProviderFailure(`${origin} answers with status ${response.status}`)
+      }
       // Statuses without a body are no valid answers here.
       if (response.status < 200 || response.status === 204 || response.status === 205) {
         throw new ProviderFailure(`${origin} answers with status ${response.status}`)
@@ -56,6 +58,40 @@ export function createProviderFetch({ caFile, send, timeoutMs = answerTimeoutMs 
       throw new ProviderFailure(`${origin}: ${what}`, { cause: error })
     }
   }
+}
+
+export type DocumentKind = 'tokens' | 'keys'
+
+/**
+ * Returns the response of the endpoint for tokens or keys. Throws ProviderFailure unless it is such a document, or a
+ * refusal of the client or the code (RFC 6749 5.2).
+ */
+export async function requireDocument(response: Response, kind: DocumentKind, url: string): Promise<Response> {
+  const { status, headers } = response
+  const document = objectIn(await response.clone().text())
+  if (kind === 'tokens' && status >= 400) {
+    if (typeof document?.error === 'string' || headers.has('www-authenticate')) return response
+  }
+  if (status === 200 && document !== null && (kind === 'tokens' || hasKeys(document))) return response
+  const { origin, pathname } = new URL(url)
+  throw new ProviderFailure(`${origin}${pathname} answers with status ${status} and no JSON document of ${kind}`)
+}
+
+function hasKeys({ keys }: Readonly<Record<string, unknown>>): boolean {
+  return Array.isArray(keys) && keys.length > 0 && keys.every(isObject)
+}
+
+function objectIn(text: string): Readonly<Record<string, unknown>> | null {
+  try {
+    const value: unknown = JSON.parse(text)
+    return isObject(value) ? value : null
+  } catch {
+    return null
+  }
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
 /** Reads a small file of the configuration. Throws ProviderFailure with its field. */

@@ -10,7 +10,13 @@ import { hourMs } from '../../base/time.ts'
 import type { OidcConfig } from '../../config/operator.ts'
 import type { Outgoing } from '../../linux/net/outgoing.ts'
 import type { Attempt } from './attempts.ts'
-import { createProviderFetch, ProviderFailure, readOperatorFile } from './provider-fetch.ts'
+import {
+  createProviderFetch,
+  type DocumentKind,
+  ProviderFailure,
+  readOperatorFile,
+  requireDocument,
+} from './provider-fetch.ts'
 
 /** Signatures with a public key. Never `none`, nor HMAC with a secret. */
 const ALGORITHMS: readonly string[] = [
@@ -99,7 +105,7 @@ export class Provider {
       [library.clockSkew]: (this.#deps.clock.nowMs() - Date.now()) / 1000,
     }
     const checked = library.validateAuthResponse(server, client, parameters, attempt.state)
-    const options = { [library.customFetch]: this.#fetch }
+    const optionsFor = (kind: DocumentKind) => ({ [library.customFetch]: this.#fetchDocument(kind) })
     const clientAuth = await this.#clientAuth(server)
     beforeExchange()
     const response = await library.authorizationCodeGrantRequest(
@@ -109,17 +115,22 @@ export class Provider {
       checked,
       redirectUri,
       attempt.verifier,
-      options,
+      optionsFor('tokens'),
     )
     const tokens = await library.processAuthorizationCodeResponse(server, client, response, {
       expectedNonce: attempt.nonce,
       requireIdToken: true,
     })
-    await library.validateApplicationLevelSignature(server, response, options)
+    await library.validateApplicationLevelSignature(server, response, optionsFor('keys'))
     const claims = library.getValidatedIdTokenClaims(tokens)
     if (claims === undefined) throw new Error('the response has no ID token')
     this.#checkIssue(claims)
     return claims
+  }
+
+  #fetchDocument(kind: DocumentKind) {
+    return async (url: string, init: RequestInit): Promise<Response> =>
+      await requireDocument(await this.#fetch(url, init), kind, url)
   }
 
   /** Checks what the library leaves open: for whom and when the token was issued (OpenID Connect Core 3.1.3.7). */

@@ -133,7 +133,7 @@ export class OidcSignIn {
       return new UnavailableFault(message, retryMs, { cause: error })
     }
     const code = codeOf(error)
-    log[level]('an answer of the identity provider was refused', { error: messageOf(error), code })
+    log[level]('an answer of the identity provider was refused', { error: messageOf(error), code, ...detailsOf(error) })
     const detail = code === null ? '' : ` with "${code}"`
     return new Fault('forbidden', `${this.name} did not sign you in${detail}. Start again on the sign-in page.`, {
       cause: error,
@@ -147,6 +147,19 @@ const notBegun =
 /** Returns the name of the provider for people. */
 export function providerName({ name, issuer }: Pick<OidcConfig, 'name' | 'issuer'>): string {
   return name === '' ? new URL(issuer).hostname : name
+}
+
+/** Of a text by the provider, or by the browser: what the operator's log has of it. */
+const descriptionCharsMax = 300
+
+/** Returns status and description of the provider's refusal (RFC 6749 5.2) for the operator's log. */
+function detailsOf(error: unknown): { readonly status?: number; readonly description?: string } {
+  const status: unknown = Reflect.get(Object(error), 'status')
+  const description: unknown = Reflect.get(Object(error), 'error_description')
+  return {
+    ...(typeof status === 'number' ? { status } : {}),
+    ...(typeof description === 'string' ? { description: description.slice(0, descriptionCharsMax) } : {}),
+  }
 }
 
 /** Returns the error code of OAuth in the provider's answer (RFC 6749 4.1.2.1, 5.2); null if it has none. */

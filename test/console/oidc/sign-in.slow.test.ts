@@ -56,14 +56,16 @@ async function start(change: Parameters<typeof startProvider>[0] = {}) {
   let aheadMs = 0
   const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + aheadMs }
   const reasons: string[] = []
+  const lines: Readonly<Record<string, unknown>>[] = []
   const sink = (line: string) => {
-    const { error } = JSON.parse(line) as { error?: string }
+    const { error, ...rest } = JSON.parse(line) as { error?: string }
+    lines.push(rest)
     if (error !== undefined) reasons.push(error)
   }
   const log = createLogger({ level: 'warn', sink, nowMs: Date.now })
   const rig = await startConsole({ clock, log, settings: { oidc: provider.config } })
   return {
-    ...{ provider, rig, reasons },
+    ...{ provider, rig, reasons, lines },
     advance: (ms: number) => {
       aheadMs += ms
     },
@@ -344,6 +346,39 @@ test('goal: while the provider is down people learn of passkeys and links, and b
   expect(await (await rig.send('/api/sign-in')).json()).toEqual({ oidc: { name: 'Example ID' } })
   expect((await rig.send('/api/session', { headers: { cookie: await logIn(rig) } })).status).toBe(200)
   provider.self.instead.delete(path)
+  expect((await signIn(rig, provider)).status).toBe(201)
+})
+
+test('goal: a provider that fails during the exchange is named as down, with passkeys; its refusals have their details in the log', async () => {
+  await using both = await start()
+  const { rig, provider } = both
+  const page = () => new Response('<html>', { headers: { 'content-type': 'text/html' } })
+  const failures: readonly (readonly [path: string, reason: string, () => Response])[] = [
+    ['token', 'answers with status 429', () => Response.json({ error: 'slow_down' }, { status: 429 })],
+    ['token', 'status 200 and no JSON document of tokens', page],
+    ['token', 'status 404 and no JSON document of tokens', () => new Response('gone', { status: 404 })],
+    ['token', 'status 200 and no JSON document of tokens', () => Response.json(['a'])],
+    ['keys', 'answers with status 503', () => new Response('down', { status: 503 })],
+    ['keys', 'status 404 and no JSON document of keys', () => Response.json({ error: 'a' }, { status: 404 })],
+    ['keys', 'status 200 and no JSON document of keys', page],
+    ['keys', 'status 200 and no JSON document of keys', () => Response.json({ keys: {} })],
+    ['keys', 'status 200 and no JSON document of keys', () => Response.json({ keys: [] })],
+  ]
+  for (const [path, reason, response] of failures) {
+    both.advance(6_000)
+    provider.self.instead.set(`/realm/${path}`, response)
+    const ended = await signIn(rig, provider)
+    expect([path, reason, ended.status]).toEqual([path, reason, 503])
+    expect(ended.message).toContain('Passkeys and links work without it')
+    expect(both.reasons.splice(0)).toEqual([expect.stringContaining(reason)])
+    provider.self.instead.delete(`/realm/${path}`)
+  }
+  both.lines.length = 0
+  const refusal = { error: 'invalid_client', error_description: 'AADSTS7000215: '.padEnd(400, 'x') }
+  provider.self.instead.set('/realm/token', () => Response.json(refusal, { status: 401 }))
+  expect((await signIn(rig, provider)).message).not.toContain('AADSTS')
+  expect(both.lines).toMatchObject([{ status: 401, description: refusal.error_description.slice(0, 300) }])
+  provider.self.instead.delete('/realm/token')
   expect((await signIn(rig, provider)).status).toBe(201)
 })
 
