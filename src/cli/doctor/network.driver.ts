@@ -34,12 +34,13 @@ export async function collectNetworkFacts(
   return { forwarding, forwardingV6, firewalls, listening, isRoot, provider }
 }
 
-/** Returns what the discovery document has. Throws if it does not answer, or, as root, the secret cannot be read. */
+/** Returns what the provider has. Throws if it does not answer with keys, or, as root, the secret cannot be read. */
 async function checkProvider({ console, network }: Config, { isRoot }: { readonly isRoot: boolean }): Promise<string> {
   const provider = new Provider({ config: console.oidc, send: createOutgoing(network.proxy), clock: systemClock })
   if (isRoot) provider.secret()
   const { issuer, id_token_signing_alg_values_supported: algorithms = [] } = await provider.discover()
-  return `${issuer} answers, signs with ${algorithms.join(', ')}`
+  const keyCount = await provider.keyCount()
+  return `${issuer} answers, keys: ${keyCount}, algorithms: ${algorithms.join(', ')}`
 }
 
 const notForwarding = 'this host forwards nothing yet; the daemon turns it on: start strongroom and ask again'

@@ -68,7 +68,7 @@ export type DocumentKind = 'tokens' | 'keys'
  */
 export async function requireDocument(response: Response, kind: DocumentKind, url: string): Promise<Response> {
   const { status, headers } = response
-  const document = objectIn(await response.clone().text())
+  const document = await objectIn(response.clone() as Response)
   if (kind === 'tokens' && status >= 400) {
     if (typeof document?.error === 'string' || headers.has('www-authenticate')) return response
   }
@@ -81,9 +81,9 @@ function hasKeys({ keys }: Readonly<Record<string, unknown>>): boolean {
   return Array.isArray(keys) && keys.length > 0 && keys.every(isObject)
 }
 
-function objectIn(text: string): Readonly<Record<string, unknown>> | null {
+async function objectIn(response: Response): Promise<Readonly<Record<string, unknown>> | null> {
   try {
-    const value: unknown = JSON.parse(text)
+    const value: unknown = await response.json()
     return isObject(value) ? value : null
   } catch {
     return null

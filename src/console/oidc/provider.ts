@@ -6,10 +6,12 @@
 
 import type { AuthorizationServer, Client, ClientAuth, IDToken } from 'oauth4webapi'
 import type { Clock } from '../../base/clock.ts'
+import { messageOf } from '../../base/fault.ts'
 import { hourMs } from '../../base/time.ts'
 import type { OidcConfig } from '../../config/operator.ts'
 import type { Outgoing } from '../../linux/net/outgoing.ts'
 import type { Attempt } from './attempts.ts'
+import { usableMetadata } from './metadata.ts'
 import {
   createProviderFetch,
   type DocumentKind,
@@ -18,11 +20,6 @@ import {
   requireDocument,
 } from './provider-fetch.ts'
 
-/** Signatures with a public key. Never `none`, nor HMAC with a secret. */
-const ALGORITHMS: readonly string[] = [
-  ...['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512'],
-  ...['ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519'],
-]
 const discoveryLifeMs = hourMs
 /** How long a failure of discovery is cached. Requests for tokens have a limit in sign-in.ts. */
 const failureLifeMs = 10_000
@@ -140,6 +137,13 @@ export class Provider {
     if (iat > clock.nowMs() / 1000 + clockToleranceSeconds) throw new Error('the ID token is of the future ("iat")')
   }
 
+  /** Returns how many keys the provider has, read now. Throws ProviderFailure. */
+  async keyCount(): Promise<number> {
+    const { jwks_uri: url = '' } = await this.discover()
+    const response = await this.#fetchDocument('keys')(url, { headers: { accept: 'application/json' } })
+    return ((await response.json()) as { readonly keys: readonly unknown[] }).keys.length
+  }
+
   /** Returns the client's secret, read now. Throws ProviderFailure. */
   secret(): string {
     const field = 'console.oidc.client_secret_file'
@@ -163,21 +167,23 @@ export class Provider {
     try {
       const issuer = new URL(config.issuer)
       const response = await library.discoveryRequest(issuer, { [library.customFetch]: this.#fetch })
-      const server = await library.processDiscoveryResponse(issuer, response)
-      for (const name of ['authorization_endpoint', 'token_endpoint', 'jwks_uri'] as const) {
-        const url = URL.parse(server[name] ?? '')
-        if (url?.protocol !== 'https:') throw new Error(`its ${name} is no https URL`)
-      }
-      const offered = server.id_token_signing_alg_values_supported ?? ['RS256']
-      const algorithms = offered.filter(name => ALGORITHMS.includes(name))
-      if (algorithms.length === 0) throw new Error(`it signs ID tokens with ${offered.join(', ').slice(0, 100)} alone`)
-      return { ...server, id_token_signing_alg_values_supported: algorithms }
+      return usableMetadata(await library.processDiscoveryResponse(issuer, response))
     } catch (error) {
       if (error instanceof ProviderFailure) throw error
-      const what = error instanceof Error ? error.message : String(error)
+      const what = otherIssuer(error) ?? messageOf(error)
       throw new ProviderFailure(`the discovery document of ${config.issuer} is not usable: ${what}`, { cause: error })
     }
   }
+}
+
+const shownCharsMax = 512
+
+/** Returns what to say of a document that has another issuer than the configuration; null for other errors. */
+function otherIssuer(error: unknown): string | null {
+  const { code, cause } = Object(error) as { code?: unknown; cause?: unknown }
+  if (code !== 'OAUTH_JSON_ATTRIBUTE_COMPARISON_FAILED') return null
+  const { issuer } = Object(Reflect.get(Object(cause), 'body')) as { issuer?: unknown }
+  return `its issuer is ${JSON.stringify(String(issuer).slice(0, shownCharsMax))}; set console.oidc.issuer to the one that you trust`
 }
 
 function loadLibrary() {
