@@ -102,7 +102,9 @@ export const OidcConfig = Section({
         description:
           'A group, exactly as the claim has it; its name must be unique at the provider. Keycloak: the full path, such as "/strongroom-admins". Entra ID sends object ids.',
       }),
-      role: Role('The role of its members, as in [[operator.admins]]. Who is in several gets the highest.'),
+      role: Role(
+        'The role of its members, as in [[operator.admins]]. A person in several groups gets the highest role.',
+      ),
     }),
     {
       default: [],
@@ -129,7 +131,7 @@ export const OidcConfig = Section({
     maxLength: 200,
     allowed: '0 to 200 visible characters',
     description:
-      'Whom people without a role are to ask, such as "it@example.org". "" for an administrator of this host.',
+      'The contact for people without a role, such as "it@example.org". "" for an administrator of this host.',
   }),
 })
 export type OidcConfig = Static<typeof OidcConfig>

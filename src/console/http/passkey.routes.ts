@@ -26,7 +26,7 @@ export async function logInByPasskey(deps: PasskeyRoutesDeps, body: unknown, ask
 
 /** Throws if the session cannot make a passkey: Fault forbidden, or while an upgrade is on trial. */
 export function admitPasskey({ admitChange }: Pick<PasskeyRoutesDeps, 'admitChange'>, { by }: Session): void {
-  if (by === 'oidc') throw new Fault('forbidden', `No passkey was made: ${noPasskeyText}.`)
+  if (by === 'oidc') throw new Fault('forbidden', noPasskeyText)
   admitChange()
 }
 

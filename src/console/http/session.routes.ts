@@ -64,9 +64,8 @@ export function beginSession(
   return Response.json(sessionDocument(deps, session, hostName), { status: 201, headers })
 }
 
-/** A passkey would keep working after its person has left the groups. */
 export const noPasskeyText =
-  'passkeys are for administrators of this host; you signed in at the identity provider, which decides each time'
+  'People who sign in at the identity provider get no passkeys, because a passkey would keep working after they leave their groups.'
 
 export function logOut(sessions: Sessions, session: Session): Response {
   sessions.end(({ id }) => id === session.id)

@@ -61,7 +61,10 @@ function groupsIn(claims: Claims, rules: Rules): readonly string[] {
   if (Array.isArray(value) && value.every(group => typeof group === 'string')) return value
   // Entra ID names the claim there if a person has too many groups (`_claim_names`, OpenID Connect Core 5.6.2).
   if (value === undefined && Object.hasOwn(Object(claims._claim_names), name)) {
-    throw refusal(rules, `you are in more groups than the identity provider sends; let it send fewer in ${name}`)
+    throw refusal(
+      rules,
+      `you are in more groups than the identity provider sends; its administrator must limit ${name} to groups with a role here`,
+    )
   }
   const what = value === undefined ? `no claim ${name}` : `a claim ${name} that is neither text nor a list of texts`
   throw refusal(rules, `the identity provider sent ${what}`)

@@ -23,8 +23,8 @@ const openAnswersMax = 16
 const addressParts = 4
 const retryMs = 10_000
 /**
- * Exchanges of codes in a minute, of the whole console, that sign nobody in. Otherwise strangers could make this host
- * send any number of requests to the provider, which may then lock the client.
+ * Exchanges of codes in a minute, of the whole console, that fail. Otherwise strangers could make this host send any
+ * number of requests to the provider, which may then lock the client.
  */
 const failedExchangesPerMinute = 120
 
@@ -35,7 +35,7 @@ export type OidcDeps = ProviderDeps &
     readonly strangers: Pick<AnonymousLogLimit, 'level'>
   }
 
-/** Where the browser is, and whose it is. */
+/** The browser's origin and address. */
 export type OidcPlace = { readonly origin: string; readonly address: string }
 
 /** Path of the page to which the provider sends the browser back. */
@@ -108,12 +108,13 @@ export class OidcSignIn {
   }
 
   async #personIn(answer: ProviderAnswer): Promise<OidcPerson> {
-    const { config, log, strangers } = this.#deps
+    const { config, log } = this.#deps
     const claims = await this.#provider.claimsOf(answer)
     try {
       return personOfClaims(claims, config, claims.iss)
     } catch (error) {
-      log[strangers.level('info')]('a person of the identity provider has no access to the console', {
+      // Always: the provider has vouched for this person, and failed exchanges have a limit.
+      log.info('a person of the identity provider has no access to the console', {
         issuer: claims.iss,
         subject: claims.sub.slice(0, 255),
         error: messageOf(error),
@@ -149,7 +150,7 @@ export function providerName({ name, issuer }: Pick<OidcConfig, 'name' | 'issuer
   return name === '' ? new URL(issuer).hostname : name
 }
 
-/** Of a text by the provider, or by the browser: what the operator's log has of it. */
+/** Limits the text of the provider or the browser in the operator's log. */
 const descriptionCharsMax = 300
 
 /** Returns status and description of the provider's refusal (RFC 6749 5.2) for the operator's log. */
