@@ -62,7 +62,7 @@ export const WorkerConfig = Section({
     },
   ),
   gpu_policy: PathOrNone(
-    'Policy that evidence of the GPUs has to meet before the gateway serves, as in `strongroom verify gpu-policy-schema`; needed with `gpu`.',
+    'Policy that evidence of the GPUs has to meet before the gateway serves, as in `strongroom verify gpu-policy-schema`, without `topology`; needed with `gpu`.',
   ),
   context_tokens: Count(
     [32_768, 128, 1_048_576],

@@ -12,9 +12,9 @@ export type Architecture = (typeof ARCHITECTURES)[number]
 
 export const format = 'strongroom/gpu-policy/v1'
 const driverVersion = text('[0-9]{3}([.][0-9]{1,4}){1,3}', 'a driver version like 580.159.03')
-export const vbiosVersion = text('[0-9A-F]{2}([.][0-9A-F]{2}){4}', 'a VBIOS version like 96.00.9F.00.01')
+const vbiosVersion = text('[0-9A-F]{2}([.][0-9A-F]{2}){4}', 'a VBIOS version like 96.00.9F.00.01')
 const ueid = text('[1-9][0-9]{0,63}', "a GPU's ueid, which is a decimal number, and not NVML's UUID")
-export const deviceSerial = text(
+const deviceSerial = text(
   '([0-9A-F]{2}){1,20}',
   "the serial number of a GPU's device certificate, like 41E23D711E1C4FBFAC",
 )

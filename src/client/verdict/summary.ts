@@ -137,7 +137,7 @@ const BASIS: readonly (readonly [label: string, names: readonly string[]])[] = [
   ['revocation', ['chain-revocation', 'revocation']],
   ['log', ['log-included', 'log-witnessed', 'log-age']],
   ['GPUs', ['gpu-required', 'gpu-evidence']],
-  ['machine', ['gpu-policy-topology']],
+  ['machine', ['gpu-policy-topology', 'gpu-topology-switches', 'gpu-topology-gpus']],
   ['nonce', ['attestation-nonce', 'report/nonce']],
   ['vTPM', ['vtpm-binding']],
   ['PCRs', ['tpm-expected-pcrs', 'tpm-event-log']],
@@ -168,7 +168,7 @@ export function basisLines(checks: readonly Check[]): string[] {
 }
 
 /**
- * Returns one line for each reason, however many checks have it, and one for the same group of several receipts. If
+ * Returns one line for each reason, however many checks have it, and one for the same group of several reports. If
  * there is no space, the line with the counts must suffice.
  */
 function grouped(checks: readonly Check[], linesMax: number): string[] {
@@ -189,7 +189,7 @@ function lineOf(checks: readonly Check[]): string {
   if (first === undefined) return ''
   const reason = new Set(checks.map(check => check.reason)).size === 1 ? first.reason : `${first.reason}, and so on`
   if (first.name.includes('/') && more.length > 0) {
-    return `${oneLine(groupName(first))} of ${checks.length} receipts: ${oneLine(reason)}`
+    return `${oneLine(groupName(first))} of ${checks.length} reports: ${oneLine(reason)}`
   }
   return `${oneLine(first.name)}${more.length === 0 ? '' : ` and ${more.length} more`}: ${oneLine(reason)}`
 }

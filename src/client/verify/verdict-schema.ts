@@ -80,6 +80,7 @@ const Switch = Type.Object({
   ...propertiesOf(['hwmodel', 'bios_version', 'ueid', 'device_serial'], Type.String()),
   pdi: Type.String({ description: 'its own number, by which GPUs name it' }),
   gpu_pdis: Type.Array(Type.String(), { description: 'of the GPUs at its ports' }),
+  lock_status: orNull(Type.String({ description: 'hexadecimal, as in the report; not judged' })),
   uncompared: Type.Array(count),
 })
 

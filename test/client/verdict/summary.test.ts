@@ -124,11 +124,11 @@ test('goal: of a bad verdict what failed or is missing is shown, and what is not
 test('goal: one line for the same group of several receipts, and one for each reason', () => {
   const receipts = ['gateway', 'inference-router'].map(name => fail(`${name}/nonce`, 'another one'))
   expect(below('failed', lines([...receipts, fail('a', 'no'), fail('b', 'no')]))).toEqual([
-    'nonce of 2 receipts: another one',
+    'nonce of 2 reports: another one',
     'a and 1 more: no',
   ])
   const apart = [fail('gateway/nonce', 'one'), fail('inference-router/nonce', 'two')]
-  expect(below('failed', lines(apart))).toEqual(['nonce of 2 receipts: one, and so on'])
+  expect(below('failed', lines(apart))).toEqual(['nonce of 2 reports: one, and so on'])
 })
 
 test('goal: no more than fifteen lines of 600 characters, floors of the firmware first among what was not checked', () => {

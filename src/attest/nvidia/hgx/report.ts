@@ -1,8 +1,9 @@
 // The fields by which reports of NVSwitches (LS10) and of the GPUs beside them name each other. Pure; throws Malformed.
 //
-// A PDI is a device's number of 8 bytes. Types and byte orders are those of NVIDIA's own verifier (attestation-sdk,
-// switch_opaque_data_parser and gpu evidence): a switch writes its own PDI as its certificate does, and a GPU writes
-// those of switches in the reverse order.
+// A PDI is a device's number of 8 bytes. Types are those of NVIDIA's own verifier (attestation-sdk,
+// switch_opaque_data_parser). A switch writes PDIs in the byte order of certificates, its own and those of GPUs, and a
+// GPU writes those of switches in the reverse order: so do all devices of NVIDIA's sample of a whole HGX (nvtrust,
+// ppcie-verifier-sdk-cpp/tests/data).
 
 import { toHex } from '../../../base/bytes.ts'
 import { isZero } from '../../encoding/layout.ts'
@@ -14,11 +15,13 @@ export type SwitchFields = Pick<GpuFields, 'fwid'> & {
   readonly biosVersion: string
   /** The switch's own PDI, upper-case hexadecimal. */
   readonly pdi: string
-  /** PDIs of the GPUs at its ports, in the order of the report's bytes. */
+  /** PDIs of the GPUs at its ports. */
   readonly gpuPdis: ReadonlySet<string>
+  /** Lock status as the report has it; null if it has none. Genuine switches write 0100. */
+  readonly lockStatus: string | null
 }
 
-const TYPES = { biosVersion: 6, fwid: 20, pdi: 22, gpuPdis: 26 } as const
+const TYPES = { biosVersion: 6, fwid: 20, pdi: 22, lockStatus: 25, gpuPdis: 26 } as const
 /** In a GPU's report, this type holds the PDIs of switches: one for each link. */
 const switchesOfGpu = 22
 /** Accepts every type that NVIDIA's verifier lists for switches. */
@@ -38,7 +41,11 @@ export function readSwitchFields(bytes: Uint8Array): SwitchFields {
   wellFormed(gpus.length >= gpuPlaces * pdiBytes, `switch report: a list of GPUs of ${gpus.length} bytes`)
   const fwid = found.get(TYPES.fwid) ?? null
   wellFormed(fwid === null || fwid.length === 48, 'switch report: an FWID that is not a SHA-384 digest')
-  return { biosVersion, pdi: hexOf(pdi), gpuPdis: pdisOf(gpus.subarray(0, gpuPlaces * pdiBytes)), fwid }
+  const lock = found.get(TYPES.lockStatus)
+  return {
+    ...{ biosVersion, pdi: hexOf(pdi), gpuPdis: pdisOf(gpus.subarray(0, gpuPlaces * pdiBytes)), fwid },
+    lockStatus: lock === undefined ? null : toHex(lock),
+  }
 }
 
 /** Returns the PDIs of the switches at a GPU's links, in a switch's own byte order. A link that is off names none. */
@@ -48,7 +55,7 @@ export function readSwitchesOfGpu(opaque: Uint8Array): ReadonlySet<string> {
   return new Set([...pdisOf(links)].map(reversedPdi))
 }
 
-export function reversedPdi(pdi: string): string {
+function reversedPdi(pdi: string): string {
   return (pdi.match(/../g) ?? []).reverse().join('')
 }
 

@@ -14,7 +14,7 @@ import { readSwitchFields, type SwitchFields } from './report.ts'
 /** Architecture in documents. The name of its certificates has an underscore. */
 export const switchArch = 'LS10'
 
-export type SwitchFacts = Pick<SwitchFields, 'biosVersion' | 'pdi' | 'gpuPdis'> & {
+export type SwitchFacts = Pick<SwitchFields, 'biosVersion' | 'pdi' | 'gpuPdis' | 'lockStatus'> & {
   readonly ueid: string
   readonly deviceSerial: string
 }
@@ -41,6 +41,7 @@ export function judgeSwitch(
     biosVersion: known.report.fields.biosVersion,
     pdi: known.report.fields.pdi,
     gpuPdis: known.report.fields.gpuPdis,
+    lockStatus: known.report.fields.lockStatus,
     ueid: BigInt(`0x${known.path[0].serial}`).toString(),
     deviceSerial: known.path[1].serial.toUpperCase(),
   }
@@ -54,7 +55,7 @@ export function judgeSwitch(
       ...checks,
       check('gpu-architecture', isSwitch, 'document or certificates name no switch that this release supports'),
       ...compared.checks,
-      ...(facts === null ? [] : [pdiCheck(facts), ...appraise(facts, asked.policy)]),
+      ...(facts === null ? [] : [pdiCheck(facts), lockCheck(facts), ...appraise(facts, asked.policy)]),
     ],
   }
 }
@@ -62,6 +63,11 @@ export function judgeSwitch(
 /** The report's own PDI must be that of the certificate: the topology rests on it. */
 function pdiCheck({ pdi, deviceSerial }: SwitchFacts): Check {
   return check('gpu-switch-pdi', pdiOfSerial(deviceSerial) === pdi, `the report names ${pdi}, not ${deviceSerial}`, pdi)
+}
+
+/** Which values are safe is not public, and NVIDIA's verifier judges none. */
+function lockCheck({ lockStatus }: SwitchFacts): Check {
+  return notChecked('gpu-switch-lock', `lock status ${lockStatus ?? 'is absent'}: no value is judged`, false)
 }
 
 /** Returns the PDI in the serial number of a device certificate: the 8 bytes after the one of the chip's kind. */

@@ -7,7 +7,6 @@
 import type { Parsed } from '../../malformed.ts'
 import { type Check, check, fail, notChecked, pass } from '../../verdict.ts'
 import type { Topology } from './policy.ts'
-import { reversedPdi } from './report.ts'
 import { pdiOfSerial } from './switch.ts'
 
 export type Topologies = {
@@ -22,14 +21,15 @@ const [switchesName, gpusName] = ['gpu-topology-switches', 'gpu-topology-gpus'] 
 
 export function topologyChecks(machine: Topologies): readonly Check[] {
   const { gpus, switches, expected } = machine
-  const counted = `${gpus.length} GPUs and ${switches.length} switches`
+  const none = `${gpus.length} GPUs; nothing shows that they are of one machine`
+  const counted = switches.length === 0 ? none : `${gpus.length} GPUs and ${switches.length} switches`
   const count =
     expected === 'any'
       ? notChecked(countName, `${counted}; the policy has 'any'`, false)
       : check(
           countName,
           expected.gpus === gpus.length && expected.switches === switches.length,
-          `${counted}, and the policy expects ${expected.gpus} and ${expected.switches}`,
+          `${gpus.length} GPUs and ${switches.length} switches; the policy has ${expected.gpus} and ${expected.switches}`,
           counted,
         )
   if (switches.length === 0) return [count, ...withoutSwitches(machine)]
@@ -43,8 +43,11 @@ export function topologyChecks(machine: Topologies): readonly Check[] {
   return [count, distinct, switchesCheck(machine, new Set(pdis)), gpusCheck(machine, serials)]
 }
 
-/** Without switches no GPU may name one if the policy counts switches. */
+/** Without switches, a GPU that names one has left its machine behind: that fails if the policy has 0 switches. */
 function withoutSwitches({ gpus, expected }: Topologies): readonly Check[] {
+  if (expected !== 'any' && expected.switches > 0) {
+    return [notChecked(switchesName, "give the switches' reports with --switches", true)]
+  }
   const at = gpus.findIndex(({ switches }) => !switches.ok || switches.value.size > 0)
   const found = gpus[at]?.switches
   if (found === undefined) return expected === 'any' ? [] : [pass(switchesName, 'no GPU names a switch')]
@@ -65,12 +68,10 @@ function gpusCheck({ switches }: Topologies, serials: readonly string[]): Check 
   const known = new Set(pdis.filter(pdi => pdi !== null))
   const odd = serials[pdis.indexOf(null)]
   if (odd !== undefined) return fail(gpusName, `the serial number ${odd} contains no PDI`)
+  if (known.size < serials.length) return fail(gpusName, 'two GPUs have the same PDI')
   for (const [at, device] of switches.entries()) {
-    const named = device?.gpuPdis ?? new Set<string>()
-    // No public evidence shows in which order a switch writes them. Whole lists are compared, so either is exact.
-    const fault = faultOf(named, known)
-    const isReversed = fault !== null && faultOf(new Set([...named].map(reversedPdi)), known) === null
-    if (fault !== null && !isReversed) return fail(gpusName, `switch-${at}: ${fault}`)
+    const fault = faultOf(device?.gpuPdis ?? new Set(), known)
+    if (fault !== null) return fail(gpusName, `switch-${at}: ${fault}`)
   }
   return pass(gpusName, `each switch names these ${known.size} GPUs`)
 }

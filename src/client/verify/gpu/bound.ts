@@ -26,7 +26,10 @@ export function addBoundGpuOptions(command: Command): Command {
       collected,
     )
     .option('--gpu-ocsp <file>', 'OCSP response, DER, for GPUs and manifests; repeatable', collected)
-    .option('--gpu-policy <file>', 'JSON as in `verify gpu-policy-schema`; default: the one in workload.json')
+    .option(
+      '--gpu-policy <file>',
+      'JSON as in `verify gpu-policy-schema`, without `topology`; default: the one in workload.json',
+    )
     .option('--trust-simulated-gpu-roots <file>', 'PEM of two simulated roots, of GPUs and of manifests')
 }
 

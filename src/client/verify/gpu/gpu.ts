@@ -48,7 +48,7 @@ export function addVerifyGpu(verify: Command): void {
     )
     .option(
       '--any-gpu',
-      'accept any genuine GPU, driver and VBIOS; without this the --policy must name the expected ones',
+      'accept any genuine GPU or switch, driver, VBIOS and BIOS; without this the --policy must name the expected ones',
     )
     .option('--any-ocsp', 'accept certificates without a fresh OCSP response; a revoked one still fails')
     .option('--any-devtools', 'accept a GPU that may be in DevTools mode: no report shows that it is not')
@@ -125,10 +125,10 @@ export function gpuDocument({ facts, hwmodel, board, uncompared }: JudgedGpu) {
 /** Returns the document of a switch, to be trusted like that of a GPU. */
 function switchDocument({ facts, hwmodel, uncompared }: JudgedSwitch) {
   if (facts === null) return null
-  const { biosVersion, pdi, gpuPdis, ueid, deviceSerial } = facts
+  const { biosVersion, pdi, gpuPdis, lockStatus, ueid, deviceSerial } = facts
   return {
     ...{ hwmodel, bios_version: biosVersion, ueid, device_serial: deviceSerial },
-    ...{ pdi, gpu_pdis: [...gpuPdis], uncompared },
+    ...{ pdi, gpu_pdis: [...gpuPdis], lock_status: lockStatus, uncompared },
   }
 }
 

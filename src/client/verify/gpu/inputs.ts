@@ -98,7 +98,7 @@ export async function readGpuRoots(path: string | undefined, param: string): Pro
 
 /** Flags that waive a requirement of the default policy, which the verdict reports. */
 const WAIVERS = {
-  anyGpu: { flag: 'any-gpu', pin: gpuPinName, accepted: 'any genuine GPU, driver and VBIOS' },
+  anyGpu: { flag: 'any-gpu', pin: gpuPinName, accepted: 'any genuine GPU or switch, driver, VBIOS and BIOS' },
   anyOcsp: { flag: 'any-ocsp', pin: gpuOcspPinName, accepted: 'certificates without an OCSP response' },
   anyDevtools: { flag: 'any-devtools', pin: gpuDevtoolsPinName, accepted: 'a GPU in DevTools mode' },
 } as const satisfies Partial<Record<keyof GpuOptions, { flag: string; pin: string; accepted: string }>>

@@ -15,7 +15,16 @@ test('goal: a policy without a topology counts nothing; each field of one is req
     ...{ gpus: 8, switches: 4, switchBiosVersions: ['96.10.55.00.01'] },
     switchSerials: ['A0', 'A1', 'A2', 'A3'].map(end => `50203D711E1C4F1A${end}`),
   })
-  expect(parse({ ...topologyDocument(HGX), switches: 0, switchSerials: 'any' }).topology).toMatchObject({ switches: 0 })
+  const none = { gpus: 2, switches: 0, switchBiosVersions: 'any', switchSerials: 'any' }
+  expect(parse(none).topology).toMatchObject({ switches: 0 })
+  // Lists that no evidence could satisfy, or that nothing would be compared with.
+  const { switchSerials, switchBiosVersions } = topologyDocument(HGX)
+  const words = 'gpu policy.topology'
+  expect(() => parse({ ...none, switchSerials })).toThrow(`${words}.switchSerials: a list for 0 switches`)
+  expect(() => parse({ ...none, switchBiosVersions })).toThrow(`${words}.switchBiosVersions: a list for 0 switches`)
+  const few = { ...topologyDocument(HGX), switchSerials: switchSerials.slice(1) }
+  expect(() => parse(few)).toThrow(`${words}.switchSerials: 3 for 4 switches; write all, or "any"`)
+  expect(parse({ ...few, switches: 3 }).topology).toMatchObject({ switches: 3 })
   for (const [name, value] of [
     ['gpus', 0],
     ['gpus', 33],

@@ -3,8 +3,10 @@
 
 import { beforeAll, expect, test } from 'bun:test'
 import type { GpuEvidence } from '../../../../src/attest/nvidia/evidence.ts'
+import { topologyChecks } from '../../../../src/attest/nvidia/hgx/topology.ts'
 import { type GpuQuestion, type MachineVerdict, verifyGpus } from '../../../../src/attest/nvidia/verify.ts'
 import { fromHex } from '../../../../src/base/bytes.ts'
+import { exitCodeOfVerdict } from '../../../../src/terminal/verdict-exit.ts'
 import {
   type Device,
   device,
@@ -84,8 +86,11 @@ test('goal: a missing GPU or switch fails by its neighbours, also if the policy 
   // GPUs alone are judged alone unless the policy counts switches, also none.
   const alone = evidenceOf(hgx.gpus)
   expect(refused(alone)).toEqual([])
-  expect(refusedByCount(alone)).toEqual(['gpu-policy-topology', 'gpu-topology-switches'])
-  const none = { ...topologyDocument(SMALL), switches: 0 }
+  expect(refusedByCount(alone)).toEqual(['gpu-policy-topology'])
+  const counted = ask({ evidence: alone })
+  expect([openIn(counted), exitCodeOfVerdict(counted)]).toEqual([['gpu-topology-switches'], 6])
+  expect(reasonOf(counted, 'gpu-topology-switches')).toContain('with --switches')
+  const none = { gpus: 2, switches: 0, switchBiosVersions: 'any', switchSerials: 'any' }
   const judged = ask({ evidence: alone, policy: hgxPolicy(SMALL, none) })
   expect(failedIn(judged)).toEqual(['gpu-topology-switches'])
   expect(reasonOf(judged, 'gpu-topology-switches')).toContain(`gpu-0 names ${pdisOf('switches', SMALL)[0]}`)
@@ -96,7 +101,9 @@ test('goal: a device in the place of another of its kind counts once', () => {
   expect(refusedByCount(changed({ 1: gpu }))).toEqual(['gpu-distinct', 'gpu-topology-gpus'])
   expect(refusedByCount(changed({ 3: first }))).toEqual(['gpu-switch-distinct', 'gpu-topology-switches'])
   // Once more beside all of the others.
-  expect(refused([...hgx.question.evidence, ...(gpu === null ? [] : [gpu])])).toEqual(['gpu-distinct'])
+  expect(refused([...hgx.question.evidence, ...(gpu === null ? [] : [gpu])])).toEqual([
+    ...['gpu-distinct', 'gpu-topology-gpus'],
+  ])
 })
 
 test('goal: genuine devices of another machine fail, whichever machine they name', async () => {
@@ -138,13 +145,37 @@ test('goal: one GPU that sees another switch, fewer or more, and one switch that
     const evidence = changed({ 3: await reported(first, { opaque: switchOpaque(first.pdi, pdis) }) })
     expect(refused(evidence)).toEqual(['gpu-topology-gpus'])
   }
-  // Each GPU in the reverse order is the same list; some in one order and some in the other are not.
+  // A PDI in the reverse order is another number.
   const reversed = (pdi: string) => (pdi.match(/../g) ?? []).reverse().join('')
   const whole = await reported(first, { opaque: switchOpaque(first.pdi, gpus.map(reversed)) })
-  expect(refused(changed({ 3: whole }))).toEqual([])
+  expect(refused(changed({ 3: whole }))).toEqual(['gpu-topology-gpus'])
   const mixed = gpus.map((pdi, at) => (at === 0 ? reversed(pdi) : pdi))
   const half = await reported(first, { opaque: switchOpaque(first.pdi, mixed) })
   expect(refused(changed({ 3: half }))).toEqual(['gpu-topology-gpus'])
+})
+
+test('goal: GPUs whose links are off name no switch; nothing shows that they are of one machine, and the verdict says so', async () => {
+  const off = async (gpu: Device) => await reported(gpu, { opaque: gpuOpaque([]) })
+  const evidence = await Promise.all(hgx.gpus.map(off))
+  const policy = hgxPolicy(SMALL, { gpus: 2, switches: 0, switchBiosVersions: 'any', switchSerials: 'any' })
+  const judged = ask({ evidence, policy })
+  expect([judged.ok, reasonOf(judged, 'gpu-topology-switches')]).toEqual([true, 'no GPU names a switch'])
+  expect(reasonOf(judged, 'gpu-policy-topology')).toBe('2 GPUs; nothing shows that they are of one machine')
+})
+
+test('goal: two GPUs with one PDI are not two places, though their serial numbers differ', () => {
+  const [pdi = ''] = pdisOf('gpus', SMALL)
+  const [first = ''] = pdisOf('switches', SMALL)
+  const gpu = (kind: string) => ({
+    deviceSerial: `${kind}${pdi}`,
+    switches: { ok: true as const, value: new Set([first]) },
+  })
+  const switches = [{ pdi: first, gpuPdis: new Set([pdi]) }]
+  const failed = (kinds: readonly string[]) =>
+    topologyChecks({ gpus: kinds.map(gpu), switches, expected: 'any' }).flatMap(made =>
+      made.outcome === 'fail' ? [made.name] : [],
+    )
+  expect([failed(['41']), failed(['41', '42'])]).toEqual([[], ['gpu-topology-gpus']])
 })
 
 test("goal: certificates of one kind do not serve for the other, and a switch's PDI is that of its certificate", async () => {
@@ -225,11 +256,29 @@ test('goal: a switch is judged as a GPU is: nonce, signature, measurements, mani
     failedIn(ask({ policy: hgxPolicy(SMALL, { ...topologyDocument(SMALL), ...topology }) }))
   const each = (name: string) => [0, 1].map(at => `switch-${at}/${name}`)
   expect(by({ switchBiosVersions: ['96.10.55.00.02'] })).toEqual(each('gpu-policy-switch-bios-version'))
-  expect(by({ switchSerials: [`50${pdisOf('switches', SMALL)[0]}`] })).toEqual(
+  const foreign = pdisOf('switches', SMALL, 0x2b)[0]
+  expect(by({ switchSerials: [`50${pdisOf('switches', SMALL)[0]}`, `50${foreign}`] })).toEqual(
     each('gpu-policy-switch-serial').slice(1),
   )
   expect(by({ gpus: 1 })).toEqual(['gpu-policy-topology'])
-  expect(by({ switches: 3 })).toEqual(['gpu-policy-topology'])
+  expect(by({ switches: 3, switchSerials: 'any' })).toEqual(['gpu-policy-topology'])
+})
+
+test('goal: the lock status of a switch is shown as it is, and not judged', async () => {
+  const [first] = hgx.switches
+  if (first === undefined) throw new Error('no device')
+  const { 25: _, ...without } = first.opaque
+  for (const [opaque, value, words] of [
+    [first.opaque, '0100', 'lock status 0100'],
+    [{ ...first.opaque, 25: Uint8Array.of(0, 1) }, '0001', 'lock status 0001'],
+    [without, null, 'lock status is absent'],
+  ] as const) {
+    const judged = ask({ evidence: changed({ 2: await reported(first, { opaque }) }) })
+    expect([judged.ok, judged.switches[0]?.facts?.lockStatus]).toEqual([true, value])
+    expect(judged.checks.find(({ name }) => name === 'switch-0/gpu-switch-lock')).toMatchObject({
+      ...{ outcome: 'not-checked', required: false, reason: expect.stringContaining(words) },
+    })
+  }
 })
 
 test('goal: opaque data of a switch that is missing, odd or unknown cannot be judged', async () => {

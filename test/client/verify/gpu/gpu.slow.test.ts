@@ -89,6 +89,7 @@ test('goal: without a policy, OCSP or a word on DevTools nothing passes; each fl
   expect([code, stdout]).toEqual([0, expect.stringContaining('accepted')])
   for (const flag of ['--any-gpu', '--any-ocsp', '--any-devtools']) expect(stdout).toContain(`you asked with ${flag}`)
   expect(stdout).not.toContain('not checked  gpu')
+  expect(stdout).toContain('any genuine GPU or switch, driver, VBIOS and BIOS')
 })
 
 test('goal: exit codes: forged evidence 1, a policy that refuses 6, what cannot be read 2', async () => {
@@ -178,10 +179,12 @@ test('goal: a machine with switches: evidence in two files or in one, GPUs and s
     device_serial: '50203D711E1C4F1AA0',
     pdi: '203D711E1C4F1AA0',
     gpu_pdis: ['E23D711E1C4F1AA0', 'E23D711E1C4F1AA1'],
+    lock_status: '0100',
     uncompared: [20],
   })
   expect(document.rims[2]).toEqual({ kind: 'switch', version: '96.10.55.00.01', product: 'LS10' })
-  expect((await runHere(apart)).stdout).toMatch(/^ +machine: 2 GPUs and 2 switches$/m)
+  const machine = 'machine: 2 GPUs and 2 switches; each GPU names these 2 switches; each switch names these 2 GPUs'
+  expect((await runHere(apart)).stdout).toContain(machine)
   const together = file('both.json', JSON.stringify([...documents(switches), ...documents(gpus)]))
   expect((await json(['verify', 'gpu', together, ...options])).code).toBe(0)
   // A machine without one of its GPUs is not genuine; one of another size than the policy's is refused.
@@ -191,6 +194,9 @@ test('goal: a machine with switches: evidence in two files or in one, GPUs and s
   const larger = file('larger.json', JSON.stringify(hgxPolicyDocument({ gpus: 4, switches: 2 })))
   const refused = await json([...apart.slice(0, -1), larger])
   expect([refused.code, checksOf(refused.document, 'FAIL')]).toEqual([6, ['gpu-policy-topology']])
+  // A policy that counts switches refuses GPUs alone, which are genuine, and says what to give.
+  const alone = await json(['verify', 'gpu', gpuFile, ...options])
+  expect([alone.code, checksOf(alone.document, 'FAIL')]).toEqual([6, ['gpu-policy-topology']])
   const odd = file('odd.json', '{')
   await expectUsageError(['verify', 'gpu', gpuFile, '--switches', odd, ...options], `--switches ${odd}: `)
   // A file without a switch would be judged as GPUs alone.

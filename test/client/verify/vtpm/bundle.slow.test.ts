@@ -105,7 +105,7 @@ test('goal: user data that are another nonce, longer, shorter or no bytes are no
   const hex = toHex(nonce)
   const read2 = readVtpmBundle(readFileSync(path2))
   const zeros = '00'.repeat(16)
-  const outcome = (userData: unknown, asked = nonce) => {
+  const outcome = (userData: unknown, asked: Uint8Array = nonce) => {
     const runtimeData = utf8(JSON.stringify(userData === undefined ? {} : { 'user-data': userData }))
     return reportNonceCheck(read2, { runtimeData, nonce: asked }).outcome
   }
