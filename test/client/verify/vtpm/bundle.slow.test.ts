@@ -4,13 +4,14 @@
 import { afterAll, expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { toPem } from '../../../../src/attest/encoding/pem.ts'
+import { derBlocks, toPem } from '../../../../src/attest/encoding/pem.ts'
 import { Malformed } from '../../../../src/attest/malformed.ts'
+import { decodeHclReport } from '../../../../src/attest/tpm/hcl-report.ts'
 import { concat, fromHex, toHex, utf8 } from '../../../../src/base/bytes.ts'
 import { bundleBytesMax, readVtpmBundle } from '../../../../src/client/verify/vtpm/bundle.ts'
 import { reportNonceCheck } from '../../../../src/client/verify/vtpm/report-nonce.ts'
 import { createDraw } from '../../../rigs/draw.ts'
-import { expectUsageError } from '../../../rigs/program.ts'
+import { expectUsageError, runHere } from '../../../rigs/program.ts'
 import {
   type Answer,
   argvOf,
@@ -184,20 +185,38 @@ test('goal: what is missing or malformed is named', async () => {
   await expectUsageError(argvOf({ ...good, evidence: null }), 'required option --quote is missing')
 })
 
-test('goal: random changes of the bytes end as Malformed or in the same parts with another value', () => {
+test('goal: random changes of the bytes end as Malformed, in the same parts, or in a verdict that refuses them', async () => {
   const draw = createDraw(50)
-  const texts = [genuine, ...FORMS.map(([, document]) => document)].map(document => utf8(JSON.stringify(document)))
-  let refused = 0
+  const wholes: [Uint8Array, Line][] = [
+    ...[genuine, ...FORMS.map(([, document]) => document)].map((document): [Uint8Array, Line] => [
+      utf8(JSON.stringify(document)),
+      good,
+    ]),
+    [utf8(JSON.stringify(genuine2)), good2],
+  ]
+  const partsOf = (bytes: Uint8Array) => {
+    const { report, vek, version: _, ...rest } = readVtpmBundle(bytes)
+    const { report: snp, runtimeData } = decodeHclReport(report)
+    const [der] = vek === null ? [] : derBlocks(vek, 'CERTIFICATE', 'vcek')
+    return { ...rest, snp, runtimeData, der }
+  }
+  const counts = { refused: 0, judged: 0 }
   for (let round = 0; round < 900; round += 1) {
-    const bytes = texts[round % texts.length] as Uint8Array
-    const at = draw(bytes.length)
+    const [bytes, line] = wholes[round % wholes.length] as [Uint8Array, Line]
+    const changed = bytes.with(draw(bytes.length), draw(256))
+    let isSame: boolean
     try {
-      const { quote, pcrs: values, report } = readVtpmBundle(bytes.with(at, draw(256)))
-      expect(quote.length > 0 && values.length % 32 === 0 && report.length > 0).toBe(true)
+      isSame = Bun.deepEquals(partsOf(changed), partsOf(bytes))
     } catch (error) {
       expect(error).toBeInstanceOf(Malformed)
-      refused += 1
+      counts.refused += 1
+      continue
     }
+    // A verdict takes milliseconds: a part of them is enough.
+    if (isSame || counts.judged >= 150) continue
+    counts.judged += 1
+    const { code } = await runHere(argvOf({ ...line, evidence: file('changed.json', changed) }))
+    expect([round, code]).not.toEqual([round, 0])
   }
-  expect(refused).toBeGreaterThan(20)
+  expect([counts.refused > 20, counts.judged > 20]).toEqual([true, true])
 })
