@@ -3,7 +3,7 @@
 
 import { sha256 } from '../../../attest/hash.ts'
 import { parsed } from '../../../attest/malformed.ts'
-import { checkChain, decodeChain } from '../../../attest/nvidia/chain.ts'
+import { checkChain, decodeChain, deviceFault } from '../../../attest/nvidia/chain.ts'
 import type { GpuEvidence } from '../../../attest/nvidia/evidence.ts'
 import { readSwitchFields } from '../../../attest/nvidia/hgx/report.ts'
 import { switchArch } from '../../../attest/nvidia/hgx/switch.ts'
@@ -34,8 +34,10 @@ export type GpuFetch = {
   readonly asOfMs: number
 }
 
-/** Returns the manifests of GPUs (driver, VBIOS) and switches. Evidence that cannot be read is left to the verdict. */
-export async function fetchRims({ downloader, rimUrl, evidence, readSignedXml }: GpuFetch): Promise<Uint8Array[]> {
+/** Returns the manifests of GPUs (driver, VBIOS) and switches. Devices without a good chain are left to the verdict. */
+export async function fetchRims(from: GpuFetch): Promise<Uint8Array[]> {
+  const { downloader, rimUrl, readSignedXml } = from
+  const evidence = from.evidence.filter(device => devicePairs(device, from).length > 0)
   // A manifest is in force as long as its certificates are. Unreadable ones are left to the verdict, and not cached.
   const untilMs = (bytes: Uint8Array) => {
     const { certificates } = readSignedXml(bytes)
@@ -86,10 +88,10 @@ export async function fetchOcsp(
   { rims, policy }: { readonly rims: readonly Uint8Array[]; readonly policy: GpuPolicy },
 ): Promise<Uint8Array[]> {
   const { downloader, ocspUrl, evidence, readSignedXml } = from
-  const { device, rim } = decodeRoots(from.roots)
+  const { rim } = decodeRoots(from.roots)
   const pairs = [
     // A GPU issues its own leaf, for which no responder has an entry.
-    ...evidence.flatMap(({ certificates }) => pairsOf(certificates, { ...from, decoded: device }).slice(1)),
+    ...evidence.flatMap(device => devicePairs(device, from).slice(1)),
     ...rims.flatMap(bytes => {
       const xml = parsed(() => readSignedXml(bytes))
       return xml.ok ? pairsOf(xml.value.certificates, { ...from, decoded: rim }) : []
@@ -108,14 +110,22 @@ export async function fetchOcsp(
   return responses
 }
 
+function devicePairs({ certificates }: GpuEvidence, from: GpuFetch) {
+  return pairsOf(certificates, { ...from, decoded: decodeRoots(from.roots).device, faultOf: deviceFault })
+}
+
 /** Returns each certificate of a good chain with its issuer, the root excepted. */
 function pairsOf(
   ders: readonly Uint8Array[],
-  { decoded: roots, asOfMs }: Pick<GpuFetch, 'asOfMs'> & { readonly decoded: readonly DecodedRoot[] },
+  {
+    decoded: roots,
+    asOfMs,
+    faultOf = () => null,
+  }: Pick<GpuFetch, 'asOfMs'> & { readonly decoded: readonly DecodedRoot[]; readonly faultOf?: typeof deviceFault },
 ): (readonly [Certificate, Certificate])[] {
   const read = parsed(() => decodeChain(ders, 'chain'))
   if (!read.ok) return []
-  const { chain } = checkChain('chain', { certificates: read.value, roots, asOfMs, verify: portableP384 })
+  const { chain } = checkChain('chain', { certificates: read.value, roots, asOfMs, verify: portableP384, faultOf })
   const path = chain?.path ?? []
   return path.flatMap((certificate, at) => {
     const issuer = path[at + 1]

@@ -1,5 +1,5 @@
-// Whether an Azure report was made for the caller's nonce: version 2 of Confidential Containers asks the paravisor for
-// a report with the nonce as user data. Pure.
+// Whether an Azure report was made for the caller's nonce: in version 2 of Confidential Containers, the report covers
+// the nonce as user data. Pure.
 
 import { parsedJson } from '../../../attest/encoding/json.ts'
 import { parsed, wellFormed } from '../../../attest/malformed.ts'
