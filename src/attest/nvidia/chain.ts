@@ -63,7 +63,7 @@ export function checkChain(
 
 type Path = Chain['path']
 
-/** A device's key is an authority without limit: one that leaks must not certify other devices. Null: no fault. */
+/** Returns null for a device. Its key is an authority without limit: a leaked one must not certify other devices. */
 export function deviceFault(path: Path): string | null {
   if (path.length !== 5) return `${path.length} certificates, and the chain of a device has 5`
   const names = path.slice(1, 3).map(({ subject }) => commonNameOf(subject).replace(/^(SIMULATED|NVIDIA) /, ''))
