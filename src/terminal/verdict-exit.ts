@@ -51,11 +51,15 @@ function isFailed({ outcome }: Check): boolean {
 /** A group has the kinds of its members, where they are among `members`: its reason has each one's name before it. */
 function kindsOf({ name, reason }: Check, members: readonly Check[], named: ReadonlySet<string>): Failure[] {
   const own = members.filter(member => `; ${reason}`.includes(`; ${member.name}: `))
+  if (name === reportSum) return []
   if (!name.includes('/') || own.length === 0) return [kindOf(name, named)]
   // The summary of a receipt's hardware evidence only reports that other checks failed: those decide, in any group.
   const isSummed = members.some(member => member.name !== evidenceSum)
   return own.filter(member => !(isSummed && member.name === evidenceSum)).map(member => kindOf(member.name, named))
 }
+
+/** A check of vTPMs that only repeats that a check of the SNP report beside it did not pass: that one decides. */
+export const reportSum = 'vtpm-evidence'
 
 /** A check of receipts (attest/receipt/verify.ts) that sums up those of the hardware evidence beside it. */
 const evidenceSum = 'evidence'

@@ -1,6 +1,6 @@
 // Downloads in a directory of the user: found again with --cache, and written by --cache and --save. Effects: files.
 
-import { closeSync, constants, fstatSync, openSync } from 'node:fs'
+import { closeSync, constants, fstatSync, mkdirSync, openSync } from 'node:fs'
 import { join } from 'node:path'
 import { Malformed } from '../../attest/malformed.ts'
 import { type Check, verdict } from '../../attest/verdict.ts'
@@ -58,11 +58,23 @@ function readRegular(path: string, bytesMax: number): { bytes: Uint8Array; modif
 
 export type KeepOptions = { readonly cache?: string | undefined; readonly save?: string | undefined }
 
-/** Throws InputFault if the directory of --cache or --save does not exist. Called before any request. */
+/**
+ * Makes the directory of --cache, inside one that exists. Throws InputFault if that of --save does not exist, or the
+ * other cannot be made. Called before any request.
+ */
 export function requireDirectory({ cache, save }: KeepOptions): void {
   for (const [param, path] of Object.entries({ cache, save })) {
     if (path === undefined || isDirectory(path)) continue
-    throw inputFault({ path, param }, 'there is no such directory', 'make it, or name another')
+    if (param === 'cache') makeDirectory({ path, param })
+    else throw inputFault({ path, param }, 'there is no such directory', 'make it, or name another')
+  }
+}
+
+function makeDirectory(input: { readonly path: string; readonly param: string }): void {
+  try {
+    mkdirSync(input.path, { mode: 0o700 })
+  } catch (error) {
+    throw inputFault(input, `no directory, and none can be made: ${messageOf(error)}`, 'make it, or name another')
   }
 }
 

@@ -4,7 +4,7 @@
 import { InvalidArgumentError, Option } from 'commander'
 import type { TrustedRoot } from '../../attest/amd/roots.ts'
 import { AMD_ROOTS } from '../../attest/amd/roots.ts'
-import { BUNDLE_LIMITS, derBlocks } from '../../attest/encoding/pem.ts'
+import { BUNDLE_LIMITS } from '../../attest/encoding/pem.ts'
 import { sha256 } from '../../attest/hash.ts'
 import { type Policy, parsePolicy } from '../../attest/policy/policy.ts'
 import { certificateTableBytesMax } from '../../attest/report/certificate-table.ts'
@@ -19,6 +19,7 @@ import type { GatewayQuestion } from '../../verifier/gateway.ts'
 import { PINS, type Pins } from '../../verifier/pins.ts'
 import { readSimulatedRoot } from '../../verifier/simulated-root.ts'
 import { type ChipListReference, policyFileSchema, splitChipList, withChipList } from './chip-list.ts'
+import { readCrl } from './crl-file.ts'
 import { operatorKeyDigest } from './operator-key-digest.ts'
 import { addPinOptions, type PinOptions, readPins } from './pin-options.ts'
 import { explainingPolicy } from './policy-errors.ts'
@@ -123,7 +124,7 @@ export async function readTrust(options: TrustOptions): Promise<Trust> {
     workload,
     outside: options.allowOutside ?? [],
     allow: options.allow ?? [],
-    crl: await readCrl(options.crl),
+    crl: readCrl(options.crl),
     pins,
     allowlist: await readAllowlistFile(options.allowlist),
     configurationDigest: readConfigurationDigest(options),
@@ -217,13 +218,6 @@ export function readPolicyDocument(document: unknown, schema: object = policyFil
 /** Reads the host's certificate table from a file; undefined if none is given. */
 export function readTable(path: string | undefined): Uint8Array | undefined {
   return readOptionalInput({ path, param: 'certificate-table', bytesMax: certificateTableBytesMax })
-}
-
-/** Reads a revocation list and returns its DER. */
-export async function readCrl(path: string | undefined): Promise<Uint8Array | undefined> {
-  if (path === undefined) return undefined
-  const bytes = readInput({ path, param: 'crl', bytesMax: BUNDLE_LIMITS.bytesMax })
-  return await readingInput(`--crl ${path}`, () => derBlocks(bytes, 'X509 CRL', 'revocation list')[0])
 }
 
 function readConfigurationDigest({ configuration, anyConfiguration }: TrustOptions): Trust['configurationDigest'] {

@@ -41,12 +41,13 @@ import {
   readLogOptions,
   withLog,
 } from '../log/options.ts'
+import { readCrl } from '../trust/crl-file.ts'
 import { readInstancePolicy } from '../trust/instance-policy.ts'
 import type { PinOptions } from '../trust/pin-options.ts'
 import { addPinOptions, readPins, withFlags } from '../trust/pin-options.ts'
 import { addPolicyFlags, measurementSources, type PolicyFlags } from '../trust/policy-flags.ts'
 import { egressPolicyIn, secretsIn } from '../trust/reach-options.ts'
-import { addEvidenceOptions, type EvidenceOptions, readCrl, readRoots } from '../trust/trust-options.ts'
+import { addEvidenceOptions, type EvidenceOptions, readRoots } from '../trust/trust-options.ts'
 import { type Plain, plainVerdict } from '../verdict/plain.ts'
 import { withOperatorKey } from './config-pins.ts'
 import { addGatewayPinOptions, type GatewayPinOptions, readExpectedGateway } from './gateway-options.ts'
@@ -193,7 +194,7 @@ export async function readExpectation(
     pins,
     roots: await readRoots(given.trustSimulatedRoot ?? defaults.trust_simulated_root),
     policy: await withOperatorKey(policy, defaults),
-    crl: await readCrl(given.crl),
+    crl: readCrl(given.crl),
     publicKey: ownKeys.lines,
     ...(loginKeys === 'any' ? {} : { loginKeys }),
     ...stated,

@@ -17,7 +17,9 @@ import { evidenceBytesMax, type ReportEvidence } from '../evidence/evidence.ts'
 import { readEvidence } from '../evidence/read.ts'
 import { kdsCollateral, printedKdsUrls } from '../kds/kds-collateral.ts'
 import { addKdsOptions, type KdsOptions } from '../kds/kds-options.ts'
+import { withAdvice } from '../trust/advice.ts'
 import { chipListChecks } from '../trust/chip-list.ts'
+import { readCrl, requireCrlOf } from '../trust/crl-file.ts'
 import { addPinOptions, type PinOptions, readPins, withFlags } from '../trust/pin-options.ts'
 import { addPolicyFlags, type PolicyFlags } from '../trust/policy-flags.ts'
 import { readPolicy, readRoots, readTable, verboseHelp } from '../trust/trust-options.ts'
@@ -100,10 +102,11 @@ async function verifyReport(run: Run, options: ReportOptions): Promise<void> {
   const asked = { report, path: options.report, product: options.product }
   if (await printedKdsUrls(run, asked, options)) return
   const pins = readPins(options)
+  const crl = readCrl(options.crl)
   const given = {
     vek: certificates('vek', options.vek) ?? evidence.vek ?? undefined,
     chain: certificates('chain', options.chain) ?? (evidence.chain.length === 0 ? undefined : evidence.chain),
-    crl: certificates('crl', options.crl) ?? evidence.crl ?? undefined,
+    crl: crl ?? evidence.crl ?? undefined,
   }
   const { downloader, load } = await kdsCollateral(run, asked, { given, options, asOfMs: asOf })
   const policy = await readPolicy(options.policy, pins, options)
@@ -120,7 +123,9 @@ async function verifyReport(run: Run, options: ReportOptions): Promise<void> {
   }
   const judge = async () => verifySavedReport({ ...named, ...(await load()) })
   const judged = await (downloader?.judged(judge) ?? judge())
-  const listed = [...withFlags(judged.checks), ...chipListChecks(policy, asOf)]
+  requireCrlOf(judged, options.crl, crl)
+  const advised = withAdvice(withFlags(judged.checks), { product: judged.product, canFetch: true })
+  const listed = [...advised, ...chipListChecks(policy, asOf)]
   const found = { ...judged, checks: listed.map(check => withContainer(check, evidence)) }
   const { product } = found
   const saved = downloader?.keep(found.checks) ?? {}

@@ -2,7 +2,7 @@
 // stand-in on 127.0.0.1. AMD's own service is never asked.
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'bun:test'
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
 import type { Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -126,7 +126,7 @@ describe('a working server', () => {
     expect((await fetched(...vek)).code).toBe(0)
     expect(server.requests.some(isVcek)).toBe(false)
     server.requests = []
-    const crl = ['--crl', file('crl.der', server.crl.with(40, 0))]
+    const crl = ['--crl', file('crl.der', server.crl.with(-1, (server.crl.at(-1) ?? 0) ^ 1))]
     const { code, document } = await fetched(...vek, ...crl)
     expect([code, checksOf(document, 'FAIL')]).toEqual([1, ['chain-revocation']])
     expect(server.requests).toEqual([])
@@ -278,6 +278,12 @@ test('directories', async () => {
   const missing = await fetched('--save', join(dir, 'missing'))
   expect([missing.code, missing.document.error.message]).toEqual([2, expect.stringContaining('no such directory')])
   expect(server.requests).toEqual([])
+  // A cache that is missing is made, for its owner alone, and only inside a directory that exists.
+  const made = join(dir, 'made')
+  expect((await fetched('--cache', made)).document.error).toBeUndefined()
+  expect([statSync(made).mode & 0o777, readdirSync(made).length > 0]).toEqual([0o700, true])
+  const deep = await fetched('--cache', join(dir, 'missing', 'deep'))
+  expect([deep.code, deep.document.error.message]).toEqual([2, expect.stringContaining('none can be made')])
 })
 
 // Goal: the addresses of every product are those of its simulated platform, and nobody is asked for them.

@@ -200,6 +200,6 @@ test('usage', async () => {
   const argv = ['verify', 'tdx', quote]
   await expectUsageError([...argv, '--cache', cache], '--cache goes with --fetch')
   await expectUsageError([...argv, '--pcs-url', server.url], '--pcs-url goes with --fetch')
-  await expectUsageError([...argv, '--fetch', '--cache', join(dir, 'none')], 'there is no such directory')
+  await expectUsageError([...argv, '--fetch', '--cache', join(dir, 'none', 'x')], 'none can be made')
   await expectUsageError([...argv, '--fetch', '--pcs-url', 'ftp://host'], 'It must be an http or https URL')
 })

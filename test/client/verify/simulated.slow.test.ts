@@ -102,6 +102,27 @@ test('goal: a CRL in force passes, one that revokes or has ended fails, and one 
   }
   expect(await answer('--any-crl')).toEqual([0, 'NOT CHECKED'])
   expect(await answer()).toEqual([2, 'NOT CHECKED'])
+  const said = await run(...argv.filter(text => text !== '--any-crl'), ...trust, '--crl', ended)
+  expect(said.stdout).toContain('get it again (--fetch), or verify for the time at which you saved it (--as-of)')
+})
+
+test('goal: a CRL of another product is a mistake of the input, and a CRL that the ARK did not sign is not', async () => {
+  const times = {
+    thisUpdate: new Date(simulatedAsOf.getTime() - 1000),
+    nextUpdate: new Date(simulatedAsOf.getTime() + 1000),
+  }
+  const line = [...argv.filter(text => text !== '--any-crl'), ...trust]
+  const milan = await simulatedPlatform('milan')
+  const other = file(
+    'milan.pem',
+    toPem(await issueSimulatedCrl(milan.authority, { ...times, revoked: [] }), 'X509 CRL'),
+  )
+  await expectUsageError([...line, '--crl', other], 'the revocation list of Milan, and the report is of Genoa')
+  expect((await run(...line, '--crl', other)).stderr).toContain('give https://kdsintf.amd.com/vcek/v1/Genoa/crl')
+  const der = await issueSimulatedCrl(platform.authority, { ...times, revoked: [] })
+  const forged = file('forged.pem', toPem(der.with(-1, (der.at(-1) ?? 0) ^ 1), 'X509 CRL'))
+  const { code, document } = await runJson(...line, '--crl', forged)
+  expect([code, checksOf(document, 'FAIL')]).toEqual([1, ['chain-revocation']])
 })
 
 test('goal: a hidden chip_id is accepted only when that is asked for', async () => {

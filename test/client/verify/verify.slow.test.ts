@@ -111,7 +111,6 @@ const BAD: [string, string[], string[]][] = [
     ),
     ['vmpl'],
   ],
-  ['a CRL that is none', report('milan-v3.bin', 'milan-v3.chain.pem', '--crl', milan, ...asOf), ['chain-revocation']],
   [
     'a VEK that is none',
     ['verify', 'report', '--report', milan, '--vek', milan, ...unpinned, ...asOf],
@@ -143,6 +142,12 @@ test('goal: every other report fails where it is bad, and the exit code tells ev
     expect([what, document.ok, document.simulated]).toEqual([what, false, false])
     expect([what, checksOf(document, 'FAIL')]).toEqual([what, failed])
   }
+})
+
+test('goal: a --crl that is no revocation list is a mistake of the input, which names what to give', async () => {
+  const argv = report('milan-v3.bin', 'milan-v3.chain.pem', '--crl', milan, ...asOf)
+  await expectUsageError(argv, 'no revocation list')
+  expect((await run(...argv)).stderr).toContain('give https://kdsintf.amd.com/vcek/v1/{Milan|Genoa|Turin}/crl')
 })
 
 test('goal: the report inside an Azure HCL report is found, and fails with the certificate of another chip', async () => {
@@ -305,6 +310,13 @@ describe('policies', () => {
     // Its floors hold although the ones that are built in are waived.
     const old = await runJson(...report('milan-v3.bin', 'milan-v3.chain.pem', ...asOf, '--policy', path))
     expect([old.code, checksOf(old.document, 'FAIL')]).toEqual([6, ['minimum-tcb-snp', 'minimum-launch-tcb-snp']])
+    const reasons = (old.document.checks as { result: string; reason: string }[]).filter(made => made.result === 'FAIL')
+    expect(reasons.map(({ reason }) => reason)).toEqual([
+      expect.stringMatching(/^the policy's minimumTcb[.]milan[.]snp: \d+ is less than \d+; change it in the policy$/),
+      expect.stringMatching(
+        /^the policy's minimumLaunchTcb[.]milan[.]snp: \d+ is less than \d+; change it in the policy$/,
+      ),
+    ])
     expect(JSON.parse(example.stdout).platformInfo.aliasCheck).toBe('required')
   })
 

@@ -5,9 +5,10 @@ import { outsideEntry } from '../../../attest/receipt/outside.ts'
 import { type Check, check, verdict } from '../../../attest/verdict.ts'
 import { toHex, utf8 } from '../../../base/bytes.ts'
 import { systemClock } from '../../../base/clock.ts'
+import { readCrl } from '../../../client/trust/crl-file.ts'
 import { type PinOptions, readPins, withFlags } from '../../../client/trust/pin-options.ts'
 import type { PolicyFlags } from '../../../client/trust/policy-flags.ts'
-import { type EvidenceOptions, readCrl, readPolicy, readRoots } from '../../../client/trust/trust-options.ts'
+import { type EvidenceOptions, readPolicy, readRoots } from '../../../client/trust/trust-options.ts'
 import { verdictSummary } from '../../../client/verdict/summary.ts'
 import type { FleetHosts } from '../../../contract/admin/fleet.ts'
 import { exposuresIn } from '../../../contract/vm/exposure.ts'
@@ -88,7 +89,7 @@ async function judgeEvidence(request: ShareRequest, options: SealOptions): Promi
     roots: await readRoots(options.trustSimulatedRoot),
     policy: await readPolicy(options.policy, pins, options),
     pins,
-    crl: await readCrl(options.crl),
+    crl: readCrl(options.crl),
     allowlist: 'any',
     tlsSpkiDigest: 'any',
     configurationDigest: 'any',

@@ -29,9 +29,10 @@ import {
   withLog,
 } from '../../log/options.ts'
 import { nativeSha384 } from '../../measure/native.ts'
+import { readCrl } from '../../trust/crl-file.ts'
 import { addPinOptions, type PinOptions, readPins, withFlags } from '../../trust/pin-options.ts'
 import { addPolicyFlags, measurementSources, type PolicyFlags } from '../../trust/policy-flags.ts'
-import { addEvidenceOptions, type EvidenceOptions, readCrl, readPolicy, readRoots } from '../../trust/trust-options.ts'
+import { addEvidenceOptions, type EvidenceOptions, readPolicy, readRoots } from '../../trust/trust-options.ts'
 import { plainVerdict } from '../../verdict/plain.ts'
 import { basisLines } from '../../verdict/summary.ts'
 import { addRequestOptions, askedBuild, type SourceOptions } from './asked-build.ts'
@@ -176,7 +177,7 @@ export async function judgeResult<Options extends BuildOptions & { readonly logQ
     pins,
     roots: await readRoots(trustRoot),
     policy: await readPolicy(options.policy, pins, options),
-    crl: await readCrl(options.crl),
+    crl: readCrl(options.crl),
     igvm: readIgvmFile(options.igvm),
     request: await asked(options),
     ownImage: options.ownImage === true,

@@ -15,8 +15,11 @@ import { type Check, check, type Verdict, verdict } from '../../../attest/verdic
 import type { EvidenceVerdict } from '../../../attest/verify/evidence.ts'
 import { equalConstantTime } from '../../../base/bytes.ts'
 import { readInput, readOptionalInput } from '../../../terminal/input-file.ts'
+import { reportSum } from '../../../terminal/verdict-exit.ts'
 import { verifySavedReport } from '../../../verifier/report.ts'
+import { withAdvice } from '../../trust/advice.ts'
 import { chipListChecks } from '../../trust/chip-list.ts'
+import { readCrl, requireCrlOf } from '../../trust/crl-file.ts'
 import { readPins, withFlags } from '../../trust/pin-options.ts'
 import { readPolicy, readRoots, readTable } from '../../trust/trust-options.ts'
 import type { VtpmBundle } from './bundle.ts'
@@ -59,8 +62,10 @@ export async function judgeVtpm(options: VtpmOptions, asOf: number): Promise<Vtp
   const isQuoted = QUOTE_CHECKS.every(name => link.checks.some(made => made.name === name && made.outcome === 'pass'))
   const whole = verdict([
     // The caller gives no report data: vtpm-report-data compares them with what they must cover.
-    ...withFlags(evidence?.checks ?? []).filter(({ name }) => name !== 'report-data-expected'),
-    ...link.checks,
+    ...withAdvice(withFlags(evidence?.checks ?? []), { product: evidence?.product ?? null, canFetch: false }).filter(
+      ({ name }) => name !== 'report-data-expected',
+    ),
+    ...link.checks.map(pointingUp),
     ...checks,
     pcrPin(expected, options.anyPcrs === true),
     ...pcrChecks({ expected, pcrs, isQuoted, log, logged }),
@@ -124,6 +129,12 @@ const LINKS: {
   },
 }
 
+/** The checks of the report, which stand above, say why it did not pass. */
+function pointingUp(made: Check): Check {
+  const isSum = made.name === reportSum && made.outcome === 'fail'
+  return isSum ? { ...made, reason: 'the SNP report did not pass, see the lines above' } : made
+}
+
 function givenKeyCheck(given: TpmKey, named: TpmKey | null): Check {
   const isSame = named !== null && equalConstantTime(encodeSpki(given), encodeSpki(named))
   return check('vtpm-given-key', isSame, 'the report names another attestation key than --ak', 'the key of --ak')
@@ -135,15 +146,14 @@ async function reportOf(
   options: VtpmOptions,
   { asOf, vek }: { readonly asOf: number; readonly vek: Uint8Array | null },
 ) {
-  const certificates = (param: 'chain' | 'crl') =>
-    readOptionalInput({ path: options[param], param, bytesMax: BUNDLE_LIMITS.bytesMax })
+  const crl = readCrl(options.crl)
   const pins = readPins(options)
   const policy = atVmpl0(await readPolicy(options.policy, pins, options))
   const evidence = await verifySavedReport({
     report,
     vek: options.vek === undefined && vek !== null ? vek : readVek(options),
-    chain: certificates('chain'),
-    crl: certificates('crl'),
+    chain: readOptionalInput({ path: options.chain, param: 'chain', bytesMax: BUNDLE_LIMITS.bytesMax }),
+    crl,
     roots: await readRoots(options.trustSimulatedRoot),
     policy,
     pins,
@@ -151,6 +161,7 @@ async function reportOf(
     certificateTable: readTable(options.certificateTable),
     asOf,
   })
+  requireCrlOf(evidence, options.crl, crl)
   const checks = [...evidence.checks, ...chipListChecks(policy, asOf)]
   return { evidence: { ...evidence, checks }, measurement: measurementOf(policy, evidence.report) }
 }

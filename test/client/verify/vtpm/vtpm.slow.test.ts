@@ -116,9 +116,15 @@ describe('azure-hcl', () => {
   })
 
   test('goal: the report, its chip and its firmware are judged as by verify report', async () => {
-    await expectFailed({ ...good, 'any-measurement': null }, ['pin-measurement', 'vtpm-evidence'])
-    await expectFailed({ ...good, 'any-tcb': null }, ['tcb-floor-snp', 'tcb-floor-launch-snp', 'vtpm-evidence'])
+    const open = await expectFailed({ ...good, 'any-measurement': null }, ['pin-measurement', 'vtpm-evidence'])
+    const old = await expectFailed({ ...good, 'any-tcb': null }, [
+      'tcb-floor-snp',
+      'tcb-floor-launch-snp',
+      'vtpm-evidence',
+    ])
     const unrevoked = await expectFailed({ ...good, 'any-crl': null }, ['vtpm-evidence'])
+    expect([open.code, old.code, unrevoked.code]).toEqual([6, 6, 2])
+    expect(reasonOf(unrevoked, 'vtpm-evidence')).toBe('the SNP report did not pass, see the lines above')
     expect(reasonOf(unrevoked, 'chain-revocation')).toContain('name one with --crl')
     const reports = join(vectors, 'reports')
     const wrong = await verify({
