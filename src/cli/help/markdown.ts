@@ -135,12 +135,21 @@ function rowText([name = '', ...cells]: readonly string[], columns: number): str
   return [...(name === '' ? [] : [wrapped(name, { columns, first: '  ', next: '  ' })]), ...below].join('\n')
 }
 
+/** A link to another topic becomes the command that prints it; any other has its address behind it. */
+function withoutLinks(text: string): string {
+  return text.replace(/\[([^\]`]+)\]\(([^)\s]+)\)/g, (_, words: string, target: string) => {
+    const [, topic] = /^([\w-]+)\.md$/.exec(target) ?? []
+    const place = topic === undefined ? target : `\`strongroom help ${topic}\``
+    return words === topic ? place : `${words} (${place})`
+  })
+}
+
 type Wrapping = { readonly columns: number; readonly first: string; readonly next: string }
 
 function wrapped(text: string, { columns, first, next }: Wrapping): string {
   const lines: string[] = []
   let line = first
-  for (const word of text.split(/\s+/)) {
+  for (const word of withoutLinks(text).split(/\s+/)) {
     const isEmpty = line === (lines.length === 0 ? first : next)
     if (!isEmpty && line.length + 1 + word.length > columns) {
       lines.push(line)
@@ -199,5 +208,5 @@ function roff(text: string): string {
 
 /** A line of text; a leading dot or apostrophe would be a request. */
 function roffLine(text: string): string {
-  return roff(text).replace(/^(?=[.'])/, '\\&')
+  return roff(withoutLinks(text)).replace(/^(?=[.'])/, '\\&')
 }

@@ -44,8 +44,10 @@ export function shownQuoteText(quote: TdxQuote, paint: Paint): string {
     ['user data', shown.user_data],
     ['header reserved', shown.header_reserved],
     ['attestation key', shown.attestation_key],
-    ['quoting enclave', `MRENCLAVE ${shown.qe.mr_enclave}\nMRSIGNER ${shown.qe.mr_signer}`],
-    ['', `ISVPRODID ${shown.qe.isv_prod_id}, ISVSVN ${shown.qe.isv_svn}`],
+    [
+      'quoting enclave',
+      `MRENCLAVE ${shown.qe.mr_enclave}\nMRSIGNER ${shown.qe.mr_signer}\nISVPRODID ${shown.qe.isv_prod_id}, ISVSVN ${shown.qe.isv_svn}`,
+    ],
   ]
   return `${paint.bad(warning)}\n\n${fields(paint, rows)}`
 }

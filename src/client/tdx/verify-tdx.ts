@@ -5,7 +5,7 @@ import { BUNDLE_LIMITS } from '../../attest/encoding/pem.ts'
 import { decodeAnchor, INTEL_ROOT, type TdxRoot } from '../../attest/tdx/chain.ts'
 import { collateralBytesMax } from '../../attest/tdx/collateral.ts'
 import { strictTdxPolicy } from '../../attest/tdx/encode-policy.ts'
-import { openRtmrs, parseTdxPolicy, type TdxPolicy } from '../../attest/tdx/policy.ts'
+import { openRtmrs, parseTdxPolicy, type TdxPolicy, tdxPolicySchema } from '../../attest/tdx/policy.ts'
 import { TD_REPORT } from '../../attest/tdx/quote.ts'
 import { type TdxVerdict, verifyTdxQuote } from '../../attest/tdx/verify.ts'
 import { type Check, fail, notChecked, pass, verdict } from '../../attest/verdict.ts'
@@ -13,15 +13,18 @@ import { toHex } from '../../base/bytes.ts'
 import { iso, systemClock } from '../../base/clock.ts'
 import type { Command, Run } from '../../terminal/command.ts'
 import { InputFault } from '../../terminal/exit.ts'
-import { MIB, readInput, readingInput, readJsonInput } from '../../terminal/input-file.ts'
-import { hexOption, required, timeOption } from '../../terminal/options.ts'
+import { readInput, readingInput } from '../../terminal/input-file.ts'
+import { hexOption, timeOption } from '../../terminal/options.ts'
 import { verdictDocument } from '../../terminal/render.ts'
 import { exitCodeOfVerdict } from '../../terminal/verdict-exit.ts'
 import { pinCheckName } from '../../verifier/pins.ts'
 import { requireDirectory } from '../collateral/cache.ts'
 import { Downloader } from '../collateral/download.ts'
 import { addFetchOptions, type FetchOptions, mirrorOption, requireFetch } from '../collateral/fetch-options.ts'
-import { verboseHelp } from '../trust/trust-options.ts'
+import { renewal } from '../trust/advice.ts'
+import { explainingPolicy } from '../trust/policy-errors.ts'
+import { requireFormat } from '../trust/policy-format.ts'
+import { readPolicyJson, verboseHelp } from '../trust/trust-options.ts'
 import { rtmrPinName, verdictSummary } from '../verdict/summary.ts'
 import { collateralUrls, pcsUrlDefault } from './collateral-urls.ts'
 import {
@@ -59,7 +62,7 @@ export function addVerifyTdx(verify: Command): void {
     .option('--collateral <file>', "JSON of Intel's signed documents about the platform, as in `help tdx`")
     .option(
       '--policy <file>',
-      'JSON as in `verify tdx-policy-schema`; default: no debug, profiling, migration or service TD, TCB up to date',
+      'JSON as in `verify tdx-policy-schema`; default: no debug, profiling, migration or service TD, TCB up to date; MRTD and RTMRs then need --any-measurement',
     )
     .option(
       '--report-data <hex>',
@@ -115,15 +118,15 @@ async function verifyTdx(run: Run, file: string, options: TdxOptions): Promise<v
   const collateralOf = async () =>
     downloader === null || options.collateral !== undefined
       ? readInput({
-          path: required('collateral', options.collateral),
+          path: requiredCollateral(options.collateral),
           param: 'collateral',
           bytesMax: collateralBytesMax,
         })
       : await fetchCollateral(quote, { downloader, mirror: pcsUrl, anchor, path: file })
   const judge = async () => verifyTdxQuote(bytes, await collateralOf(), { asOfMs: asOf, policy, root })
   const judged = await (downloader?.judged(judge) ?? judge())
-  const pins = [measurementPin(policy, options), rtmrPin(policy, options, events)]
-  const checks = [...judged.checks, ...eventChecks(events, judged.quote), ...pins]
+  const pins = [measurementPin(policy, options, judged.quote), rtmrPin(policy, options, events)]
+  const checks = [...judged.checks.map(withWords), ...eventChecks(events, judged.quote), ...pins]
   const shown = { ...verdict(checks), simulated: root.simulated === true }
   const kept = downloader?.keep(checks) ?? {}
   await run.result(
@@ -138,6 +141,23 @@ async function verifyTdx(run: Run, file: string, options: TdxOptions): Promise<v
   )
   await downloader?.showHints()
   run.exitWith(exitCodeOfVerdict(shown))
+}
+
+/** Says what to do about collateral that is not in force, and that nothing shows how old the quote is. */
+function withWords(check: Check): Check {
+  const { name, outcome, reason } = check
+  if (outcome === 'fail' && reason.endsWith('not for the time of this verification'))
+    return { ...check, reason: `${reason}; ${renewal(true)}` }
+  if (outcome !== 'not-checked' || name !== 'report-data' || check.required) return check
+  return { ...check, reason: 'no report data was given, so the quote may be old: give yours with --report-data' }
+}
+
+function requiredCollateral(path: string | undefined): string {
+  if (path !== undefined) return path
+  throw new InputFault('required option --collateral is missing', {
+    param: 'collateral',
+    remedy: "name the file as in `help tdx`, or download it from Intel's service with --fetch",
+  })
 }
 
 /** Throws InputFault for options that go together with --fetch alone, and a missing directory. */
@@ -167,8 +187,11 @@ function tdxDocument({ quote, level, pck, untilMs }: TdxVerdict) {
 
 async function readTdxPolicy(path: string | undefined): Promise<TdxPolicy> {
   if (path === undefined) return strictTdxPolicy()
-  const document = readJsonInput({ path, param: 'policy', bytesMax: MIB })
-  return await readingInput(`--policy ${path}`, () => parseTdxPolicy(document))
+  const document = readPolicyJson(path, 'policy')
+  return await readingInput(`--policy ${path}`, () => {
+    requireFormat(document, 'strongroom/tdx-policy/v1')
+    return explainingPolicy(document, tdxPolicySchema, () => parseTdxPolicy(document))
+  })
 }
 
 /** Adds the report data, as for an SNP report. If the policy has another value, throws instead of overriding it. */
@@ -190,11 +213,12 @@ async function readTdxRoot(path: string | undefined): Promise<TdxRoot> {
 }
 
 /** Requires a measurement: otherwise any rented TD would pass. */
-function measurementPin({ mrTds }: TdxPolicy, { anyMeasurement }: TdxOptions): Check {
+function measurementPin({ mrTds }: TdxPolicy, { anyMeasurement }: TdxOptions, quote: TdxVerdict['quote']): Check {
   const name = pinCheckName('measurement')
   if (mrTds !== 'any') return pass(name, `${mrTds.length} MRTD, named in the policy`)
+  const found = quote === null ? '' : `; it is ${toHex(quote.report.mrTd)}`
   return anyMeasurement === true
-    ? notChecked(name, 'accepted any measurement: you asked with --any-measurement', false)
+    ? notChecked(name, `accepted any measurement: you asked with --any-measurement${found}`, false)
     : fail(name, 'no MRTD is expected: name yours as mrTds in a --policy, or accept any with --any-measurement')
 }
 

@@ -3,14 +3,22 @@
 
 import type { Product } from '../../attest/amd/product.ts'
 import type { Check } from '../../attest/verdict.ts'
+import { toHex } from '../../base/bytes.ts'
+import { pinCheckName } from '../../verifier/pins.ts'
 
-/** `canFetch`: whether the command has --fetch. */
-export type Advice = { readonly product: Product | null; readonly canFetch: boolean }
+/** `canFetch`: whether the command has --fetch. `measurement`: what a waiver accepted. */
+export type Advice = {
+  readonly product: Product | null
+  readonly canFetch: boolean
+  readonly measurement: Uint8Array | null
+}
 
 /** Completes the reasons of failed checks. Outcomes and names stay. */
-export function withAdvice(checks: readonly Check[], { product, canFetch }: Advice): Check[] {
+export function withAdvice(checks: readonly Check[], { product, canFetch, measurement }: Advice): Check[] {
   return checks.map(check => {
     const { name, reason } = check
+    if (check.outcome === 'not-checked' && name === pinCheckName('measurement') && measurement !== null)
+      return { ...check, reason: `${reason}; it is ${toHex(measurement)}` }
     if (check.outcome !== 'fail') return check
     if (reason.endsWith(notNow)) return { ...check, reason: `${reason}; ${renewal(canFetch)}` }
     const [, kind, component] = /^minimum-(launch-)?tcb-(\w+)$/.exec(name) ?? []

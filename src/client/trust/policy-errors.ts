@@ -20,20 +20,31 @@ export function explainingPolicy<T>(document: unknown, schema: object, parse: ()
 
 /** Returns the message with value and example; unchanged if it names no field of the policy. */
 export function explained(message: string, document: unknown, schema: Schema): string {
-  const [, path, reason] = /^(policy(?:\.\w+|\[\d+\])*): (.*)$/su.exec(message) ?? []
-  const unknown = /^(policy(?:\.\w+|\[\d+\])*)\.(.+): unknown field$/su.exec(message)
+  const [, path, reason] = /^((?:gpu )?policy(?:\.\w+|\[\d+\])*): (.*)$/su.exec(message) ?? []
+  const unknown = /^((?:gpu )?policy(?:\.\w+|\[\d+\])*)\.(.+): unknown field$/su.exec(message)
   if (unknown !== null) return withNear(message, fieldAt(schema, stepsOf(unknown[1] ?? '')), unknown[2] ?? '')
   if (path === undefined || reason === undefined) return message
   const steps = stepsOf(path)
   const field = fieldAt(schema, steps)
   const value = steps.reduce<unknown>((inner, step) => Reflect.get(Object(inner), step), document)
-  const found = reason.startsWith('not ') ? `${shown(value)} is ${reason}` : reason
+  const odd = reason.startsWith('it is missing') ? misspelt(document, schema, steps) : ''
+  const found = reason.startsWith('not ') ? `${shown(value)} is ${reason}` : `${reason}${odd}`
   if (field === null) return `${path}: ${found}`
   const isSkippable = formsOf(field).some(form => form.const === 'any')
   const example = exampleOf(field)
   // The advice for a missing field names "any" already.
   const any = isSkippable && !reason.includes('"any"') ? ', or "any" to skip this check' : ''
   return example === null ? `${path}: ${found}` : `${path}: ${found}; for example ${example}${any}`
+}
+
+/** Names an unknown field beside a missing one, which may be meant by it. */
+function misspelt(document: unknown, schema: Schema, steps: readonly string[]): string {
+  const around = steps.slice(0, -1)
+  const object: unknown = around.reduce<unknown>((inner, step) => Reflect.get(Object(inner), step), document)
+  const form = fieldAt(schema, around)
+  const known = form === null ? [] : formsOf(form).flatMap(({ properties }) => Object.keys(Object(properties)))
+  const unknown = Object.keys(Object(object)).find(name => !known.includes(name))
+  return unknown === undefined || known.length === 0 ? '' : `; is it the unknown field ${shown(unknown)}?`
 }
 
 const shownCharsMax = 60
@@ -44,7 +55,7 @@ function shown(value: unknown): string {
 }
 
 function stepsOf(path: string): string[] {
-  return path.slice('policy'.length).match(/[^.[\]]+/g) ?? []
+  return path.replace(/^(?:gpu )?policy/, '').match(/[^.[\]]+/g) ?? []
 }
 
 /** Returns the alternatives of a schema. */

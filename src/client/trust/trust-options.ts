@@ -24,6 +24,7 @@ import { operatorKeyDigest } from './operator-key-digest.ts'
 import { addPinOptions, type PinOptions, readPins } from './pin-options.ts'
 import { explainingPolicy } from './policy-errors.ts'
 import { addPolicyFlags, type PolicyFlags, withPolicyFlags } from './policy-flags.ts'
+import { requireFormat } from './policy-format.ts'
 import { StatedFields } from './stated-fields.ts'
 
 /** Options of `verify gateway` and `verify response`. */
@@ -209,6 +210,7 @@ export function readPolicyJson(path: string, option: string): unknown {
 
 /** `schema`: that of the whole file, for examples. Throws Malformed with value and example. */
 export function readPolicyDocument(document: unknown, schema: object = policyFileSchema): PolicyInFile {
+  requireFormat(document, 'strongroom/snp-policy/v1')
   return explainingPolicy(document, schema, () => {
     const { policy, chips } = splitChipList(document)
     return { policy: parsePolicy(policy), chips }

@@ -6,6 +6,7 @@ import { GPU_POLICY_CHECKS, keyMakerCheckName, sourceCheckName, upstreamCheckNam
 import { HGX_POLICY_CHECKS } from '../../attest/nvidia/hgx/check-names.ts'
 import { type Check, isBroken } from '../../attest/verdict.ts'
 import { oneLine, type Paint, type ShownVerdict, verdictText, verdictWords } from '../../terminal/render.ts'
+import { reportSum } from '../../terminal/verdict-exit.ts'
 import { EVERY_PIN, pinCheckName } from '../../verifier/pins.ts'
 
 export const summaryLinesMax = 15
@@ -30,7 +31,7 @@ export function verdictSummary(
   const body = [
     ...(ok
       ? section('rests on', basisLines([...checks, ...details]))
-      : section('failed', grouped(checks.filter(isBroken), failedLinesMax))),
+      : section('failed', grouped(checks.filter(isBroken).toSorted(failedFirst), failedLinesMax))),
     ...section(
       'accepted',
       accepted.map(
@@ -121,11 +122,18 @@ function byUrgency(a: Check, b: Check): number {
   return order(a) - order(b)
 }
 
+/** Sorts what failed before what could not be judged. What only repeats another check stays behind it. */
+function failedFirst(a: Check, b: Check): number {
+  const order = ({ name, outcome }: Check) => (outcome === 'fail' && name !== reportSum ? 0 : 1)
+  return order(a) - order(b)
+}
+
 /** Labels of the findings that the passing checks with these names contain. */
 const BASIS: readonly (readonly [label: string, names: readonly string[]])[] = [
   // In a good verdict every GPU's root is trusted. If one is simulated, the verdict reports it.
   ['root', ['chain-root', 'pck-chain', 'gpu-0/gpu-chain-root']],
   ['measurement', ['measurement', 'mr-td']],
+  ['kernel', [rtmrPinName]],
   ['chips', ['chip-list']],
   ['TCB', ['tcb-level']],
   ['workloads', ['pin-allowlist']],
@@ -189,7 +197,8 @@ function lineOf(checks: readonly Check[]): string {
   if (first === undefined) return ''
   const reason = new Set(checks.map(check => check.reason)).size === 1 ? first.reason : `${first.reason}, and so on`
   if (first.name.includes('/') && more.length > 0) {
-    return `${oneLine(groupName(first))} of ${checks.length} reports: ${oneLine(reason)}`
+    const members = /^(?:gpu|switch)-\d/.test(first.name) ? 'devices' : 'receipts'
+    return `${oneLine(groupName(first))} of ${checks.length} ${members}: ${oneLine(reason)}`
   }
   return `${oneLine(first.name)}${more.length === 0 ? '' : ` and ${more.length} more`}: ${oneLine(reason)}`
 }
@@ -205,6 +214,9 @@ function section(label: string, lines: readonly string[]): string[] {
 
 export function checkCounts({ checks }: ShownVerdict): string {
   const count = (outcome: Check['outcome']) => checks.filter(check => check.outcome === outcome).length
-  const made = `${count('pass')} passed, ${count('fail')} failed, ${count('not-checked')} not made`
+  const required = checks.filter(check => check.outcome === 'not-checked' && check.required).length
+  const open = count('not-checked') - required
+  const missing = required === 0 ? '' : `${required} required but not made, `
+  const made = `${count('pass')} passed, ${count('fail')} failed, ${missing}${open}${missing === '' ? '' : ' others'} not made`
   return `${checks.length} checks: ${made}; --verbose prints each`
 }

@@ -175,7 +175,9 @@ function chipIdsOf(chips: string, out: string | undefined): unknown {
 function openPins({ measurements, idKeyDigest, chips }: Answers): readonly string[] {
   const isListed = chips !== '' && pastedHex(chips) === null
   return [
-    ...(measurements === 'any' ? ['any image passes: name measurements, or verify with --any-measurement'] : []),
+    ...(measurements === 'any'
+      ? ['no image is named: every verdict fails until you name measurements, or give --any-measurement']
+      : []),
     ...(idKeyDigest === 'any' && isListed ? ['name idKeyDigest: the operator key must have signed the list'] : []),
     ...(idKeyDigest === 'any' && !isListed ? ["any operator's host passes: name idKeyDigest"] : []),
   ]

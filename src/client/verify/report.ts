@@ -67,7 +67,7 @@ export function addVerifyReport(verify: Command): void {
     .option('--as-of <time>', 'verify for this time in UTC, like 2025-06-01T00:00:00Z; default now', timeOption)
     .option(
       '--policy <file>',
-      'JSON as in `verify policy-schema`; default: no debug, no migration and VMPL 0, all else allowed',
+      'JSON as in `verify policy-schema`; default: no debug, no migration and VMPL 0, all else allowed; a measurement is still required (--measurement or --any-measurement)',
     )
     .option(
       '--report-data <hex>',
@@ -124,7 +124,11 @@ async function verifyReport(run: Run, options: ReportOptions): Promise<void> {
   const judge = async () => verifySavedReport({ ...named, ...(await load()) })
   const judged = await (downloader?.judged(judge) ?? judge())
   requireCrlOf(judged, options.crl, crl)
-  const advised = withAdvice(withFlags(judged.checks), { product: judged.product, canFetch: true })
+  const advised = withAdvice(withFlags(judged.checks), {
+    product: judged.product,
+    canFetch: true,
+    measurement: judged.report?.measurement ?? null,
+  })
   const listed = [...advised, ...chipListChecks(policy, asOf)]
   const found = { ...judged, checks: listed.map(check => withContainer(check, evidence)) }
   const { product } = found

@@ -16,7 +16,7 @@ import {
   tcbInfoOf,
   tcbLevel,
 } from '../../rigs/attest/tdx/simulated.ts'
-import { checksOf, expectUsageError, runHere } from '../../rigs/program.ts'
+import { checksOf, expectUsageError, runHere, vectors } from '../../rigs/program.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-tdx-'))
 afterAll(() => rmSync(dir, { recursive: true }))
@@ -202,4 +202,39 @@ test('policy-example --tdx', async () => {
   expect(
     (await judged(quote, ...collateral, '--policy', file('example.json', stdout), ...asOf, '--any-measurement')).code,
   ).toBe(0)
+})
+
+// Goal: a file of another kind is named as what it is, and a policy's mistakes with value, form and example.
+test('other files, and mistakes of a policy', async () => {
+  const argv = ['verify', 'tdx', quote, ...collateral, ...asOf, ...root]
+  await expectUsageError(['verify', 'tdx', file('bundle.json', '{"quote": ""}')], 'JSON, and no quote')
+  await expectUsageError(['verify', 'tdx', join(vectors, 'reports/genoa-v5.bin')], 'an SNP report, and no TDX quote')
+  expect((await runHere(['verify', 'tdx', quote])).stderr).toContain("download it from Intel's service with --fetch")
+  const snp = file('snp.json', (await runHere(['verify', 'policy-example'])).stdout)
+  await expectUsageError(
+    [...argv, '--policy', snp],
+    'this is a policy for SNP reports, and one for TDX quotes is needed',
+  )
+  const odd = policyFile('odd.json', { mrTds: ['AB'] })
+  await expectUsageError([...argv, '--policy', odd], '"AB" is not 48 bytes in lower-case hexadecimal; for example ')
+  const { mrTds, ...rest } = encodeTdxPolicy(strictTdxPolicy())
+  const misspelt = file('misspelt.json', JSON.stringify({ ...rest, mrTd: mrTds }))
+  await expectUsageError([...argv, '--policy', misspelt], 'is it the unknown field "mrTd"?')
+  const commented = file(
+    'commented.json',
+    `// mine\n${JSON.stringify({ ...encodeTdxPolicy(strictTdxPolicy()), ...measured })}`,
+  )
+  const passed = await runHere([...argv, '--policy', commented])
+  expect(passed.stdout).toContain('VERDICT: PASS')
+  expect(passed.stdout).toContain('kernel: RTMR 1 and 2')
+  expect(passed.stdout).toContain(
+    'report-data: no report data was given, so the quote may be old: give yours with --report-data',
+  )
+  const late = await runHere([...argv, '--policy', commented, '--as-of', '2031-01-01'])
+  expect(late.stdout).toContain('get it again (--fetch), or verify for the time at which you saved it (--as-of)')
+  const open = await judged(quote, ...collateral, ...asOf, '--any-measurement')
+  const pin = (open.document.checks as { name: string; reason: string }[]).find(
+    ({ name }) => name === 'pin-measurement',
+  )
+  expect(pin?.reason).toEndWith(`; it is ${mrTd}`)
 })

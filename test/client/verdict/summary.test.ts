@@ -118,7 +118,9 @@ test('goal: of a bad verdict what failed or is missing is shown, and what is not
   expect(below('failed', shown)).toEqual(['report-signature: it does not fit', 'nonce: none was given'])
   expect(below('rests on', shown)).toEqual([])
   expect(below('not checked', shown)).toEqual(['optional: it is optional'])
-  expect(shown.at(-1)).toBe('4 checks: 1 passed, 1 failed, 2 not made; --verbose prints each')
+  expect(shown.at(-1)).toBe(
+    '4 checks: 1 passed, 1 failed, 1 required but not made, 1 others not made; --verbose prints each',
+  )
 })
 
 test('goal: one line for the same group of several receipts, and one for each reason', () => {
@@ -149,4 +151,15 @@ test('goal: no more than fifteen lines of 600 characters, floors of the firmware
   expect([summaryLinesMax, verdictLineCharsMax]).toEqual([15, 600])
   expect(full.length).toBeLessThanOrEqual(15)
   expect(Math.max(...full.map(line => line.length))).toBe(600)
+})
+
+test('goal: what failed stands before what could not be judged, devices are no receipts, and counts part the two', () => {
+  const open = (name: string) => notChecked(name, 'gpu-chain is not good', true)
+  const checks = [open('gpu-0/gpu-rim'), open('gpu-1/gpu-rim'), fail('pin-gpu', 'no GPU is named')]
+  const text = verdictSummary({ ok: false, checks }, { verbose: false, paint })
+  expect(text.split('\n').slice(1, 4)).toEqual([
+    'failed       pin-gpu: no GPU is named',
+    '             gpu-rim of 2 devices: gpu-chain is not good',
+    '3 checks: 0 passed, 1 failed, 2 required but not made, 0 others not made; --verbose prints each',
+  ])
 })

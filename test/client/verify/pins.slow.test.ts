@@ -60,7 +60,7 @@ test('goal: every omission is a flag of its own; one flag does not stand for ano
   const { code, document } = await verify(...WAIVERS)
   expect([code, document.ok]).toEqual([0, true])
   for (const flag of WAIVERS) {
-    expect(reasonOf(document, `pin-${flag.slice('--any-'.length)}`)).toEndWith(`: you asked with ${flag}`)
+    expect(reasonOf(document, `pin-${flag.slice('--any-'.length)}`)).toContain(`: you asked with ${flag}`)
   }
   expect(reasonOf(document, 'pin-measurement')).toBe('accepted any measurement: you asked with --any-measurement')
 })

@@ -5,6 +5,8 @@ import { afterAll, expect, test } from 'bun:test'
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { parseHgxPolicy } from '../../../src/attest/nvidia/hgx/policy.ts'
+import { parseGpuPolicy } from '../../../src/attest/nvidia/policy.ts'
 import { parsePolicy } from '../../../src/attest/policy/policy.ts'
 import { POLICY_FIELDS } from '../../../src/attest/policy/schema.ts'
 import { toHex } from '../../../src/base/bytes.ts'
@@ -13,6 +15,7 @@ import { readPolicyFile } from '../../../src/client/trust/trust-options.ts'
 import { policyFor } from '../../../src/client/verify/policy-example.ts'
 import { policyText } from '../../../src/client/verify/policy-text.ts'
 import { sampleManifestText } from '../../rigs/instances/instance-attestation.ts'
+import { expectUsageError, runHere } from '../../rigs/program.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-policy-init-'))
 afterAll(() => rmSync(dir, { recursive: true }))
@@ -84,7 +87,7 @@ test('a person answers four questions', async () => {
 test('empty answers', async () => {
   const { code, out, err } = await run([], ['', '', '', ''])
   expect([code, parsePolicy(out).measurements, parsePolicy(out).chipIds]).toEqual([0, 'any', 'any'])
-  expect(err).toContain('any image passes')
+  expect(err).toContain('no image is named: every verdict fails until you name measurements')
   expect(err).toContain("any operator's host passes")
 })
 
@@ -133,4 +136,18 @@ test('a manifest names the shapes', async () => {
     `    // qemu-kvm/bios/EPYC-v4/2, x/igvm/y/2\n    "${digest}",\n    // qemu-kvm/bios/EPYC-v4/4\n    "${other}"`,
   )
   expect(parsePolicy(out).platformInfo.smt).toBe('forbidden')
+})
+
+test('goal: the printed example for GPUs is a policy of both commands, and goes with no other option', async () => {
+  const { code, stdout } = await runHere(['verify', 'policy-example', '--gpu'])
+  expect(code).toBe(0)
+  expect(parseHgxPolicy(stdout)).toMatchObject({ architectures: 'any', devtools: 'refuse' })
+  expect(parseGpuPolicy(stdout)).toMatchObject({ ocspMaximumAgeSeconds: 86_400 })
+  await expectUsageError(['verify', 'policy-example', '--gpu', '--tdx'], '--gpu goes with no other option')
+})
+
+test('goal: the complete example of the help is a policy for GPUs', () => {
+  const page = readFileSync(join(import.meta.dir, '../../../src/cli/help/verify.md'), 'utf8')
+  const [, example = ''] = /```json\n([{]\n {2}"format": "strongroom[/]gpu-policy[/]v1"[^`]+)```/.exec(page) ?? []
+  expect(parseGpuPolicy(example).architectures).toEqual(['HOPPER'])
 })

@@ -4,7 +4,7 @@ import { parsedJson } from '../../../attest/encoding/json.ts'
 import { BUNDLE_LIMITS } from '../../../attest/encoding/pem.ts'
 import { Malformed } from '../../../attest/malformed.ts'
 import { evidenceBytesMax, type GpuEvidence, readGpuEvidence } from '../../../attest/nvidia/evidence.ts'
-import { defaultGpuPolicy, type HgxPolicy, parseHgxPolicy } from '../../../attest/nvidia/hgx/policy.ts'
+import { defaultGpuPolicy, gpuPolicySchema, type HgxPolicy, parseHgxPolicy } from '../../../attest/nvidia/hgx/policy.ts'
 import { switchArch } from '../../../attest/nvidia/hgx/switch.ts'
 import { ocspBytesMax } from '../../../attest/nvidia/ocsp.ts'
 import { rimBytesMax } from '../../../attest/nvidia/rim.ts'
@@ -13,8 +13,11 @@ import { readSimulatedRoots } from '../../../attest/nvidia/simulated-roots.ts'
 import { type Check, fail, notChecked } from '../../../attest/verdict.ts'
 import { fromBase64 } from '../../../base/bytes.ts'
 import { InputFault } from '../../../terminal/exit.ts'
-import { MIB, readInput, readingInput, readJsonInput } from '../../../terminal/input-file.ts'
+import { readInput, readingInput } from '../../../terminal/input-file.ts'
 import type { FetchOptions } from '../../collateral/fetch-options.ts'
+import { explainingPolicy } from '../../trust/policy-errors.ts'
+import { requireFormat } from '../../trust/policy-format.ts'
+import { readPolicyJson } from '../../trust/trust-options.ts'
 import { gpuDevtoolsPinName, gpuOcspPinName, gpuPinName } from '../../verdict/summary.ts'
 
 export type GpuOptions = FetchOptions & {
@@ -113,8 +116,12 @@ export async function readGpuPolicy(
   if (path !== undefined) {
     const odd = waiverNames.find(name => options[name] === true)
     if (odd !== undefined) throw saidTwice(WAIVERS[odd].flag)
-    const document = readJsonInput({ path, param: 'policy', bytesMax: MIB })
-    return { policy: await readingInput(`--policy ${path}`, () => parseHgxPolicy(document)), checks: [] }
+    const document = readPolicyJson(path, 'policy')
+    const policy = await readingInput(`--policy ${path}`, () => {
+      requireFormat(document, 'strongroom/gpu-policy/v1')
+      return explainingPolicy(document, gpuPolicySchema, () => parseHgxPolicy(document))
+    })
+    return { policy, checks: [] }
   }
   const base = defaultGpuPolicy()
   const policy: HgxPolicy = {

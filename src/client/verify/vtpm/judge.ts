@@ -62,9 +62,11 @@ export async function judgeVtpm(options: VtpmOptions, asOf: number): Promise<Vtp
   const isQuoted = QUOTE_CHECKS.every(name => link.checks.some(made => made.name === name && made.outcome === 'pass'))
   const whole = verdict([
     // The caller gives no report data: vtpm-report-data compares them with what they must cover.
-    ...withAdvice(withFlags(evidence?.checks ?? []), { product: evidence?.product ?? null, canFetch: false }).filter(
-      ({ name }) => name !== 'report-data-expected',
-    ),
+    ...withAdvice(withFlags(evidence?.checks ?? []), {
+      product: evidence?.product ?? null,
+      canFetch: false,
+      measurement: evidence?.report?.measurement ?? null,
+    }).filter(({ name }) => name !== 'report-data-expected'),
     ...link.checks.map(pointingUp),
     ...checks,
     pcrPin(expected, options.anyPcrs === true),
