@@ -14,6 +14,7 @@ const sshKeys = at('instances', 'Several SSH keys, and other signed orders')
 const snapshots = at('instances', 'Snapshots: work that outlives the instance')
 const noCredentials = at('builds', 'Private repositories and registries')
 const hostReadsBuilds = at('builds', 'The host reads the source and the result')
+const waivers = at('verify', 'Required checks, and how to waive one')
 const report = [at('security', 'How to report'), at('security', 'What counts')]
 
 /** Words in lower case. */
@@ -73,5 +74,15 @@ export const WORD_INDEX: readonly IndexEntry[] = [
   { words: ['dump', 'pg_dump'], places: [at('fleet', 'Back up and restore the directory')] },
   { words: ['onboarding', 'handover', 'hand over'], places: [at('daily', 'A new customer')] },
   { words: ['scp', 'rsync', 'rescue', 'rescue_bytes'], places: [at('egress', 'At the cap nothing leaves the VM')] },
+  {
+    words: [
+      ...['any-measurement', 'any-allowlist', 'any-vmpl', 'any-crl', 'any-tcb', 'any-operator-key', 'any-gateway'],
+      ...['any-nonce', 'any-source', 'any-pcrs', 'any-rtmr', 'any-gpu', 'any-ocsp', 'any-devtools', 'chain-revocation'],
+      ...['pin-measurement', 'pin-allowlist', 'pin-vmpl', 'pin-crl', 'pin-tcb', 'pin-operator-key', 'pin-gateway'],
+      ...['pin-pcrs', 'pin-rtmr', 'pin-gpu', 'pin-gpu-ocsp', 'pin-gpu-devtools', 'gpu-devtools'],
+    ],
+    places: [waivers],
+  },
+  { words: ['waive-floor', 'minimum-tcb', 'tcb-floor'], places: [at('verify', 'Floors')] },
   { words: ['claude', 'claude code', 'codex', 'opencode'], places: [at('inference', 'Connect your agents')] },
 ]

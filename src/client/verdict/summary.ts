@@ -217,6 +217,6 @@ export function checkCounts({ checks }: ShownVerdict): string {
   const required = checks.filter(check => check.outcome === 'not-checked' && check.required).length
   const open = count('not-checked') - required
   const missing = required === 0 ? '' : `${required} required but not made, `
-  const made = `${count('pass')} passed, ${count('fail')} failed, ${missing}${open}${missing === '' ? '' : ' others'} not made`
+  const made = `${count('pass')} passed, ${count('fail')} failed, ${missing}${open} not ${missing === '' ? 'made' : 'required'}`
   return `${checks.length} checks: ${made}; --verbose prints each`
 }

@@ -3,6 +3,7 @@
 
 import { describe, expect, test } from 'bun:test'
 import { findInHelp, passageAt } from '../../../src/cli/help/find.ts'
+import { readMarkdown, terminalText } from '../../../src/cli/help/markdown.ts'
 import { WORD_INDEX } from '../../../src/cli/help/word-index.ts'
 import { paintFor } from '../../../src/terminal/render.ts'
 import { readTree } from '../../meta/tree.ts'
@@ -121,4 +122,18 @@ describe('a word of a user', () => {
     const words = WORD_INDEX.flatMap(entry => entry.words)
     expect(words.filter((word, index) => words.indexOf(word) !== index || word !== word.toLowerCase())).toEqual([])
   })
+})
+
+test('goal: a check that a verdict names, and the option that waives it, lead to the table of both', () => {
+  for (const name of ['chain-revocation', 'pin-measurement', 'pin-gpu', 'any-measurement', 'any-rtmr']) {
+    const found = findInHelp(name, { columns: 80, paint: paintFor(false) })
+    expect([name, found]).toEqual([name, expect.stringContaining('Required checks, and how to waive one')])
+  }
+})
+
+test('goal: a link is printed as the command of its topic, and any other with its address', () => {
+  const blocks = readMarkdown('See ([log](log.md)), the [rule](verify.md) and [age](https://age-encryption.org/v1).')
+  expect(terminalText(blocks, { columns: 200, paint: paintFor(false) })).toBe(
+    'See (`strongroom help log`), the rule (`strongroom help verify`) and age (https://age-encryption.org/v1).\n',
+  )
 })

@@ -119,7 +119,7 @@ test('goal: of a bad verdict what failed or is missing is shown, and what is not
   expect(below('rests on', shown)).toEqual([])
   expect(below('not checked', shown)).toEqual(['optional: it is optional'])
   expect(shown.at(-1)).toBe(
-    '4 checks: 1 passed, 1 failed, 1 required but not made, 1 others not made; --verbose prints each',
+    '4 checks: 1 passed, 1 failed, 1 required but not made, 1 not required; --verbose prints each',
   )
 })
 
@@ -160,6 +160,6 @@ test('goal: what failed stands before what could not be judged, devices are no r
   expect(text.split('\n').slice(1, 4)).toEqual([
     'failed       pin-gpu: no GPU is named',
     '             gpu-rim of 2 devices: gpu-chain is not good',
-    '3 checks: 0 passed, 1 failed, 2 required but not made, 0 others not made; --verbose prints each',
+    '3 checks: 0 passed, 1 failed, 2 required but not made, 0 not required; --verbose prints each',
   ])
 })
