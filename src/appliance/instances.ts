@@ -7,6 +7,8 @@ import { modelContextTokens } from '../config/context.ts'
 import { listenAddress } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
 import { egressLimitBytes } from '../contract/http/instance.ts'
+import { notTaken } from '../fleet/acting.ts'
+import { directoryAway } from '../fleet/failures.ts'
 import type { Peers } from '../fleet/peers/peers.ts'
 import { probeSsh } from '../host/network/ssh-probe.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
@@ -185,7 +187,11 @@ export function composeInstances(parts: InstancesParts): Instances {
     claimTimeoutMs: config.vm.claim_timeout_ms,
     sshTimeoutMs: config.vm.ssh_timeout_ms,
     cutOff: () => parts.firewall.cutOff(),
-    elsewhere: (instance, failureCode) => restartOnOtherHost({ directory, platform }, instance, failureCode),
+    elsewhere: async (instance, failureCode) => {
+      // It has no VM before the fleet takes this process for the host.
+      if (instance.vmId === null && !parts.link.isMember()) throw directoryAway(notTaken())
+      return await restartOnOtherHost({ directory, platform }, instance, failureCode)
+    },
   })
   const onCreated = (instance: Instance, start: InstanceStart) => {
     pool.accepted(instance, start)

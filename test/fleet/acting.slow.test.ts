@@ -6,7 +6,7 @@ import { hasPostgres, type PostgresServer } from '../../scripts/rigs/postgres/se
 import { startForTests } from '../../scripts/rigs/postgres/suite.ts'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
 import { failure, until } from '../../scripts/rigs/until.ts'
-import { systemClock } from '../../src/base/clock.ts'
+import { type Clock, systemClock } from '../../src/base/clock.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { actingFor } from '../../src/fleet/acting.ts'
 import { openFleetDirectory } from '../../src/fleet/directory/directory.ts'
@@ -24,8 +24,8 @@ startForTests(started => {
   server = started
 })
 
-// Goal: until then it reports nothing, changes nothing and uses no budgets or shares of the host; afterwards it does,
-// with what it has to report.
+// Goal: until then it reports nothing, changes nothing, uses no budgets or shares of the host and begins none of its
+// instances; afterwards it does, with what it has to report.
 test.skipIf(missing)('a process that is not the host yet', async () => {
   const postgres = await connect(server, await newFleet(server))
   const store = openStore(':memory:')
@@ -34,21 +34,34 @@ test.skipIf(missing)('a process that is not the host yet', async () => {
     await joinHost(tx, { id: hostId, name: 'a', role: 'owner', nowMs: 0 })
     await tx.query("INSERT INTO organizations (id, slug, status, created_at_ms) VALUES ('o1', 'o1', 'active', 0)")
   })
-  let reads = 0
-  const reading = {
-    ...postgres,
-    query: ((...statement) => {
-      reads += 1
-      return postgres.query(...statement)
-    }) as typeof postgres.query,
+  let pauses = 0
+  const clock: Clock = {
+    ...systemClock,
+    sleep: (...args) => {
+      pauses += 1
+      return systemClock.sleep(...args)
+    },
   }
-  const adopt = () => {
-    throw new Error('there are no instances here')
+  const adopted: string[] = []
+  const adopt = (_tx: unknown, id: string) => {
+    adopted.push(id)
+    return { vmId: `vm-${id}` }
   }
+  const followed: string[] = []
+  const addInstance = (id: string) =>
+    postgres.transact(tx =>
+      tx.query(
+        `INSERT INTO instances (id, host_id, organization_id, name, hostname, desired, status, agent, public_key,
+           inference_mode, inference_model, created_at_ms, changed_at_ms)
+         VALUES ($1::text, $2::text, 'o1', $1, $1, 'present', 'provisioning', 'a', 'k', 'm', 'm', 1, 1)`,
+        [id, hostId],
+      ),
+    )
+  await addInstance('i1')
   const fleet = openFleetDirectory(
     {
-      ...{ directory, hostId, postgres: reading, adopt, sumsEveryMs: 100 },
-      ...{ clock: systemClock, log: silentLogger, onApplied: () => {} },
+      ...{ directory, hostId, postgres, adopt, sumsEveryMs: 100, clock, log: silentLogger },
+      onApplied: ({ instances }) => followed.push(...instances.map(({ id, isNew }) => `${id} ${isNew}`)),
     },
     await fleetIdOf(postgres),
   )
@@ -65,11 +78,25 @@ test.skipIf(missing)('a process that is not the host yet', async () => {
     expect(acting.view().isReachable).toBe(false)
   }
   await notYet()
-  // Changes are read every two seconds, and reports are due every second.
-  const before = reads
-  await until('reports have been due', 60_000, () => reads > before + 2)
+  // Both repeat after at most two seconds, and pause twice each time.
+  const repeated = async () => {
+    const before = pauses
+    await until('changes and reports have been due', 60_000, () => pauses > before + 12)
+  }
+  await addInstance('i2')
+  fleet.wake(null)
+  await repeated()
+  await fleet.store.read(null, () => {})
   expect(await reported()).toEqual([])
+  const vms = () =>
+    directory.db.all<{ id: string; vm_id: string | null }>('SELECT id, vm_id FROM instances ORDER BY id')
+  // The first copy had to be whole; it gave no VM to an instance.
+  expect([adopted, vms()]).toEqual([[], [{ id: 'i1', vm_id: null }]])
+  followed.length = 0
   fleet.setMember(true)
+  expect([adopted, followed]).toEqual([['i1'], ['i1 true']])
+  await until('the other one is here', 60_000, () => adopted.length === 2)
+  expect(vms().map(row => row.vm_id)).toEqual(['vm-i1', 'vm-i2'])
   expect(acting.view().isReachable).toBe(true)
   await until('it has reported', 60_000, async () => (await reported()).length > 0)
   // The first answer shows that the directory's schema has generations.
@@ -80,6 +107,10 @@ test.skipIf(missing)('a process that is not the host yet', async () => {
   await change()
   fleet.setMember(false)
   await notYet()
+  await addInstance('i3')
+  fleet.wake(null)
+  await repeated()
+  expect(adopted).toEqual(['i1', 'i2'])
   fleet.setOlder()
   await acting.query('SELECT 1')
   await fleet.stop()

@@ -34,8 +34,8 @@ export type FleetDirectory = {
   /** Returns why the directory was last copied because its changes did not apply; null if not within a day. */
   readonly contradiction: () => CopyContradiction | null
   /**
-   * A host that is no member answers nothing from its copy, which lacks what happens since. Changes and reports begin
-   * with the first true. `reported`: see Renewed; default null.
+   * A host that is no member answers nothing from its copy, which lacks what happens since. Changes, reports and new
+   * instances begin with the first true. `reported`: see Renewed; default null.
    */
   readonly setMember: (isMember: boolean, reported?: number | null) => void
   /** Changes and reports begin, although the directory's schema is too old to tell processes apart. */
@@ -73,7 +73,7 @@ const sumsEveryMs = 10_000
  */
 export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | null): FleetDirectory {
   const { directory, hostId, postgres, clock, log } = deps
-  const replica = new Replica(deps)
+  const replica: Replica = new Replica({ ...deps, mayAdopt: () => membership.isMember() })
   if (fleetId === null) replica.refuseOwn()
   else replica.begin(fleetId)
   const outbox = new Outbox(directory, replica)
@@ -95,9 +95,19 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
     isThere = waited === null
     return waited
   }
-  const { admit, admitChange, membership } = createAdmission({ waitsFor, replica, reports })
-  const sync = async (): Promise<Synced> =>
-    replica.mark() !== null && !replica.isSeeding() ? await copy.sync() : { isChanged: false, isCurrent: true }
+  const onMember = () => {
+    const applied = replica.adoptWaiting()
+    if (applied.instances.length > 0) deps.onApplied(applied)
+    reports.wake()
+    versions.wake.wake()
+  }
+  const { admit, admitChange, membership } = createAdmission({ waitsFor, replica, onMember })
+  /** A copy of this host would act on its instances. A first copy must be whole before the fleet takes this process. */
+  const mayFollow = () => membership.isMember() || waitsFor() !== null
+  const sync = async (): Promise<Synced> => {
+    if (replica.mark() === null || replica.isSeeding()) return { isChanged: false, isCurrent: true }
+    return mayFollow() ? await copy.sync() : { isChanged: false, isCurrent: false }
+  }
   /** Reports local changes made while the records were being copied; other hosts do not see them before. */
   const finishSeeding = async () => {
     while (replica.isSeeding() && !signal.aborted) {
@@ -140,8 +150,12 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
         .then(finishSeeding)
         .then(() =>
           Promise.all([
-            repeat(repeating, { wake: versions.wake, everyMs: pollMs, what: 'directory changes were not read' }, () =>
-              versions.read(),
+            repeat(
+              repeating,
+              { wake: versions.wake, everyMs: pollMs, what: 'directory changes were not read' },
+              async () => {
+                if (mayFollow()) await versions.read()
+              },
             ),
             repeat(
               repeating,
@@ -164,16 +178,17 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
 type AdmissionDeps = {
   readonly waitsFor: () => string | null
   readonly replica: Pick<Replica, 'generation' | 'isSeeding'>
-  readonly reports: Pick<Wake, 'wake'>
+  /** Called when the fleet takes this process for the host. */
+  readonly onMember: () => void
 }
 
-function createAdmission({ waitsFor, replica, reports }: AdmissionDeps) {
+function createAdmission({ waitsFor, replica, onMember }: AdmissionDeps) {
   /** Null before the first answer: an outage must not keep a host from serving. */
   let isMember: boolean | null = null
   const set = (is: boolean) => {
     const isNew = is && isMember !== true
+    if (isNew) onMember()
     isMember = is
-    if (isNew) reports.wake()
   }
   const admit = () => {
     if (isMember === false) throw directoryAway(new Error('it has no lease as this host'), notMemberMessage)

@@ -12,7 +12,7 @@ import type { NumberedTransaction, Postgres, Sql } from '../postgres.ts'
 import { LocalRows, outboxKey } from '../replica/local-rows.ts'
 import { Outbox } from '../replica/outbox.ts'
 import type { CopyProgress, Progress } from '../replica/progress.ts'
-import { endReplica, keyText, Replica, type ReplicaPosition } from '../replica/replica.ts'
+import { endReplica, Replica, type ReplicaPosition } from '../replica/replica.ts'
 import { SampleLines } from '../replica/samples.ts'
 import { REPLICA_TABLES, type ReplicaTable, SAMPLE_TABLES, type WireRow } from '../replica/tables.ts'
 import { fleetIdOf, newestChange, pagesOf } from './feed.ts'
@@ -196,4 +196,9 @@ async function positionIn(tx: Sql): Promise<Omit<ReplicaPosition, 'version'>> {
   const [row] = await tx.query<Omit<ReplicaPosition, 'version'>>(`${newestChange.text}, timeline() AS timeline`)
   assert(row !== undefined, 'a statement without tables has one row')
   return row
+}
+
+/** Returns the key of a row as text: its values, in the order of the columns. */
+function keyText(key: WireRow): string {
+  return JSON.stringify(Object.entries(key).sort(([a], [b]) => (a < b ? -1 : 1)))
 }

@@ -16,7 +16,7 @@ import {
 import { UsageGeneration } from './generation.ts'
 import { CopyProgress } from './progress.ts'
 import { type Sample, sampleStatements } from './samples.ts'
-import { noteOfInstances, noteOwn, outboxTriggers, triggerNames } from './statements.ts'
+import { noteOfInstances, noteOwn, outboxTriggers, triggerNames, waitingForVm } from './statements.ts'
 import { prepareTable, type TableStatements } from './table-statements.ts'
 import { REPLICA_TABLES, type ReplicaTable, type RowChange, type SampleTable, type WireRow } from './tables.ts'
 
@@ -25,6 +25,8 @@ export type ReplicaDeps = {
   readonly hostId: string
   /** Called in the transaction that adds a new instance of this host. Returns its VM. */
   readonly adopt: (tx: DirectoryDb, instanceId: string) => { readonly vmId: string }
+  /** While it returns false, new instances wait for `adoptWaiting`. Default: true. */
+  readonly mayAdopt?: () => boolean
 }
 
 /** State of the copy. */
@@ -309,7 +311,7 @@ export class Replica {
     const isLeft = before?.host_id === hostId && before.vm_id !== null && (!isOwn || !mayHaveVm(after))
     if (isLeft) this.#leaveVm(id, before.vm_id)
     const isNew = table === 'instances' && after !== null && (before === null || (isAnew && isOwn))
-    if (isNew && isOwn && after.status === 'provisioning') this.#sql.setVm.run(this.#deps.adopt(tx, id).vmId, id)
+    if (isNew && isOwn && after.status === 'provisioning') this.#adopt(tx, id, this.#deps.mayAdopt?.() ?? true)
     return {
       id,
       isOwn,
@@ -330,6 +332,20 @@ export class Replica {
     } catch (error) {
       if (systemErrorCode(error) !== 'SQLITE_CONSTRAINT_FOREIGNKEY' || this.progress.read() === null) throw error
     }
+  }
+
+  #adopt(tx: DirectoryDb, id: string, may: boolean): void {
+    this.#sql.setVm.run(may ? this.#deps.adopt(tx, id).vmId : null, id)
+  }
+
+  /** Adopts the new instances of this host that came while it might not. */
+  adoptWaiting(): AppliedChanges {
+    const same = { isOwn: true, isNew: true, isLeft: false, isDismissed: false, isFailed: false }
+    return this.#copying(tx => {
+      const waiting = this.#sql.waiting.all(this.#deps.hostId).map(({ id }) => ({ ...same, id }))
+      for (const { id } of waiting) this.#adopt(tx, id, true)
+      return waiting
+    }, [])
   }
 
   /** Deletes what the instance's previous host reported, because the instance has moved. */
@@ -359,11 +375,6 @@ export function endReplica(directory: Pick<LocalDirectory, 'transact'>): void {
     run(tx, 'DELETE FROM copy_progress')
     run(tx, 'DELETE FROM instance_addresses')
   })
-}
-
-/** Returns the key of a row as text: its values, in the order of the columns. */
-export function keyText(key: WireRow): string {
-  return JSON.stringify(Object.entries(key).sort(([a], [b]) => (a < b ? -1 : 1)))
 }
 
 class RollbackSignal extends Error {}
@@ -416,6 +427,7 @@ function statementsOn(db: DirectoryDb) {
       'DELETE FROM instance_attestations WHERE instance_id = ?1',
       'DELETE FROM instance_addresses WHERE instance_id = ?1',
     ].map(text => prepareRaw(db, text)),
+    waiting: prepareRaw<{ id: string }>(db, waitingForVm),
     setVm: prepareRaw(db, 'UPDATE instances SET vm_id = ?1 WHERE id = ?2'),
     sequence: prepareRaw<{ seq: number }>(db, "SELECT seq FROM sqlite_sequence WHERE name = 'outbox'"),
     unreported: prepareRaw<{ count: number }>(

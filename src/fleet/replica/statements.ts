@@ -259,3 +259,7 @@ function rowJson({ columns }: ReplicaTable): string {
 function jsonOf(names: readonly string[], expression: (name: string) => string): string {
   return `json_object(${names.map(name => `'${name}', ${expression(name)}`).join(', ')})`
 }
+
+/** New instances of a host (?1) without a VM, in their order. */
+export const waitingForVm = `SELECT id FROM instances
+  WHERE host_id = ?1 AND status = 'provisioning' AND vm_id IS NULL ORDER BY created_at_ms, id`
