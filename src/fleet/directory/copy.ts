@@ -118,7 +118,7 @@ export class Copy {
 
   /** Applies changes that were read elsewhere. Returns false if earlier changes are missing; then catch up first. */
   take(changeSet: ChangeSet): boolean {
-    if (changeSet.kind === 'snapshot') return false
+    if (changeSet.kind === 'snapshot' || this.#isInterrupted()) return false
     if (changeSet.to.version > this.mark().version || changeSet.to.timeline !== this.mark().timeline) {
       this.#applied(this.#deps.replica.apply(changeSet.changes, changeSet.to))
     }
@@ -136,19 +136,36 @@ export class Copy {
     for (const applied of held) this.#deps.onApplied(applied)
   }
 
+  /** A copy was interrupted. Changes before its rows would undo these until all are applied: it goes on first. */
+  #isInterrupted(): boolean {
+    return this.#deps.replica.progress.read()?.toVersion === null
+  }
+
   async #read(): Promise<void> {
     const { postgres } = this.#deps
-    for (let isFirst = true; ; isFirst = false) {
+    for (let page = 1; ; page += 1) {
       const changeSet = await readChangeSet(postgres, () => this.mark())
       if (changeSet.kind === 'snapshot') {
         if (changeSet.isOtherHistory) {
           this.#deps.log.warn('the directory has another history than the copy here, as after a restore: it is copied')
         }
         await this.#copyWhole()
-      } else if (isFirst && !changeSet.isWhole && (await hasMoreChanges(postgres, this.mark(), this.#local.count()))) {
+      } else if (this.#isInterrupted()) {
+        await this.#copyWhole({ isSameHistory: true })
+      } else if (page === 2 && !changeSet.isWhole && (await this.#isCopyLess())) {
         this.#deps.log.info('the directory is copied, because it has fewer rows than changes since the last one here')
         await this.#copyWhole({ isSameHistory: true })
       } else if (await this.#takeOrCopy(changeSet)) return
+    }
+  }
+
+  /** Reports whether a copy costs less than the changes that are left. False, too, if they cannot be counted. */
+  async #isCopyLess(): Promise<boolean> {
+    try {
+      return await hasMoreChanges(this.#deps.postgres, this.mark(), this.#local.count())
+    } catch (error) {
+      this.#deps.log.debug('changes were not counted, and are applied', { problem: reasonOf(error) })
+      return false
     }
   }
 

@@ -193,11 +193,15 @@ function changeSetOf(
   return { kind: 'changes', changes, to: { version, timeline, change }, isWhole }
 }
 
+/** The statement's time has a limit. No share: with more rows than this, changes are applied. */
+const countedChangesMax = 100_000
+
 /**
  * Reports whether there are more changes than `count` after a version, so that replaying them costs more than a copy of
- * that many rows.
+ * that many rows. False for a count that is too large.
  */
 export async function hasMoreChanges(sql: Sql, { version }: ReplicaMark, count: number): Promise<boolean> {
+  if (count >= countedChangesMax) return false
   const [found] = await sql.query<{ count: number }>(
     'SELECT count(*) AS count FROM (SELECT 1 FROM changes WHERE version > $1 LIMIT $2) AS later',
     [version, count + 1],

@@ -7,16 +7,25 @@ import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { runsAll } from '../../../scripts/rigs/all.ts'
+import { connect, newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
 import { command, ownerRole, program } from '../../../scripts/rigs/postgres/programs.ts'
 import { hasPostgres, type PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
 import { startForTests } from '../../../scripts/rigs/postgres/suite.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
-import { until } from '../../../scripts/rigs/until.ts'
+import { failure, until } from '../../../scripts/rigs/until.ts'
 import { canonicalJson } from '../../../src/base/canonical-json.ts'
-import { pagesOf } from '../../../src/fleet/directory/feed.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { createLogger } from '../../../src/base/log.ts'
+import { Copy } from '../../../src/fleet/directory/copy.ts'
+import { fleetIdOf, pagesOf } from '../../../src/fleet/directory/feed.ts'
+import { directoryAway } from '../../../src/fleet/failures.ts'
+import { joinHost } from '../../../src/fleet/hosts/hosts.query.ts'
+import type { Postgres } from '../../../src/fleet/postgres.ts'
 import { LocalRows } from '../../../src/fleet/replica/local-rows.ts'
 import { CopyProgress } from '../../../src/fleet/replica/progress.ts'
+import { Replica } from '../../../src/fleet/replica/replica.ts'
 import { REPLICA_TABLES, type WireRow } from '../../../src/fleet/replica/tables.ts'
+import { openStore } from '../../../src/store/db.ts'
 import { insertGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
 import { type Fleet, type Host, openFleet } from '../../rigs/fleet/fleet.ts'
 
@@ -200,9 +209,13 @@ test.skipIf(missing)('more changes than rows', async () => {
   const { name } = await stays.created()
   await until('both know it', 60_000, async () => (await away.shown(name)).status === 'ready')
   const change = (count: number) =>
-    fleet.sql(`SET search_path = strongroom; BEGIN; SELECT begin_change(true);
-      DO $$ BEGIN FOR n IN 1 .. ${count} LOOP
-        UPDATE organizations SET budget_tokens = n + ${count} WHERE slug = 'acme'; END LOOP; END $$; COMMIT`)
+    fleet.sql(
+      `SET search_path = strongroom; ${`BEGIN; SELECT begin_change(true);
+      DO $$ BEGIN FOR n IN 1 .. ${count / 5} LOOP
+        UPDATE organizations SET budget_tokens = n + ${count} WHERE slug = 'acme'; END LOOP; END $$; COMMIT;`.repeat(
+        5,
+      )}`,
+    )
   const follows = async () => {
     const version = await versionOf(fleet)
     await until('it follows', 60_000, () => away.inside.fleet.view().version >= version)
@@ -218,11 +231,74 @@ test.skipIf(missing)('more changes than rows', async () => {
     expect((await away.shown(name)).status).toBe('ready')
     return lines.filter(line => line.includes('fewer rows than changes')).length
   }
-  expect(await copies(3_000)).toBe(1)
+  expect(await copies(6_000)).toBe(1)
   expect(await copies(1_500)).toBe(0)
-  await fill(fleet, 4_000)
+  await fill(fleet, 6_000)
   await follows()
-  expect(await copies(3_001)).toBe(0)
+  expect(await copies(6_000)).toBe(0)
+})
+
+// Goal: a copy that was interrupted goes on, also when its rows are more than the changes by then: a replay of these
+// would show rows as they were before.
+test.skipIf(missing)('an interrupted copy of the same history', async () => {
+  const postgres = await connect(server, await newFleet(server))
+  const store = openStore(':memory:')
+  const { directory, hostId } = store
+  const add = (name: string, count: number) =>
+    postgres.transact(tx =>
+      tx.query(
+        `INSERT INTO organizations (id, slug, status, created_at_ms)
+         SELECT n || $1::text, n || $1::text, 'active', 0 FROM generate_series(1, $2::integer) AS n`,
+        [name, count],
+      ),
+    )
+  await postgres.transact(tx => joinHost(tx, { id: hostId, name: 'a', role: 'owner', nowMs: 0 }))
+  let fails = (_text: string) => false
+  const cut: Postgres = {
+    ...postgres,
+    query: async (...statement) => {
+      if (fails(String(statement[0]))) throw directoryAway(new Error('cut'))
+      return await postgres.query(...statement)
+    },
+  }
+  const lines: string[] = []
+  const log = createLogger({ level: 'debug', sink: line => void lines.push(line), nowMs: systemClock.nowMs })
+  const [clock, onApplied] = [systemClock, () => {}]
+  const replica = new Replica({ directory, hostId, adopt: () => ({ vmId: '' }) })
+  replica.begin(await fleetIdOf(postgres))
+  const copy = new Copy({ directory, postgres: cut, replica, clock, log, onApplied })
+  await copy.catchUp()
+  for (const name of ['a', 'b', 'c', 'd', 'e']) await add(name, 900)
+  await postgres.transact(tx => tx.query("UPDATE organizations SET status = 'suspended' WHERE id = '1a'"))
+  const statusOf = () =>
+    directory.db.all<{ status: string }>("SELECT status FROM organizations WHERE id = '1a'")[0]?.status
+  // The count fails: the changes are replayed.
+  fails = text => text.includes('AS later')
+  let pages = 0
+  const [before, began] = [copy.mark(), () => lines.filter(line => line.includes('the whole directory')).length]
+  expect(began()).toBe(1)
+  await copy.catchUp()
+  expect([statusOf(), began()]).toEqual(['suspended', 1])
+  // As before the changes, with fewer rows.
+  directory.transact(tx => {
+    tx.run('UPDATE replica SET is_applying = 1')
+    tx.run('DELETE FROM organizations')
+    tx.run('UPDATE replica SET is_applying = 0')
+    replica.setMark(before)
+  })
+  fails = text => /FROM organizations .*LIMIT/.test(text) && ++pages === 3
+  await failure(copy.catchUp())
+  expect([statusOf(), began(), copy.mark().version > before.version]).toEqual(['suspended', 2, true])
+  const seen = new Set<unknown>()
+  const watching = setInterval(() => seen.add(statusOf()), 1)
+  await copy.catchUp()
+  clearInterval(watching)
+  expect([...seen, statusOf()]).not.toContain('active')
+  expect(began()).toBe(2)
+  expect(replica.progress.read()).toBeNull()
+  expect(directory.db.all('SELECT 1 FROM organizations')).toHaveLength(4_500)
+  store.close()
+  await postgres.close()
 })
 
 // Goal: a first copy costs a host little processor time for each row, so that 100,000 rows are there within 30 s on a
