@@ -143,7 +143,7 @@ async function verifyTdx(run: Run, file: string, options: TdxOptions): Promise<v
   run.exitWith(exitCodeOfVerdict(shown))
 }
 
-/** Says what to do about collateral that is not in force, and that nothing shows how old the quote is. */
+/** Adds the remedy for collateral that is not in force, and that nothing shows how old the quote is. */
 function withWords(check: Check): Check {
   const { name, outcome, reason } = check
   if (outcome === 'fail' && reason.endsWith('not for the time of this verification'))

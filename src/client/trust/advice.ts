@@ -1,4 +1,4 @@
-// What to do about checks of a report, in words of the command line: the field of the policy that refused a number, and
+// Remedies for checks of a report, in words of the command line: the field of the policy that refused a number, and
 // a revocation list that is not in force. Pure.
 
 import type { Product } from '../../attest/amd/product.ts'
@@ -6,7 +6,7 @@ import type { Check } from '../../attest/verdict.ts'
 import { toHex } from '../../base/bytes.ts'
 import { pinCheckName } from '../../verifier/pins.ts'
 
-/** `canFetch`: whether the command has --fetch. `measurement`: what a waiver accepted. */
+/** `canFetch`: whether the command has --fetch. `measurement`: the one that a waiver accepted. */
 export type Advice = {
   readonly product: Product | null
   readonly canFetch: boolean

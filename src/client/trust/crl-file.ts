@@ -1,5 +1,5 @@
 // The revocation list that --crl names. A file that is none, or the list of another product, is a mistake of the one
-// who gave it, and says nothing about the evidence. Effects: reads the file. Throws InputFault.
+// who gave it, and proves nothing about the evidence. Effects: reads the file. Throws InputFault.
 
 import type { Product } from '../../attest/amd/product.ts'
 import { PRODUCT_NAMES } from '../../attest/amd/trusted-roots.ts'

@@ -122,7 +122,7 @@ function byUrgency(a: Check, b: Check): number {
   return order(a) - order(b)
 }
 
-/** Sorts what failed before what could not be judged. What only repeats another check stays behind it. */
+/** Sorts what failed before what could not be judged. A check that only repeats another one stays behind it. */
 function failedFirst(a: Check, b: Check): number {
   const order = ({ name, outcome }: Check) => (outcome === 'fail' && name !== reportSum ? 0 : 1)
   return order(a) - order(b)

@@ -117,6 +117,8 @@ test('goal: a CRL of another product is a mistake of the input, and a CRL that t
     'milan.pem',
     toPem(await issueSimulatedCrl(milan.authority, { ...times, revoked: [] }), 'X509 CRL'),
   )
+  await expectUsageError([...line, '--crl', line[3] ?? ''], 'no revocation list')
+  expect((await run(...line, '--crl', line[3] ?? '')).stderr).toContain('/vcek/v1/{Milan|Genoa|Turin}/crl')
   await expectUsageError([...line, '--crl', other], 'the revocation list of Milan, and the report is of Genoa')
   expect((await run(...line, '--crl', other)).stderr).toContain('give https://kdsintf.amd.com/vcek/v1/Genoa/crl')
   const der = await issueSimulatedCrl(platform.authority, { ...times, revoked: [] })

@@ -144,12 +144,6 @@ test('goal: every other report fails where it is bad, and the exit code tells ev
   }
 })
 
-test('goal: a --crl that is no revocation list is a mistake of the input, which names what to give', async () => {
-  const argv = report('milan-v3.bin', 'milan-v3.chain.pem', '--crl', milan, ...asOf)
-  await expectUsageError(argv, 'no revocation list')
-  expect((await run(...argv)).stderr).toContain('give https://kdsintf.amd.com/vcek/v1/{Milan|Genoa|Turin}/crl')
-})
-
 test('goal: the report inside an Azure HCL report is found, and fails with the certificate of another chip', async () => {
   const azure = report('wrong-chip.hcl.bin', 'wrong-chip.certs.pem', '--product', 'milan', ...asOf)
   const { code, document } = await runJson(...azure)
