@@ -17,7 +17,7 @@ export type DnsParts = {
   readonly config: Config
   readonly store: Store
   readonly engine: Pick<Engine, 'reconciler'>
-  readonly link: Pick<DirectoryLink, 'waitsFor' | 'isShared' | 'isShutOut'>
+  readonly link: Pick<DirectoryLink, 'waitsFor' | 'isShared' | 'isShutOut' | 'isReached'>
   readonly clock: Clock
   readonly log: Logger
 }
@@ -37,7 +37,8 @@ export function composeNames({ config, store, engine, link, clock, log }: DnsPar
     /** No share: one name for each VM address, and 65,536 instances in a fleet. */
     namesMax: 2 ** instanceBits + Object.keys(HOST_LISTENERS).length * hostsPerAnswerMax,
     report: write => link.isShared && store.directory.transact(write),
-    isPartial: () => link.waitsFor() !== null || link.isShutOut(),
+    // A copy that may be behind says of no name that it does not exist.
+    isPartial: () => link.waitsFor() !== null || link.isShutOut() || !link.isReached(),
     hostAddresses: () => serviceAddresses(config, defaultRouteAddress()),
     clock,
     log: log.unit('dns'),

@@ -15,6 +15,10 @@ export const notMemberMessage =
 export const maybeElsewhereMessage =
   'The directory of this fleet cannot be reached at present, and this host does not know the object; another host may. Send the request again after the time in Retry-After.'
 
+/** Shown to clients whose key is not valid in the host's copy, if the copy may be behind. */
+export const maybeKeyMessage =
+  'The directory of this fleet cannot be reached at present, and this host does not know the key; another host may. Send the request again after the time in Retry-After.'
+
 /** Shown to clients if the connection ended during the commit and no other connection could look up its outcome. */
 export const commitUnknownMessage =
   'The connection to the directory of this fleet ended during the change. Check whether it was made; with an Idempotency-Key you may send the same request again after the time in Retry-After.'

@@ -112,7 +112,7 @@ export type DirectoryStore = DatabaseStore<'directory'> & {
   readonly read: <T>(caller: DirectoryCaller | null, work: (db: DirectoryDb) => T | Promise<T>) => Promise<T>
   /**
    * Runs `work`, and once more if it throws `unauthenticated` and another host has changed something since: that host
-   * may have made the key. `work` must not have changed anything by then.
+   * may have made the key. `fleet.unavailable` if that cannot be known. `work` must not have changed anything by then.
    */
   readonly retryUnknownKey: <T>(work: () => T | Promise<T>) => Promise<T>
   /**

@@ -129,6 +129,22 @@ test('goal: no name outlives the answer to its delete, even when what follows th
   }
 })
 
+test('goal: without the database of its fleet a host says of no name that it does not exist', async () => {
+  const store = openStore(':memory:')
+  const engine = { reconciler: { view: () => null, onChange: () => {} } } as unknown as InstancesParts['engine']
+  let isReached = true
+  const link = { ...SINGLE_HOST_LINK, isShared: true, isReached: () => isReached }
+  const config = defaultConfig()
+  for (const kind of ['absent', 'busy', 'absent'] as const) {
+    isReached = kind === 'absent'
+    const names = composeNames({ config, store, engine, link, clock: createManualClock(), log: silentLogger })
+    await names.start()
+    expect(new NameTableReader(names.memory).find('abcd2345.acme')).toEqual({ kind })
+    await names.stop()
+  }
+  store.close()
+})
+
 test('goal: the appliance’s own names have addresses of both families, those that are known', async () => {
   const public_v6 = '2001:db8:0::7'
   const table: [listen: string, public_v4: string, v4: string | null, v6: string | null][] = [

@@ -23,6 +23,8 @@ export type DirectoryLink = Pick<
   FleetDirectory,
   'waitsFor' | 'contradiction' | 'setMember' | 'setOlder' | 'isMember' | 'isShutOut'
 > & {
+  /** Whether the database answered the last statement. */
+  readonly isReached: () => boolean
   /** Whether other hosts read what this one reports. */
   readonly isShared: boolean
   /** Before `start`: the parts that act on changed instances. Returns how service A reaches them. */
@@ -70,6 +72,7 @@ export type FleetDirectoryParts = Pick<Runtime, 'clock' | 'log'> & {
 }
 
 export const SINGLE_HOST_LINK: DirectoryLink = {
+  isReached: () => true,
   isShared: false,
   follow: ({ take, onCreated, onDeleted }) => ({ takeVm: take, onCreated, onDeleted }),
   onKeys: () => {},
@@ -138,6 +141,7 @@ function joinDirectory(deps: JoinDeps): ServedDirectory {
     store: { ...store, directory: directory.store },
     link: {
       isShared: true,
+      isReached: () => postgres.view().isReachable,
       waitsFor: directory.waitsFor,
       contradiction: directory.contradiction,
       setMember: directory.setMember,

@@ -5,7 +5,14 @@ import { pause } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { DirectoryDb, DirectoryStore, LocalDirectory } from '../../store/db.ts'
 import { notTaken } from '../acting.ts'
-import { directoryAway, maybeElsewhereMessage, notMemberMessage, reasonOf, sqlStateOf } from '../failures.ts'
+import {
+  directoryAway,
+  maybeElsewhereMessage,
+  maybeKeyMessage,
+  notMemberMessage,
+  reasonOf,
+  sqlStateOf,
+} from '../failures.ts'
 import { Outbox } from '../replica/outbox.ts'
 import { Replica, type ReplicaDeps } from '../replica/replica.ts'
 import { SampleLines } from '../replica/samples.ts'
@@ -216,7 +223,10 @@ function createAdmission({ waitsFor, replica, onMember }: AdmissionDeps) {
   return { admit, admitChange, membership }
 }
 
-/** Reads after a sync, which never rejects. An object that a copy which is behind lacks is not said to be absent. */
+/**
+ * Reads after a sync, which never rejects. An object that a copy which is behind lacks is not said to be absent, nor a
+ * key to be wrong.
+ */
 function readsAfter(sync: () => Promise<Synced>, db: DirectoryDb): Pick<DirectoryStore, 'read' | 'retryUnknownKey'> {
   return {
     read: async (caller, work) => {
@@ -230,12 +240,16 @@ function readsAfter(sync: () => Promise<Synced>, db: DirectoryDb): Pick<Director
       }
     },
     retryUnknownKey: async work => {
+      const isUnknown = (error: unknown) => error instanceof Fault && error.code === 'unauthenticated'
       try {
         return await work()
       } catch (error) {
-        const isUnknown = error instanceof Fault && error.code === 'unauthenticated'
-        if (isUnknown && (await sync()).isChanged) return await work()
-        throw error
+        if (!isUnknown(error)) throw error
+        const { isChanged, isCurrent } = await sync()
+        const again = async () => (isChanged ? await work() : Promise.reject(error))
+        return await again().catch((last: unknown) => {
+          throw isUnknown(last) && !isCurrent ? directoryAway(last, maybeKeyMessage) : last
+        })
       }
     },
   }
