@@ -72,6 +72,8 @@ const reportRestMs = 50
 const refusedAgainMs = 60_000
 /** Interval between two reports of usage sums and samples, because each writes a row for every used key or instance. */
 const sumsEveryMs = 10_000
+/** Egress of all instances is read at this interval, so that a host which nobody asked has it without the database. */
+const egressEveryMs = 60_000
 
 /**
  * Opens the directory, and records local changes from now on. `fleetId`: the fleet that the host has a copy of. If
@@ -92,8 +94,8 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
   const reports = createWake()
   let running: Promise<unknown> = Promise.resolve()
 
+  const refreshSamples = openSampleReads(deps, replica)
   const report = () => reportAll({ postgres, outbox, hostId, writing: replica.isSeeding() ? 'wish' : 'report' }, signal)
-  const reportDue = reportSums(deps, { report, outbox, signal })
   const repeating = { clock, log, signal }
   /** Cached, because every request checks it and a complete copy stays complete. */
   let isThere = false
@@ -102,6 +104,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
     isThere = waited === null
     return waited
   }
+  const reportDue = reportSums(deps, { report, outbox, waitsFor, refreshSamples, signal })
   const onMember = () => {
     const applied = replica.adoptWaiting()
     if (applied.instances.length > 0) deps.onApplied(applied)
@@ -141,7 +144,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
         return await changeBatcher.submit(work)
       },
       ...readsAfter(sync, directory.db),
-      refreshSamples: openSampleReads(deps, replica),
+      refreshSamples,
       admit,
     },
     wake: version => versions.announce(version),
@@ -258,23 +261,32 @@ function readsAfter(sync: () => Promise<Synced>, db: DirectoryDb): Pick<Director
 type SumsDeps = {
   readonly report: () => Promise<void>
   readonly outbox: Outbox
+  readonly waitsFor: () => string | null
+  readonly refreshSamples: DirectoryStore['refreshSamples']
   readonly signal: AbortSignal
 }
 
-/** Reports changes, and at intervals the sums and samples that had changed when the interval ended. */
+/**
+ * Reports changes, and at intervals the sums and samples that had changed when the interval ended. Reads egress, at
+ * longer intervals.
+ */
 function reportSums(
   { directory, hostId, postgres, clock, sumsEveryMs: everyMs = sumsEveryMs }: FleetDirectoryDeps,
-  { report, outbox, signal }: SumsDeps,
+  { report, outbox, waitsFor, refreshSamples, signal }: SumsDeps,
 ): () => Promise<void> {
   const lines = new SampleLines(directory, hostId)
-  let dueMs = 0
+  let [dueMs, readMs] = [0, 0]
   return async () => {
     await report()
     if (clock.monotonicMs() < dueMs) return
+    // At first, because a failure must not repeat it every second.
+    dueMs = clock.monotonicMs() + everyMs
     const through = outbox.held()
     while (through !== null && !signal.aborted && outbox.release(through)) await report()
     await reportSamples({ postgres, lines, hostId }, signal)
-    dueMs = clock.monotonicMs() + everyMs
+    if (clock.monotonicMs() < readMs || waitsFor() !== null) return
+    readMs = clock.monotonicMs() + egressEveryMs
+    await refreshSamples('instance_egress', null)
   }
 }
 

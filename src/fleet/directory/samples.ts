@@ -24,7 +24,9 @@ const olderSchema = '42883'
  * only grow. Fault `fleet.unavailable`.
  */
 export async function reportSamples({ postgres, lines, hostId }: SampleReportDeps, signal: AbortSignal): Promise<void> {
-  for (let batch = lines.next(null); batch !== null && !signal.aborted; batch = lines.next(batch)) {
+  let isFirst = true
+  for (let batch = lines.next({ isFirst }); batch !== null && !signal.aborted; batch = lines.next({ isFirst })) {
+    isFirst = false
     try {
       await postgres.query('SELECT report_samples($1, $2::jsonb, $3::jsonb, $4::jsonb)', [
         hostId,
@@ -121,7 +123,7 @@ function selectSamples(table: SampleTable, isAll: boolean): string {
   if (table === 'instance_egress') {
     return `SELECT s.id AS key, s.host_id AS "hostId", e.bytes, e.observed_at_ms AS "atMs"
       FROM instances s JOIN instance_egress e ON e.instance_id = s.id AND e.host_id = s.host_id
-      WHERE s.status <> 'terminated' AND s.id > $1 ${of} ORDER BY s.id LIMIT $2`
+      WHERE (s.status <> 'terminated' OR s.egress_bytes < e.bytes) AND s.id > $1 ${of} ORDER BY s.id LIMIT $2`
   }
   const keys = table === 'key_uses' ? 'keys' : 'gateway_keys'
   return `SELECT s.prefix AS key, '' AS "hostId", 0 AS bytes, u.at_ms AS "atMs"

@@ -11,9 +11,9 @@ export const samples: FleetMigration = {
   release: 1,
   name: 'samples',
   sql: `
--- Within what a calendar can show: a host that is asked formats the times of other hosts.
-CREATE FUNCTION is_sample_time(at_ms bigint) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
-  SELECT at_ms BETWEEN 0 AND 8640000000000000
+-- Not later than now, but for what clocks differ: a later time would stay the last use of a key for ever.
+CREATE FUNCTION is_sample_time(at_ms bigint) RETURNS boolean LANGUAGE sql VOLATILE AS $$
+  SELECT at_ms BETWEEN 0 AND now_ms() + 300000
 $$;
 
 -- Egress since the start of an instance on a host.

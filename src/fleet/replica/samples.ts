@@ -23,6 +23,8 @@ export class SampleLines {
   readonly #directory: LocalDirectory
   readonly #hostId: string
   readonly #tables
+  /** The last line of each table in the batches so far. */
+  #through = byTable(() => 0)
 
   constructor(directory: LocalDirectory, hostId: string) {
     this.#directory = directory
@@ -35,11 +37,11 @@ export class SampleLines {
     }
   }
 
-  /** Returns the next lines after those of a batch; null if there are none. */
-  next(before: SampleLineBatch | null): SampleLineBatch | null {
-    const batch = byTable(table =>
-      this.#tables.after[table].all(before?.[table].at(-1)?.line ?? 0, this.#hostId, batchLinesMax),
-    )
+  /** Returns the first lines, or those after the last batch; null if there are none. */
+  next({ isFirst }: { readonly isFirst: boolean }): SampleLineBatch | null {
+    const through = isFirst ? byTable(() => 0) : this.#through
+    const batch = byTable(table => this.#tables.after[table].all(through[table], this.#hostId, batchLinesMax))
+    this.#through = byTable(table => batch[table].at(-1)?.line ?? through[table])
     return SAMPLE_TABLES.some(table => batch[table].length > 0) ? batch : null
   }
 

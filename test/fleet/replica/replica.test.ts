@@ -200,11 +200,11 @@ test('samples', () => {
   const sample = { id: 'i1', egressBytes: 0, egressBlockAppliedAtMs: null }
   const lines = new SampleLines(store.directory, store.hostId)
   const sampleAt = (ms: number) => setInstanceEgress(db, [{ ...sample, egressObservedAtMs: ms }])
-  const sent = () => lines.next(null)?.instance_egress.map(line => line.sample)
+  const sent = () => lines.next({ isFirst: true })?.instance_egress.map(line => line.sample)
   sampleAt(119_000)
-  expect(lines.next(null)).toBeNull()
+  expect(lines.next({ isFirst: true })).toBeNull()
   sampleAt(120_000)
-  const batch = lines.next(null)
+  const batch = lines.next({ isFirst: true })
   expect(sent()).toEqual(['{"id":"i1","bytes":0,"at_ms":120000}'])
   expect([outbox.next(), outbox.count(), outbox.held()]).toEqual([null, 0, null])
   expect(outbox.release(Number.MAX_SAFE_INTEGER)).toBe(false)
@@ -212,10 +212,10 @@ test('samples', () => {
   if (batch !== null) lines.taken(batch)
   expect(sent()).toEqual(['{"id":"i1","bytes":0,"at_ms":121000}'])
   replica.apply([{ table: 'instances', key: { id: 'i1' }, row: null }], at(2))
-  const gone = lines.next(null)
+  const gone = lines.next({ isFirst: true })
   expect(gone?.instance_egress.map(line => line.sample)).toEqual([null])
   if (gone !== null) lines.taken(gone)
-  expect(lines.next(null)).toBeNull()
+  expect(lines.next({ isFirst: true })).toBeNull()
 })
 
 // Goal: whichever comes first, a status only moves up, the first reason stays, and a host's own count of bytes stays.
