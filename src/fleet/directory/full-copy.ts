@@ -11,7 +11,7 @@ import type { Logger } from '../../base/log.ts'
 import { directoryAway } from '../failures.ts'
 import { checkSchema } from '../migrations.ts'
 import type { Postgres, Sql } from '../postgres.ts'
-import type { LocalRow, LocalRows } from '../replica/local-rows.ts'
+import type { LocalKey, LocalRows } from '../replica/local-rows.ts'
 import type { CopyProgress, Progress } from '../replica/progress.ts'
 import type { AppliedChanges, Replica, ReplicaPosition } from '../replica/replica.ts'
 import { REPLICA_TABLES, type ReplicaTable, type RowChange } from '../replica/tables.ts'
@@ -148,9 +148,9 @@ async function applyRows(deps: FullCopyDeps, from: Progress, rows: readonly RowC
 /** Removes rows that the directory does not have, except those that this host has not reported yet. */
 async function removeGone({ postgres, replica, local, onApplied }: FullCopyDeps): Promise<void> {
   for (const table of REPLICA_TABLES.toReversed()) {
-    let rows: LocalRow[]
-    for (let after: LocalRow['key'] | null = null; ; after = rows.at(-1)?.key ?? null) {
-      rows = local.page(table, after, goneKeyCount)
+    let rows: LocalKey[]
+    for (let after: LocalKey['key'] | null = null; ; after = rows.at(-1)?.key ?? null) {
+      rows = local.keys(table, after, goneKeyCount)
       if (rows.length === 0) break
       // Determine this before querying: rows reported in the meantime are in the directory.
       const asked = rows.filter(({ text }) => !(table.hostMay.includes('insert') && local.isNoted(table.name, text)))

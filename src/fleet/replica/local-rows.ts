@@ -8,7 +8,11 @@ import { REPLICA_TABLES, type ReplicaTable, type RowChange, type WireRow } from 
 /** A row, with its key in the form of the outbox. */
 export type LocalRow = RowChange & { readonly row: WireRow; readonly text: string }
 
-type KeyedRow = { readonly row_key: string; readonly row: string }
+/** A row's key, and its form in the outbox. */
+export type LocalKey = Pick<LocalRow, 'key' | 'text'>
+
+type RowKey = { readonly row_key: string }
+type KeyedRow = RowKey & { readonly row: string }
 
 export class LocalRows {
   readonly #tables
@@ -22,6 +26,8 @@ export class LocalRows {
         {
           first: prepareRaw<KeyedRow>(db, selectPage(table, true)),
           next: prepareRaw<KeyedRow>(db, selectPage(table, false)),
+          firstKeys: prepareRaw<RowKey>(db, selectPage(table, true, 'keys')),
+          nextKeys: prepareRaw<RowKey>(db, selectPage(table, false, 'keys')),
           unnoted: prepareRaw<{ count: number }>(db, countUnnoted(table)),
           one: prepareRaw<{ row: string }>(db, selectRow(table)),
         },
@@ -46,6 +52,14 @@ export class LocalRows {
     const { first, next } = this.#of(name)
     const found = after === null ? first.all(limit) : next.all(...key.map(column => after[column] ?? null), limit)
     return found.map(({ row_key: text, row }) => ({ table: name, key: JSON.parse(text), row: JSON.parse(row), text }))
+  }
+
+  /** Returns the next keys after a key, without the rows, in order. */
+  keys({ name, key }: ReplicaTable, after: WireRow | null, limit: number): LocalKey[] {
+    const { firstKeys, nextKeys } = this.#of(name)
+    const values = key.map(column => after?.[column] ?? null)
+    const found = after === null ? firstKeys.all(limit) : nextKeys.all(...values, limit)
+    return found.map(({ row_key: text }) => ({ key: JSON.parse(text), text }))
   }
 
   /** Returns the row of a key; null if there is none. */

@@ -128,13 +128,15 @@ export function countUnnoted(table: ReplicaTable): string {
 
 /**
  * Reads a page of rows with their keys, in the order of keys, after the key in ?1 to ?n. The last value is the limit.
+ * `has`: a row may have half a MiB, so keys alone can be read.
  */
-export function selectPage(table: ReplicaTable, isFirst: boolean): string {
+export function selectPage(table: ReplicaTable, isFirst: boolean, has: 'rows' | 'keys' = 'rows'): string {
   const { name, key } = table
   const columns = key.join(', ')
   const after = isFirst ? '' : `WHERE (${columns}) > (${key.map((_, index) => `?${index + 1}`).join(', ')})`
   const limit = isFirst ? 1 : key.length + 1
-  return `SELECT ${keyJson(table)} AS row_key, ${rowJson(table)} AS row FROM ${name} ${after} ORDER BY ${columns} LIMIT ?${limit}`
+  const row = has === 'rows' ? `, ${rowJson(table)} AS row` : ''
+  return `SELECT ${keyJson(table)} AS row_key${row} FROM ${name} ${after} ORDER BY ${columns} LIMIT ?${limit}`
 }
 
 /**
