@@ -86,15 +86,21 @@ async function serverFacts(postgres: Postgres) {
     readonly names: string
     readonly commit: string
     readonly most: number
+    readonly owner: string | null
+    readonly endsChanges: boolean | null
   }>(
     `SELECT current_user AS name, (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) AS "isSuperuser",
        pg_has_role(current_user, (SELECT nspowner FROM pg_namespace WHERE nspname = '${fleetSchema}'), 'MEMBER') AS "isOwner",
        current_setting('synchronous_standby_names') AS names, current_setting('synchronous_commit') AS commit,
-       current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer AS most`,
+       current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer AS most,
+       o.rolname AS owner, pg_has_role(o.oid, 'pg_signal_backend', 'USAGE')
+         AND pg_has_role(o.oid, 'pg_read_all_stats', 'USAGE') AS "endsChanges"
+     FROM (SELECT 1) AS one LEFT JOIN pg_namespace n ON n.nspname = '${fleetSchema}' LEFT JOIN pg_roles o ON o.oid = n.nspowner`,
   )
   return {
     answerMs: systemClock.monotonicMs() - beganMs,
     role: { name: row?.name ?? '', isSuperuser: row?.isSuperuser ?? false, isOwner: row?.isOwner ?? false },
+    owner: { name: row?.owner ?? '', endsChanges: row?.endsChanges ?? true },
     synchronousStandbyNames: row?.names ?? '',
     synchronousCommit: row?.commit ?? '',
     connectionsMax: row?.most ?? 0,

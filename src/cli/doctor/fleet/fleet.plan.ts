@@ -15,6 +15,8 @@ export type FleetFacts =
       readonly schemaNewest: number
       /** The role that this host signs in as. */
       readonly role: { readonly name: string; readonly isSuperuser: boolean; readonly isOwner: boolean }
+      /** The role that owns the directory, and whether it may end a change that holds the counter for too long. */
+      readonly owner: { readonly name: string; readonly endsChanges: boolean }
       /** Settings of the server. */
       readonly synchronousStandbyNames: string
       readonly synchronousCommit: string
@@ -38,6 +40,7 @@ export function fleetChecks(facts: FleetFacts): Check[] {
     replicationCheck(facts),
     connectionsCheck(facts),
     roleCheck(facts),
+    ownerCheck(facts),
     memberCheck(facts),
     hostsCheck(facts.hosts),
     sameCheck('fleet versions', serving, ({ version }) => version, 'upgrade host by host: drain, upgrade, undrain'),
@@ -99,6 +102,14 @@ function roleCheck({ role }: ReadFleetFacts): Check {
     ? 'is a superuser: an attacker on this host has the whole database server'
     : 'owns the directory: an attacker on this host can write in the name of every other one'
   return warn(name, `${role.name} ${problem}`, remedy)
+}
+
+function ownerCheck({ owner: { name: owner, endsChanges } }: ReadFleetFacts): Check {
+  const name = 'fleet owner'
+  if (endsChanges) return pass(name, `${owner} may end connections of hosts`)
+  const detail = `${owner}, which owns the directory, may not end connections: a host that hangs in a change holds up those of all hosts`
+  const remedy = `as the administrator of the database: GRANT pg_signal_backend, pg_read_all_stats TO ${owner}`
+  return warn(name, detail, remedy)
 }
 
 function memberCheck({ hosts }: ReadFleetFacts): Check {

@@ -50,6 +50,7 @@ const good: Read = {
   schema: 2,
   schemaNewest: 2,
   role: { name: 'rack_1', isSuperuser: false, isOwner: false },
+  owner: { name: 'fleet_owner', endsChanges: true },
   synchronousStandbyNames: 'ANY 1 (b, c)',
   synchronousCommit: 'on',
   connectionsMax: 22,
@@ -73,6 +74,10 @@ test.each([
   [{ synchronousStandbyNames: '' }, /^WARN fleet replication: synchronous_standby_names is empty: .* are lost/],
   [{ synchronousCommit: 'off' }, /^WARN fleet replication: synchronous_commit is off/],
   [{ role: { name: 'postgres', isSuperuser: true, isOwner: true } }, /^WARN fleet role: postgres is a superuser/],
+  [
+    { owner: { name: 'fleet_owner', endsChanges: false } },
+    /^WARN fleet owner: fleet_owner, .* may not end connections/,
+  ],
   [
     { role: { name: 'fleet_owner', isSuperuser: false, isOwner: true } },
     /^WARN fleet role: fleet_owner owns the directory/,
