@@ -97,13 +97,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
   const refreshSamples = openSampleReads(deps, replica)
   const report = () => reportAll({ postgres, outbox, hostId, writing: replica.isSeeding() ? 'wish' : 'report' }, signal)
   const repeating = { clock, log, signal }
-  /** Cached, because every request checks it and a complete copy stays complete. */
-  let isThere = false
-  const waitsFor = () => {
-    const waited = isThere ? null : waitOf(replica, copy)
-    isThere = waited === null
-    return waited
-  }
+  const waitsFor = createWaitsFor(replica, copy)
   const reportDue = reportSums(deps, { report, outbox, waitsFor, refreshSamples, signal })
   const onMember = () => {
     const applied = replica.adoptWaiting()
@@ -117,18 +111,6 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
   const sync = async (): Promise<Synced> => {
     if (replica.mark() === null || replica.isSeeding()) return { isChanged: false, isCurrent: true }
     return mayFollow() ? await copy.sync() : { isChanged: false, isCurrent: false }
-  }
-  /** Reports local changes made while the records were being copied; other hosts do not see them before. */
-  const finishSeeding = async () => {
-    while (replica.isSeeding() && !signal.aborted) {
-      try {
-        await report()
-        if (!signal.aborted) replica.endSeeding()
-      } catch (error) {
-        log.warn('the records of this host are not wholly in the directory yet', { problem: reasonOf(error) })
-        await pause(clock, pollAwayMs, signal)
-      }
-    }
   }
 
   return {
@@ -157,7 +139,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
     ...membership,
     start: () => {
       running = beginOnceAnswered(deps, replica, signal)
-        .then(finishSeeding)
+        .then(() => finishSeeding(deps, { replica, report, signal }))
         .then(() =>
           Promise.all([
             repeat(
@@ -182,6 +164,36 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
       stopping.abort()
       await running
     },
+  }
+}
+
+/** Caches the end of the wait, because every request checks it and a complete copy stays complete. */
+function createWaitsFor(replica: Replica, copy: Copy): () => ReturnType<typeof waitOf> {
+  let isThere = false
+  return () => {
+    const waited = isThere ? null : waitOf(replica, copy)
+    isThere = waited === null
+    return waited
+  }
+}
+
+/** Reports local changes made while the records were being copied; other hosts do not see them before. */
+async function finishSeeding(
+  { clock, log }: Pick<FleetDirectoryDeps, 'clock' | 'log'>,
+  {
+    replica,
+    report,
+    signal,
+  }: { readonly replica: Replica; readonly report: () => Promise<unknown>; readonly signal: AbortSignal },
+): Promise<void> {
+  while (replica.isSeeding() && !signal.aborted) {
+    try {
+      await report()
+      if (!signal.aborted) replica.endSeeding()
+    } catch (error) {
+      log.warn('the records of this host are not wholly in the directory yet', { problem: reasonOf(error) })
+      await pause(clock, pollAwayMs, signal)
+    }
   }
 }
 

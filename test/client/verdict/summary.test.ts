@@ -126,7 +126,7 @@ test('goal: of a bad verdict what failed or is missing is shown, and what is not
 test('goal: one line for the same group of several receipts, and one for each reason', () => {
   const receipts = ['gateway', 'inference-router'].map(name => fail(`${name}/nonce`, 'another one'))
   expect(below('failed', lines([...receipts, fail('a', 'no'), fail('b', 'no')]))).toEqual([
-    'nonce of 2 reports: another one',
+    'nonce of 2 receipts: another one',
     'a and 1 more: no',
   ])
   const apart = [fail('gateway/nonce', 'one'), fail('inference-router/nonce', 'two')]
