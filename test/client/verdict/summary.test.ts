@@ -130,7 +130,7 @@ test('goal: one line for the same group of several receipts, and one for each re
     'a and 1 more: no',
   ])
   const apart = [fail('gateway/nonce', 'one'), fail('inference-router/nonce', 'two')]
-  expect(below('failed', lines(apart))).toEqual(['nonce of 2 reports: one, and so on'])
+  expect(below('failed', lines(apart))).toEqual(['nonce of 2 receipts: one, and so on'])
 })
 
 test('goal: no more than fifteen lines of 600 characters, floors of the firmware first among what was not checked', () => {
