@@ -37,7 +37,7 @@ export function composeNames({ config, store, engine, link, clock, log }: DnsPar
     /** No share: one name for each VM address, and 65,536 instances in a fleet. */
     namesMax: 2 ** instanceBits + Object.keys(HOST_LISTENERS).length * hostsPerAnswerMax,
     report: write => link.isShared && store.directory.transact(write),
-    // A copy that may be behind says of no name that it does not exist.
+    // The copy here may lack a name then.
     isPartial: () => link.waitsFor() !== null || link.isShutOut() || !link.isReached(),
     hostAddresses: () => serviceAddresses(config, defaultRouteAddress()),
     clock,

@@ -188,7 +188,7 @@ export function composeInstances(parts: InstancesParts): Instances {
     sshTimeoutMs: config.vm.ssh_timeout_ms,
     cutOff: () => parts.firewall.cutOff(),
     elsewhere: async (instance, failureCode) => {
-      // No VM is begun before the fleet takes this process for the host.
+      // A new instance has no VM before the fleet takes this process for the host.
       if (instance.vmId === null && !parts.link.isMember()) throw directoryAway(notTaken())
       return await restartOnOtherHost({ directory, platform }, instance, failureCode)
     },

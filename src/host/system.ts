@@ -14,8 +14,9 @@ export function hostBootId(): string {
 
 /**
  * Identifies the holder of a locked file among the processes of all machines. A process with the same id runs only
- * after the former one has ended: the kernel gives one process the lock, and a copy of the file is another inode, or on
- * another boot. Only a snapshot with the memory of a host that is itself a VM has the same id. A digest, because it is shown to other hosts.
+ * after the former one has ended: the kernel gives one process the lock, and a copy of the file is another inode, or
+ * on another boot. Only a snapshot with the memory of a host that is itself a VM has the same id. A digest, because it
+ * is shown to other hosts.
  */
 export function lockHolderId(lockPath: string): string {
   const { dev, ino } = statSync(lockPath, { bigint: true })

@@ -72,7 +72,7 @@ const reportRestMs = 50
 const refusedAgainMs = 60_000
 /** Interval between two reports of usage sums and samples, because each writes a row for every used key or instance. */
 const sumsEveryMs = 10_000
-/** Egress of all instances is read at this interval, so that a host which nobody asked has it without the database. */
+/** Egress of all instances is read at this interval, for answers without the database. */
 const egressEveryMs = 60_000
 
 /**
@@ -97,7 +97,13 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
   const refreshSamples = openSampleReads(deps, replica)
   const report = () => reportAll({ postgres, outbox, hostId, writing: replica.isSeeding() ? 'wish' : 'report' }, signal)
   const repeating = { clock, log, signal }
-  const waitsFor = createWaitsFor(replica, copy)
+  /** Cached, because every request checks it and a complete copy stays complete. */
+  let isThere = false
+  const waitsFor = () => {
+    const waited = isThere ? null : waitOf(replica, copy)
+    isThere = waited === null
+    return waited
+  }
   const reportDue = reportSums(deps, { report, outbox, waitsFor, refreshSamples, signal })
   const onMember = () => {
     const applied = replica.adoptWaiting()
@@ -111,6 +117,15 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
   const sync = async (): Promise<Synced> => {
     if (replica.mark() === null || replica.isSeeding()) return { isChanged: false, isCurrent: true }
     return mayFollow() ? await copy.sync() : { isChanged: false, isCurrent: false }
+  }
+  const following = { wake: versions.wake, everyMs: pollMs, what: 'directory changes were not read' }
+  const follow = async () => {
+    if (mayFollow()) await versions.read()
+  }
+  const reporting = { wake: reports, everyMs: reportMs, what: 'the directory did not take a report' }
+  const reportNews = async () => {
+    if (membership.isMember()) await reportDue()
+    await pause(clock, reportRestMs, signal)
   }
 
   return {
@@ -139,61 +154,13 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
     ...membership,
     start: () => {
       running = beginOnceAnswered(deps, replica, signal)
-        .then(() => finishSeeding(deps, { replica, report, signal }))
-        .then(() =>
-          Promise.all([
-            repeat(
-              repeating,
-              { wake: versions.wake, everyMs: pollMs, what: 'directory changes were not read' },
-              async () => {
-                if (mayFollow()) await versions.read()
-              },
-            ),
-            repeat(
-              repeating,
-              { wake: reports, everyMs: reportMs, what: 'the directory did not take a report' },
-              async () => {
-                if (membership.isMember()) await reportDue()
-                await pause(clock, reportRestMs, signal)
-              },
-            ),
-          ]),
-        )
+        .then(() => finishSeeding(repeating, replica, report))
+        .then(() => Promise.all([repeat(repeating, following, follow), repeat(repeating, reporting, reportNews)]))
     },
     stop: async () => {
       stopping.abort()
       await running
     },
-  }
-}
-
-/** Caches the end of the wait, because every request checks it and a complete copy stays complete. */
-function createWaitsFor(replica: Replica, copy: Copy): () => ReturnType<typeof waitOf> {
-  let isThere = false
-  return () => {
-    const waited = isThere ? null : waitOf(replica, copy)
-    isThere = waited === null
-    return waited
-  }
-}
-
-/** Reports local changes made while the records were being copied; other hosts do not see them before. */
-async function finishSeeding(
-  { clock, log }: Pick<FleetDirectoryDeps, 'clock' | 'log'>,
-  {
-    replica,
-    report,
-    signal,
-  }: { readonly replica: Replica; readonly report: () => Promise<unknown>; readonly signal: AbortSignal },
-): Promise<void> {
-  while (replica.isSeeding() && !signal.aborted) {
-    try {
-      await report()
-      if (!signal.aborted) replica.endSeeding()
-    } catch (error) {
-      log.warn('the records of this host are not wholly in the directory yet', { problem: reasonOf(error) })
-      await pause(clock, pollAwayMs, signal)
-    }
   }
 }
 
@@ -328,6 +295,23 @@ async function beginOnceAnswered(
       replica.begin(await fleetIdOf(postgres))
     } catch (error) {
       log.debug('this host has no copy of the directory yet', { problem: reasonOf(error) })
+      await pause(clock, pollAwayMs, signal)
+    }
+  }
+}
+
+/** Reports local changes made while the records were being copied; others do not see them before. Never rejects. */
+async function finishSeeding(
+  { clock, log, signal }: RepeatDeps,
+  replica: Replica,
+  report: () => Promise<void>,
+): Promise<void> {
+  while (replica.isSeeding() && !signal.aborted) {
+    try {
+      await report()
+      if (!signal.aborted) replica.endSeeding()
+    } catch (error) {
+      log.warn('the records of this host are not wholly in the directory yet', { problem: reasonOf(error) })
       await pause(clock, pollAwayMs, signal)
     }
   }

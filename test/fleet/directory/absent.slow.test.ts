@@ -17,8 +17,8 @@ startForTests(started => {
   server = started
 })
 
-// Goal: a host says that an instance does not exist, or that a key is wrong, only if it has all changes: another host may
-// have acknowledged it.
+// Goal: a host says that an instance does not exist, or that a key is wrong, only if it has all changes: another host
+// may have acknowledged it.
 test.skipIf(missing)('without the database', async () => {
   await using fleet = await openFleet(server)
   const host = await fleet.host('east')

@@ -1,9 +1,10 @@
-// Goal: each line of samples is in one batch of a report at most, also one that cannot be removed: its sample is newer.
+// Lines of samples in the batches of a report.
 
 import { expect, test } from 'bun:test'
 import { SampleLines } from '../../../src/fleet/replica/samples.ts'
 import { openStore } from '../../../src/store/db.ts'
 
+// Goal: each line is in one batch at most, also one that stays because its sample is newer.
 test('more lines of one table than of another', () => {
   const store = openStore(':memory:')
   const { directory, hostId } = store
