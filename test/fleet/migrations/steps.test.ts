@@ -28,7 +28,7 @@ test('goal: number, release, name and text of each step', () => {
     '19 1 usage-generations dc10ce8ba418be61',
     '20 1 one-process 378af49be83418f2',
     '21 1 stuck-changes 4336542b2ee30f01',
-    '22 1 samples f6c47a1291457f6f',
+    '22 1 samples eb80bb04025b1f68',
   ])
   expect([newestOf(), newestOf([])]).toEqual([22, 0])
 })
