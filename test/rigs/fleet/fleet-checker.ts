@@ -91,14 +91,21 @@ export function recordsOf({ directory, process: at }: FaultedHost): HostRecords 
 export async function directoryOf(fleet: FaultedFleet): Promise<Copied> {
   const found = new Map<string, string[]>()
   for (const table of TABLES) {
-    const text = await fleet.sql(`${lineOf(table)} FROM strongroom.${table}`)
+    const text = await fleet.sql(`${lineOf(table, table === 'instances' ? SAMPLED : {})} FROM strongroom.${table}`)
     found.set(table, text.split('\n').filter(Boolean).sort())
   }
   return found
 }
 
-function lineOf(table: CopiedTable): string {
-  const columns = COPIED[table].map(column => `coalesce(CAST(${column} AS text), '-')`)
+/** What the directory has in a table of its own, which hosts read into their copies. */
+const SAMPLED: Readonly<Record<string, string>> = {
+  egress_bytes: `greatest(egress_bytes,
+    (SELECT max(bytes) FROM strongroom.instance_egress AS sample WHERE sample.instance_id = instances.id))`,
+}
+
+/** `instead`: an expression for a column of that name. */
+function lineOf(table: CopiedTable, instead: Readonly<Record<string, string>> = {}): string {
+  const columns = COPIED[table].map(column => `coalesce(CAST(${instead[column] ?? column} AS text), '-')`)
   return `SELECT ${columns.join(" || ' ' || ")} AS line`
 }
 
