@@ -36,6 +36,9 @@ export function failureOf(
   if (ok) return null
   const members = details.filter(isFailed)
   const kinds = checks.filter(isFailed).flatMap(check => kindsOf(check, members, named))
+  // A quote beside a report that a policy refuses was not judged: nothing may call it genuine.
+  const isQuoteOpen = checks.some(check => check.name === reportSum && isFailed(check))
+  if (isQuoteOpen && !kinds.every(kind => kind === 'input')) return 'evidence'
   return FAILURES.find(failure => kinds.includes(failure)) ?? 'input'
 }
 
@@ -58,7 +61,7 @@ function kindsOf({ name, reason }: Check, members: readonly Check[], named: Read
   return own.filter(member => !(isSummed && member.name === evidenceSum)).map(member => kindOf(member.name, named))
 }
 
-/** A check of vTPMs that only repeats that a check of the SNP report beside it did not pass: that one decides. */
+/** A check of vTPMs that only repeats that a check of the SNP report beside it did not pass. */
 export const reportSum = 'vtpm-evidence'
 
 /** A check of receipts (attest/receipt/verify.ts) that sums up those of the hardware evidence beside it. */

@@ -112,8 +112,8 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
     versions.wake.wake()
   }
   const { admit, admitChange, membership } = createAdmission({ waitsFor, replica, onMember })
-  /** A copy of this host would act on its instances. A first copy must be whole before the fleet takes this process. */
-  const mayFollow = () => membership.isMember() || waitsFor() !== null
+  /** Not a refused copy. A first copy must be whole before the fleet takes this process. */
+  const mayFollow = () => !membership.isShutOut() || waitsFor() !== null
   const sync = async (): Promise<Synced> => {
     if (replica.mark() === null || replica.isSeeding()) return { isChanged: false, isCurrent: true }
     return mayFollow() ? await copy.sync() : { isChanged: false, isCurrent: false }
@@ -308,6 +308,8 @@ async function finishSeeding(
 ): Promise<void> {
   while (replica.isSeeding() && !signal.aborted) {
     try {
+      // The copy would remove records that the directory does not have yet.
+      if (replica.mark()?.version === 0) throw new Error('fleet init was interrupted: run it again')
       await report()
       if (!signal.aborted) replica.endSeeding()
     } catch (error) {

@@ -59,7 +59,7 @@ export type SampleReadDeps = ReadDeps & {
 }
 
 /** No share: the next statement has the remaining rows. */
-const pageRowCount = 1_000
+const pageRowCount = 250
 
 /** Reads samples of all hosts. Requests that wait are answered by one reading, so at most one runs at a time. */
 export class SampleReads {

@@ -112,9 +112,9 @@ export class Replica {
       for (const table of REPLICA_TABLES) for (const sql of outboxTriggers(table)) run(tx, sql)
       // The triggers' text contains every column.
       const isOtherwise = before.length > 0 && !isDeepStrictEqual(before, this.#triggers())
-      if (isOtherwise && at !== null && at.version > 0 && !this.isSeeding()) {
+      if (isOtherwise && at !== null && at.version > 0 && !this.isSeeding())
         this.setMark({ ...at, timeline: noTimeline })
-      }
+      if (isOtherwise) run(tx, `UPDATE copy_progress SET timeline = ${noTimeline} WHERE to_version IS NULL`)
       // A table that was local until now: report this host's own rows to the directory.
       if (!isSeeding) {
         for (const table of REPLICA_TABLES) if (!triggerNames(table).some(name => known.has(name))) this.#noteOwn(table)

@@ -121,6 +121,10 @@ test('goal: a CRL of another product is a mistake of the input, and a CRL that t
   expect((await run(...line, '--crl', line[3] ?? '')).stderr).toContain('/vcek/v1/{Milan|Genoa|Turin}/crl')
   await expectUsageError([...line, '--crl', other], 'the revocation list of Milan, and the report is of Genoa')
   expect((await run(...line, '--crl', other)).stderr).toContain('give https://kdsintf.amd.com/vcek/v1/Genoa/crl')
+  // A report that is not genuine says of what product it is.
+  const report = await platform.report({ report: fresh })
+  const altered = file('altered.bin', report.with(0x2a4, (report[0x2a4] ?? 0) ^ 1))
+  expect((await runJson(...line.with(3, altered), '--crl', other)).code).toBe(1)
   const der = await issueSimulatedCrl(platform.authority, { ...times, revoked: [] })
   const forged = file('forged.pem', toPem(der.with(-1, (der.at(-1) ?? 0) ^ 1), 'X509 CRL'))
   const { code, document } = await runJson(...line, '--crl', forged)

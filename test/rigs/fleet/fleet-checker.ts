@@ -97,7 +97,7 @@ export async function directoryOf(fleet: FaultedFleet): Promise<Copied> {
   return found
 }
 
-/** What the directory has in a table of its own, which hosts read into their copies. */
+/** Columns that the directory has in a table of its own, which hosts read into their copies. */
 const SAMPLED: Readonly<Record<string, string>> = {
   egress_bytes: `greatest(egress_bytes,
     (SELECT max(bytes) FROM strongroom.instance_egress AS sample WHERE sample.instance_id = instances.id))`,
