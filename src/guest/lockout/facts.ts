@@ -26,7 +26,7 @@ export const LockoutFacts = Closed({
   orderedKeys: TextOrNull,
   /** Output of `sshd -T` without its `setenv` lines, or why there is none. */
   sshd: Closed({ ok: Type.Boolean(), text: Text }),
-  /** Titles of the processes that listen for SSH. */
+  /** Titles of root's processes that listen for SSH. */
   sshdTitles: Type.Array(Text),
   /** Processes that can read from a console. */
   consoleReaders: Type.Array(Closed({ pid: Type.Integer(), title: Text, device: Text })),
@@ -69,9 +69,7 @@ export async function gatherFacts({ root, sshdProgram, run }: FactsDeps): Promis
       ({ stdout }) => ({ ok: true, text: stdout.replaceAll(/^setenv .*\n?/gim, '') }),
       error => ({ ok: false, text: messageOf(error) }),
     ),
-    sshdTitles: processes(root)
-      .map(pid => titleOf(root, pid))
-      .filter(title => title.includes('[listener]')),
+    sshdTitles: sshdTitles(root),
     consoleReaders: processes(root).flatMap(pid => consolesReadBy(root, pid)),
     sockets: [
       ...['tcp', 'tcp6'].flatMap(name => socketsIn(lines(`/proc/net/${name}`), name, '0A')),
@@ -106,6 +104,17 @@ function titleOf(root: string, pid: number): string {
   return (tryRead(`${root}/proc/${pid}/cmdline`) ?? '').replaceAll('\0', ' ').trim()
 }
 
+/** Titles of root's alone. One whose parent is listed was forked for a connection and has the title until it execs. */
+function sshdTitles(root: string): string[] {
+  const found = processes(root).flatMap(pid => {
+    const status = tryRead(`${root}/proc/${pid}/status`) ?? ''
+    const parent = /^PPid:\s+([0-9]+)$.*^Uid:\s+0\s/ms.exec(status)?.[1]
+    const title = titleOf(root, pid)
+    return parent !== undefined && title.includes('[listener]') ? [{ pid, parent: Number(parent), title }] : []
+  })
+  return found.filter(({ parent }) => !found.some(({ pid }) => pid === parent)).map(({ title }) => title)
+}
+
 const consoleDevice = /^\/dev\/(console|tty[0-9]+|ttyS[0-9]+|hvc[0-9]+)$/
 /** open(2): O_ACCMODE and O_WRONLY. */
 const accessMode = 0o3
@@ -113,7 +122,7 @@ const writeOnly = 0o1
 
 function consolesReadBy(root: string, pid: number): LockoutFacts['consoleReaders'] {
   return entries(`${root}/proc/${pid}/fd`).flatMap(fd => {
-    const device = tryLink(`${root}/proc/${pid}/fd/${fd}`)
+    const device = orNull(() => fs.readlinkSync(`${root}/proc/${pid}/fd/${fd}`))
     if (device === null || !consoleDevice.test(device)) return []
     const flags = /^flags:\s+([0-7]+)$/m.exec(tryRead(`${root}/proc/${pid}/fdinfo/${fd}`) ?? '')?.[1]
     const reads = flags === undefined || (Number.parseInt(flags, 8) & accessMode) !== writeOnly
@@ -136,26 +145,18 @@ function modulesBelow(dir: string): string[] {
   return [...new Set(found.map(name => name.replaceAll('-', '_')))].toSorted()
 }
 
-/** Processes come and go while we look. */
 function entries(dir: string, recursive = false): string[] {
-  try {
-    return fs.readdirSync(dir, { recursive, encoding: 'utf8' })
-  } catch {
-    return []
-  }
+  return orNull(() => fs.readdirSync(dir, { recursive, encoding: 'utf8' })) ?? []
 }
 
 function tryRead(path: string): string | null {
-  try {
-    return fs.readFileSync(path, 'utf8')
-  } catch {
-    return null
-  }
+  return orNull(() => fs.readFileSync(path, 'utf8'))
 }
 
-function tryLink(path: string): string | null {
+/** Processes come and go while we look. */
+function orNull<T>(look: () => T): T | null {
   try {
-    return fs.readlinkSync(path)
+    return look()
   } catch {
     return null
   }

@@ -26,6 +26,7 @@ const files: Readonly<Record<string, string>> = {
   'usr/lib/modules/6.12/kernel/virtio-net.ko.xz': '',
   'usr/lib/modules/6.12/kernel/fs/ext4.ko': '',
   'proc/7/cmdline': 'sshd: /usr/sbin/sshd -D -e [listener] 0 of 10-100 startups\0',
+  'proc/7/status': 'Name:\tsshd\nPid:\t7\nPPid:\t1\nTracerPid:\t0\nUid:\t0\t0\t0\t0\n',
   'proc/8/cmdline': '/bin/sh\0-i\0',
   'proc/8/fdinfo/0': 'pos:\t0\nflags:\t0100002\n',
   'proc/8/fdinfo/1': 'pos:\t0\nflags:\t0100001\n',
@@ -89,6 +90,24 @@ describe('the facts', () => {
       mountTypes: ['proc', 'debugfs'],
       hasMemoryDevice: false,
     })
+  })
+
+  // Goal: sshd forks for a connection, and the child has its title until it execs: no stranger who connects, and no
+  // program of the login user, makes a second listener of it. A second one that root started is one.
+  test('count no sshd twice', async () => {
+    await using sandbox = await planted()
+    const plant = (pid: number, parent: number, uid: number, title: string) => {
+      fs.mkdirSync(join(sandbox.root, `proc/${pid}`))
+      fs.writeFileSync(join(sandbox.root, `proc/${pid}/cmdline`), title)
+      const status = `Name:\tsshd\nPid:\t${pid}\nPPid:\t${parent}\nTracerPid:\t0\nUid:\t${uid}\t${uid}\t0\t0\n`
+      fs.writeFileSync(join(sandbox.root, `proc/${pid}/status`), status)
+    }
+    const titles = async () => (await gatherFacts({ root: sandbox.root, ...answering })).sshdTitles
+    plant(20, 7, 0, 'sshd: /usr/sbin/sshd -D -e [listener] 1 of 10-100 startups\0')
+    plant(21, 1, 1000, 'sshd: /usr/sbin/sshd -D -e [listener] 0 of 10-100 startups\0')
+    expect(await titles()).toEqual(['sshd: /usr/sbin/sshd -D -e [listener] 0 of 10-100 startups'])
+    plant(22, 1, 0, 'sshd: /usr/sbin/sshd -p 22 [listener]\0')
+    expect(await titles()).toHaveLength(2)
   })
 
   // Goal: what is missing is said to be missing; nothing throws.
