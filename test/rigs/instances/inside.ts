@@ -13,6 +13,7 @@ import {
   type TestUpstream,
 } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { until } from '../../../scripts/rigs/until.ts'
+import { theCargo } from './cargo.ts'
 import type { Login } from './login.ts'
 import { startSshAgent } from './ssh-agent.ts'
 
@@ -208,7 +209,8 @@ async function silentConnection(hostname: string) {
 }
 
 /** Root of one's own: a package is installed in it and runs in it; outside nothing has changed and nobody is root. */
-export async function thePrivateRoot({ prints, begins, fails }: Inside): Promise<void> {
+export async function thePrivateRoot(inside: Inside, options: readonly string[]): Promise<void> {
+  const { prints, begins, fails } = inside
   const listing = 'find /usr /etc /var -xdev -newer /run/strongroom/claim.json 2>/dev/null | sort'
   const before = await prints(listing)
   const control = 'Package: srt-trial\\nVersion: 1\\nArchitecture: all\\nMaintainer: a <a@a>\\nDescription: trial\\n'
@@ -245,6 +247,7 @@ export async function thePrivateRoot({ prints, begins, fails }: Inside): Promise
   await prints(`printf '%s\\n' ${lines.join(' ')} >try.sh`)
   expect(await prints('private-root sh try.sh')).toBe('0\nend')
   expect(await prints('find / -xdev -perm /6000 -type f 2>/dev/null || true')).toBe('')
+  await theCargo(inside, options)
 }
 
 /** Neither a fork bomb nor a hog of memory keeps the owner out, or ends sshd and the agent. */
