@@ -83,8 +83,8 @@ export function createClaiming(deps: ClaimDeps): Claiming {
     },
     restore: async () => {
       if (record !== null) {
-        await sshd.start()
-        if (fs.existsSync(paths.gatewaySettings)) await gateway.start()
+        sshd.start()
+        if (fs.existsSync(paths.gatewaySettings)) gateway.start()
         await reach.restore()
         return
       }
@@ -119,8 +119,8 @@ function steps(deps: ClaimDeps, plan: ClaimPlan, { claim, record }: Claimed): St
     hostnameStep(paths.kernelHostname, plan.hostname),
     // Before sshd: no program of the owner's runs without it.
     ...(claim.egress.policy === undefined ? [] : [reachStep(reach, claim, claim.egress.policy)]),
+    // Not awaited: both listen a moment later, while the evidence is made.
     { name: 'sshd', apply: () => sshd.start(), undo: () => sshd.stop() },
-    // After sshd and not awaited: it is ready a moment after the first login.
     ...(hasGateway ? [{ name: 'gateway', apply: () => gateway.start(), undo: () => gateway.stop() }] : []),
     fileStep({ path: paths.claimRecord, content: JSON.stringify(record), mode: 0o600, owner: 'system' }, system),
   ]

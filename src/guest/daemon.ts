@@ -12,12 +12,15 @@ import { type Static, Type } from '../contract/type.ts'
 import { truncateAbove } from '../linux/files/regular.ts'
 import { ensureDir, type Owner, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
 import { logBytesMax, openForAppend } from './log-file.ts'
-import { identifyProcess, isAlive, isListening, type ProcessIdentity, signalProcess } from './process-identity.ts'
+import { identifyProcess, isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts'
 import { jsonOf } from './wire.codec.ts'
 
 export type Daemon = {
-  /** Resolves when it listens; restarts it when it dies; takes over a running process. Faults: host.command_*. */
-  readonly start: () => Promise<void>
+  /**
+   * Starts the program, or takes over a running process, and restarts it when it dies. Clients retry until it listens.
+   * No effect while a program that it started runs. Faults: host.command_failed.
+   */
+  readonly start: () => void
   /** Ends the listening process, also an earlier agent's. Sessions of sshd are separate processes and live on. */
   readonly stop: () => Promise<void>
   /** Returns false if it does not run. */
@@ -36,8 +39,6 @@ export type DaemonDeps = {
   readonly argv: readonly [string, ...string[]]
   readonly clock: Clock
   readonly log: Logger
-  /** TCP port that `start` waits for. 'later': no wait; clients retry until it listens. */
-  readonly listen: { readonly port: number; readonly timeoutMs: number } | 'later'
 }
 
 /** A process. `ended` is aborted when our child ends; null if an earlier agent started the process. */
@@ -46,7 +47,7 @@ type Running = { readonly identity: ProcessIdentity; readonly ended: AbortSignal
 const Record = Closed({ pid: Type.Integer(), startTicks: Type.Integer() })
 type Record = Static<typeof Record>
 
-const listenPollMs = 20
+const stopPollMs = 20
 /**
  * Interval of looks at our child's log. An emulated look takes milliseconds, and a flood of attempts does not fill /run
  * (16 MiB) in this time. The child's end interrupts the wait.
@@ -61,25 +62,13 @@ const backOffMaxMs = 30_000
 const steadyMs = 60_000
 
 export function createDaemon(deps: DaemonDeps): Daemon {
-  const { name, record, argv, listen, clock, log } = deps
+  const { name, record, argv, clock, log } = deps
   let watch: AbortController | null = null
 
-  const launch = async (): Promise<Running> => {
+  const launch = (): Running => {
     if (deps.runDir !== null) ensureDir(deps.runDir, { mode: 0o755, owner: deps.owner })
     const started = spawnDaemon(argv, deps)
-    const { identity } = started
-    writeFileAtomic(record, JSON.stringify(identity satisfies Record), { mode: 0o600, owner: deps.owner })
-    if (listen === 'later') return started
-    const untilMs = clock.monotonicMs() + listen.timeoutMs
-    while (!isListening(identity, listen.port)) {
-      if (!isAlive(identity)) throw new Fault('host.command_failed', `${name}: ended before it listened`)
-      if (clock.monotonicMs() >= untilMs) {
-        // A process that listens later would hold the port against the next one.
-        signalProcess(identity, 'SIGKILL')
-        throw new Fault('host.command_timeout', `${name}: does not listen`)
-      }
-      await clock.sleep(listenPollMs)
-    }
+    writeFileAtomic(record, JSON.stringify(started.identity satisfies Record), { mode: 0o600, owner: deps.owner })
     return started
   }
 
@@ -89,7 +78,7 @@ export function createDaemon(deps: DaemonDeps): Daemon {
     const running = recorded(record)
     if (running !== null && signalProcess(running, 'SIGTERM')) {
       const untilMs = clock.monotonicMs() + stopTimeoutMs
-      while (isAlive(running) && clock.monotonicMs() < untilMs) await clock.sleep(listenPollMs)
+      while (isAlive(running) && clock.monotonicMs() < untilMs) await clock.sleep(stopPollMs)
       signalProcess(running, 'SIGKILL')
     }
     fs.rmSync(record, { force: true })
@@ -109,18 +98,21 @@ export function createDaemon(deps: DaemonDeps): Daemon {
       await clock.sleep(backOffMs, signal)
       backOffMs = Math.min(2 * backOffMs, backOffMaxMs)
       startedMs = clock.monotonicMs()
-      running = await launch().catch(error => {
+      try {
+        running = launch()
+      } catch (error) {
         log.error(`${name} does not start`, { reason: messageOf(error) })
-        return null
-      })
+        running = null
+      }
     }
   }
 
   return {
-    start: async () => {
+    start: () => {
       const running = recorded(record)
-      const isReady = running !== null && (listen === 'later' || isListening(running, listen.port))
-      const daemon = isReady ? { identity: running, ended: null } : await restart(stop, launch)
+      if (watch !== null && running !== null) return
+      watch?.abort()
+      const daemon = running === null ? launch() : { identity: running, ended: null }
       watch = new AbortController()
       const { signal } = watch
       keepAlive(daemon, signal).catch(error => {
@@ -132,17 +124,6 @@ export function createDaemon(deps: DaemonDeps): Daemon {
       const running = recorded(record)
       return running !== null && signalProcess(running, name)
     },
-  }
-}
-
-/** A process that hangs or never listened would keep the port. */
-async function restart(stop: () => Promise<void>, launch: () => Promise<Running>): Promise<Running> {
-  await stop()
-  try {
-    return await launch()
-  } catch (error) {
-    await stop()
-    throw error
   }
 }
 

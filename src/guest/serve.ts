@@ -36,7 +36,6 @@ import { createTpm, type SvsmService, type Tpm } from './tpm/tpm.ts'
 export type GuestSettings = ProgramSettings & {
   readonly login: Owner
   readonly sshdArgv: readonly [string, ...string[]]
-  readonly sshPort: number
   readonly gatewayArgv: readonly [string, ...string[]]
   /** ssh-keygen as another user, without rights. */
   readonly keygenArgv: readonly [string, ...string[]]
@@ -46,14 +45,12 @@ export type GuestSettings = ProgramSettings & {
   readonly reachProgram: string
   readonly snapshotArgv: readonly [string, ...string[]]
   readonly hostKeyWaitMs: number
-  readonly listenTimeoutMs: number
 }
 
 export const guestSettings: GuestSettings = {
   ...programSettings,
   login: { uid: 1000, gid: 1000 },
   sshdArgv: ['/usr/lib/strongroom/sshd'],
-  sshPort: 22,
   gatewayArgv: ['/usr/lib/strongroom/gateway'],
   keygenArgv: ['/usr/lib/strongroom/ssh-keygen'],
   brokerArgv: ['/usr/lib/strongroom/broker'],
@@ -61,7 +58,6 @@ export const guestSettings: GuestSettings = {
   reachProgram: '/usr/lib/strongroom/reach',
   snapshotArgv: ['/usr/lib/strongroom/snapshot'],
   hostKeyWaitMs: 15_000,
-  listenTimeoutMs: 30_000,
 }
 
 /** Rejects when init must restart the agent: no port, no keys, a failing device, a claimed guest without sshd. */
@@ -153,20 +149,13 @@ type DaemonParts = { settings: GuestSettings; paths: GuestPaths; clock: Clock; l
 /** Programs that start after the claim. */
 function claimedDaemons(parts: DaemonParts): Pick<ClaimDeps, 'sshd' | 'gateway'> & Pick<ReachDeps, 'broker'> {
   const { settings, paths, clock, log } = parts
-  const { sshdArgv, sshPort, gatewayArgv, brokerArgv, listenTimeoutMs, system: owner } = settings
-  const common = { owner, logDir: paths.logDir, clock, log }
-  const later = { ...common, runDir: null, listen: 'later' } as const
+  const { sshdArgv, gatewayArgv, brokerArgv, system: owner } = settings
+  const common = { owner, logDir: paths.logDir, runDir: null, clock, log }
+  const { sshdRecord: record, sshdRunDir: runDir } = paths
   return {
-    sshd: createDaemon({
-      ...common,
-      name: 'sshd',
-      record: paths.sshdRecord,
-      runDir: paths.sshdRunDir,
-      argv: sshdArgv,
-      listen: { port: sshPort, timeoutMs: listenTimeoutMs },
-    }),
-    gateway: createDaemon({ ...later, name: 'gateway', record: paths.gatewayRecord, argv: gatewayArgv }),
-    broker: createDaemon({ ...later, name: 'broker', record: paths.brokerRecord, argv: brokerArgv }),
+    sshd: createDaemon({ ...common, name: 'sshd', record, runDir, argv: sshdArgv }),
+    gateway: createDaemon({ ...common, name: 'gateway', record: paths.gatewayRecord, argv: gatewayArgv }),
+    broker: createDaemon({ ...common, name: 'broker', record: paths.brokerRecord, argv: brokerArgv }),
   }
 }
 

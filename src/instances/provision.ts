@@ -79,7 +79,7 @@ export type Provisioned =
 const attemptsMax = 3
 const sshPort = 22
 const probeTimeoutMs = 10_000
-const probePauseMs = 100
+const probePauseMs = 50
 /** A certificate of a chip that is new to this host may be delayed for a minute by the rate limit of AMD's service. */
 const collateralWaitMs = 180_000
 const collateralPauseMs = 5_000

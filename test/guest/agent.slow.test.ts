@@ -3,7 +3,15 @@ import * as fs from 'node:fs'
 import { uptime } from 'node:os'
 import { join } from 'node:path'
 import { makeHostEnd, makePortPaths } from '../../scripts/rigs/guest/agent-port.ts'
-import { makeClaim, makeCustomerKey, makeSandbox, seal, sshArgv, succeed } from '../../scripts/rigs/guest/root.ts'
+import {
+  makeClaim,
+  makeCustomerKey,
+  makeSandbox,
+  seal,
+  sshArgv,
+  sshdListens,
+  succeed,
+} from '../../scripts/rigs/guest/root.ts'
 import { decodeStatement } from '../../src/attest/receipt/statement.ts'
 import { fromBase64Url, toBase64Url } from '../../src/base/bytes.ts'
 import { ask, startAgent } from '../rigs/guest/agent-process.ts'
@@ -106,6 +114,7 @@ describe('the agent', () => {
     await ask(host, { id: 'c1', op: 'claim', sealed: seal(claim, hello.boxKey) })
 
     const login = { keyPath: customer.path, hostKey: hello.sshHostKey, command: 'echo in; read line; echo "$line"' }
+    await sshdListens(sandbox)
     await using session = Bun.spawn(sshArgv(sandbox, login), { stdin: 'pipe', stdout: 'pipe', stderr: 'inherit' })
     const output = session.stdout.getReader()
     expect(Buffer.from((await output.read()).value ?? []).toString()).toBe('in\n')

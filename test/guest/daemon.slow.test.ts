@@ -50,7 +50,7 @@ function makeBench(): Bench {
   const record = join(dir, 'waiting')
   const daemon = createDaemon({
     ...{ name: 'waiting', record, logDir: join(dir, 'log'), runDir: null, owner: { uid, gid } },
-    ...{ argv: ['sleep', '1000'], clock, log: silentLogger, listen: 'later' },
+    ...{ argv: ['sleep', '1000'], clock, log: silentLogger },
   })
   return {
     record,
@@ -73,7 +73,7 @@ function makeBench(): Bench {
 test('a child that ends is restarted without a poll', async () => {
   await using bench = makeBench()
   const { daemon } = bench
-  await daemon.start()
+  daemon.start()
   expect(bench.held()).toEqual([5_000])
   const first = bench.pid()
   process.kill(first, 'SIGKILL')
@@ -84,10 +84,27 @@ test('a child that ends is restarted without a poll', async () => {
   expect(() => process.kill(second, 0)).toThrow('ESRCH')
 })
 
+// Goal: a start beside a running program changes nothing; one of an ended program starts it at once, and the earlier
+// watch ends.
+test('a second start makes no second program', async () => {
+  await using bench = makeBench()
+  bench.daemon.start()
+  const first = bench.pid()
+  bench.daemon.start()
+  expect([bench.pid(), bench.held()]).toEqual([first, [5_000]])
+  process.kill(first, 'SIGKILL')
+  await until('it has ended', waitMs, () => identifyProcess(first) === null)
+  bench.daemon.start()
+  const second = bench.pid()
+  expect(second).not.toBe(first)
+  await until('one watch is left', waitMs, () => bench.held().length === 1)
+  expect(bench.pid()).toBe(second)
+})
+
 // Goal: a log that has grown over its limit is emptied at the next look, and the program goes on.
 test('its log stays bounded', async () => {
   await using bench = makeBench()
-  await bench.daemon.start()
+  bench.daemon.start()
   const pid = bench.pid()
   fs.appendFileSync(bench.log, Buffer.alloc(logBytesMax + 1))
   bench.release()
@@ -101,7 +118,7 @@ test('a process of an earlier agent that ends is restarted', async () => {
   await using bench = makeBench()
   await using earlier = Bun.spawn(['sleep', '1000'])
   fs.writeFileSync(bench.record, JSON.stringify(identifyProcess(earlier.pid)))
-  await bench.daemon.start()
+  bench.daemon.start()
   expect([bench.pid(), bench.held()]).toEqual([earlier.pid, [1_000]])
   earlier.kill('SIGKILL')
   await earlier.exited

@@ -1,8 +1,7 @@
-// Goal: a signal goes to the process that was meant, never to another one with its number; and a port counts as served
-// only by the process that holds it.
+// Goal: a signal goes to the process that was meant, never to another one with its number.
 
 import { expect, test } from 'bun:test'
-import { identifyProcess, isAlive, isListening, signalProcess } from '../../src/guest/process-identity.ts'
+import { identifyProcess, isAlive, signalProcess } from '../../src/guest/process-identity.ts'
 
 const sleeping = () => Bun.spawn(['sleep', '600'])
 
@@ -27,22 +26,4 @@ test('goal: a process that began at another time gets no signal, though it has t
     expect([isAlive(former), signalProcess(former, 'SIGKILL')]).toEqual([false, false])
   }
   expect([child.exitCode, child.signalCode, isAlive(identity)]).toEqual([null, null, true])
-})
-
-test('goal: only the process that holds the listening socket listens, on that port, by either family', async () => {
-  await using child = sleeping()
-  const [own, other] = [identifyProcess(process.pid), identifyProcess(child.pid)]
-  if (own === null || other === null) throw new Error('both run')
-  for (const hostname of ['127.0.0.1', '::1']) {
-    const server = Bun.listen({ hostname, port: 0, socket: { data: () => {} } })
-    expect([isListening(own, server.port), isListening(other, server.port)]).toEqual([true, false])
-    server.stop(true)
-    expect([hostname, isListening(own, server.port)]).toEqual([hostname, false])
-  }
-  // A connection is no listener: the client's end has a port of its own.
-  const server = Bun.listen({ hostname: '127.0.0.1', port: 0, socket: { data: () => {} } })
-  const client = await Bun.connect({ hostname: '127.0.0.1', port: server.port, socket: { data: () => {} } })
-  expect([client.localPort > 0, isListening(own, client.localPort)]).toEqual([true, false])
-  client.end()
-  server.stop(true)
 })

@@ -17,6 +17,7 @@ import { type GuestPaths, guestPaths } from '../../../src/guest/paths.ts'
 import { createReach, type Reach } from '../../../src/guest/reach/reach.ts'
 import { run } from '../../../src/linux/command.ts'
 import { lastingPort } from '../free-port.ts'
+import { until } from '../until.ts'
 
 export type Sandbox = AsyncDisposable & {
   readonly root: string
@@ -85,26 +86,22 @@ export type Overrides = {
   readonly platform?: 'snp' | 'none'
 }
 
-function makeDaemon(
-  { daemons, paths, owner }: Sandbox,
-  deps: Pick<DaemonDeps, 'name' | 'record' | 'runDir' | 'argv' | 'listen'>,
-) {
+function makeDaemon({ daemons, paths, owner }: Sandbox, deps: Pick<DaemonDeps, 'name' | 'record' | 'runDir' | 'argv'>) {
   const daemon = createDaemon({ owner, logDir: paths.logDir, clock: systemClock, log: silentLogger, ...deps })
   daemons.push(daemon)
   return daemon
 }
 
 function makeSshd(sandbox: Sandbox, overrides: Partial<DaemonDeps> = {}): Daemon {
-  const { paths, sshPort: port, sshdArgv: argv } = sandbox
+  const { paths, sshdArgv: argv } = sandbox
   const record = paths.sshdRecord
-  const listen = { port, timeoutMs: 60_000 }
-  return makeDaemon(sandbox, { name: 'sshd', record, runDir: paths.sshdRunDir, argv, listen, ...overrides })
+  return makeDaemon(sandbox, { name: 'sshd', record, runDir: paths.sshdRunDir, argv, ...overrides })
 }
 
 function makeGateway(sandbox: Sandbox, overrides: Partial<DaemonDeps> = {}): Daemon {
   const { paths, gatewayArgv: argv } = sandbox
   const record = paths.gatewayRecord
-  return makeDaemon(sandbox, { name: 'gateway', record, runDir: null, argv, listen: 'later', ...overrides })
+  return makeDaemon(sandbox, { name: 'gateway', record, runDir: null, argv, ...overrides })
 }
 
 /** Writes the files of a policy, and neither filters packets nor starts a broker. */
@@ -116,7 +113,6 @@ function makeReach(sandbox: Sandbox): Reach {
     record: paths.brokerRecord,
     runDir: null,
     argv,
-    listen: 'later',
   })
   const deps = { brokerGid: system.gid, reachProgram: '/bin/true', broker, clock: systemClock, run }
   return createReach({ paths, system, ...deps })
@@ -204,6 +200,21 @@ export function sshArgv(sandbox: Sandbox, login: { keyPath: string; hostKey: str
   const flags = options.flatMap(option => ['-o', option])
   const target = `${succeed(['id', '-un']).trim()}@127.0.0.1`
   return ['ssh', '-F', 'none', ...flags, '-i', login.keyPath, '-p', String(sandbox.sshPort), target, login.command]
+}
+
+/** Standard output of a login. sshd begins to listen a moment after the claim. */
+export async function loggedIn(sandbox: Sandbox, login: Parameters<typeof sshArgv>[1]): Promise<string> {
+  await sshdListens(sandbox)
+  return succeed(sshArgv(sandbox, login))
+}
+
+export async function sshdListens({ sshPort: port }: Sandbox): Promise<void> {
+  const connects = async () => {
+    const socket = await Bun.connect({ hostname: '127.0.0.1', port, socket: { data: () => {} } }).catch(() => null)
+    socket?.end()
+    return socket !== null
+  }
+  await until('sshd listens', 60_000, connects)
 }
 
 /** Standard output of a command that must succeed. */

@@ -112,7 +112,7 @@ export function createReach({ paths, system, brokerGid, reachProgram, broker, cl
         // The statement has the policy of the state. At no time it promises more than the filter and the broker refuse.
         if (!isOpen) await setFilter(next)
         writeFileAtomic(paths.brokerState, text, { mode: 0o640, owner: { ...system, gid: brokerGid } })
-        if (isBroker && !broker.signal('SIGHUP')) await broker.start()
+        if (isBroker && !broker.signal('SIGHUP')) broker.start()
         if (isOpen) await setFilter(next)
       } catch (error) {
         await setFilter(state() ?? next).catch(() => {})
@@ -137,7 +137,7 @@ export function createReach({ paths, system, brokerGid, reachProgram, broker, cl
       await setFilter(before)
       if (before.policy.default === 'allow' && before.secrets.length === 0) return
       broker.signal('SIGHUP')
-      await broker.start()
+      broker.start()
     },
     reset: async () => {
       await broker.stop()

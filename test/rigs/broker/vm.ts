@@ -65,7 +65,7 @@ export async function startVm(
       join(import.meta.dir, 'broker-program.ts'),
       paths.runDir,
     ],
-    ...{ clock: systemClock, log, listen: 'later' },
+    ...{ clock: systemClock, log },
   })
   stack.defer(() => broker.stop())
   const reach = createReach({ paths, system, brokerGid: brokerUid, reachProgram, broker, clock: systemClock, run })

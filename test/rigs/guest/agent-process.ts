@@ -20,13 +20,12 @@ export async function ask(host: HostEnd, request: { id: string; [field: string]:
 
 /** `device`: with a report device (tsm-kernel.ts), or without. */
 export function startAgent(sandbox: Sandbox, port: PortPaths, { device = false } = {}) {
-  const { root, paths, owner, sshdArgv, sshPort, gatewayArgv } = sandbox
+  const { root, paths, owner, sshdArgv, gatewayArgv } = sandbox
   const settings: AgentProcessSettings = {
     root,
     system: owner,
     login: owner,
     sshdArgv,
-    sshPort,
     gatewayArgv,
     port,
     device,

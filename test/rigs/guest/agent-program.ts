@@ -5,10 +5,7 @@ import { createTsmKernel } from '../../../scripts/rigs/guest/tsm-kernel.ts'
 import { type GuestSettings, serveAgent } from '../../../src/guest/serve.ts'
 import { run } from '../../../src/linux/command.ts'
 
-export type AgentProcessSettings = Pick<
-  GuestSettings,
-  'root' | 'system' | 'login' | 'sshdArgv' | 'sshPort' | 'gatewayArgv'
-> & {
+export type AgentProcessSettings = Pick<GuestSettings, 'root' | 'system' | 'login' | 'sshdArgv' | 'gatewayArgv'> & {
   readonly port: PortPaths
   /** With a report device (tsm-kernel.ts), or without. */
   readonly device: boolean
@@ -25,7 +22,6 @@ if (import.meta.main) {
     devicesWaitMs: 0,
     configFiles: createTsmKernel({ provider: device ? 'sev_guest' : null }),
     showStage: stage => process.stdout.write(`${stage}\n`),
-    listenTimeoutMs: 60_000,
     brokerArgv: ['/bin/false'],
     brokerGid: settings.system.gid,
     reachProgram: '/bin/true',

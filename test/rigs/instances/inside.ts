@@ -13,7 +13,7 @@ import {
   type TestUpstream,
 } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { until } from '../../../scripts/rigs/until.ts'
-import { theCargo } from './cargo.ts'
+import { theCargo } from '../guest/cargo.ts'
 import type { Login } from './login.ts'
 import { startSshAgent } from './ssh-agent.ts'
 

@@ -10,7 +10,7 @@ import { machineMirrors } from '../../../scripts/image/mirror.ts'
 import { readPackagesLock } from '../../../scripts/image/packages-lock.ts'
 import { runsAll } from '../../../scripts/rigs/all.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
-import type { Inside } from './inside.ts'
+import type { Inside } from '../instances/inside.ts'
 
 const recipes = join(import.meta.dir, '../../../guest-image/recipes')
 /** Cargo and what it depends on. */
