@@ -8,13 +8,13 @@ import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node
 import { type AddressInfo, createServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { startMailServer } from '../../../scripts/rigs/monitoring/mail-server.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import type { AlertMessage } from '../../../src/contract/admin/alerts.ts'
 import { fetchDirectly } from '../../../src/linux/net/outgoing.ts'
 import { createMail, type MailSettings } from '../../../src/operator/alerts/mail.ts'
 import { createWebhook } from '../../../src/operator/alerts/webhook.ts'
-import { startMailServer } from '../../rigs/monitoring/mail-server.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-alerts-'))
 afterAll(() => rmSync(dir, { recursive: true }))

@@ -6,7 +6,7 @@ import { cpSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Glob } from 'bun'
-import { unpackPromtool } from '../../rigs/monitoring/promtool.ts'
+import { unpackPromtool } from '../../../scripts/rigs/monitoring/promtool.ts'
 
 const monitoring = join(import.meta.dir, '../../../scripts/monitoring')
 const directory = mkdtempSync(join(tmpdir(), 'srt-promtool-'))

@@ -1,12 +1,12 @@
 // promtool, Prometheus' checker of rules, as in Debian 12. Effects: a download into the image cache, files of the
 // caller's.
 
-import { downloadPath, fetchPackages } from '../../../scripts/image/downloads.ts'
-import { openCacheDirs } from '../../../scripts/image/image-cache.ts'
-import { machineMirrors } from '../../../scripts/image/mirror.ts'
-import type { LockedPackage } from '../../../scripts/image/packages-lock.ts'
-import { succeed } from '../../../scripts/rigs/guest/root.ts'
 import { messageOf } from '../../../src/base/fault.ts'
+import { downloadPath, fetchPackages } from '../../image/downloads.ts'
+import { openCacheDirs } from '../../image/image-cache.ts'
+import { machineMirrors } from '../../image/mirror.ts'
+import type { LockedPackage } from '../../image/packages-lock.ts'
+import { succeed } from '../guest/root.ts'
 
 /** The program needs nothing but the C library. */
 const prometheus: LockedPackage = {
