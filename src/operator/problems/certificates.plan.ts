@@ -6,19 +6,36 @@ import type { FoundProblem } from '../../contract/admin/problems.ts'
 
 /** The local certificates are renewed long before; the authorities are not. */
 const EXPIRY_SOON_DAYS = { server: 14, guest: 14, authority: 180, guest_authority: 180 } as const
-const EXPIRY_REMEDY =
-  'the log has the reason why a certificate is not renewed (tls.refused in the event log); renew tls.certificate_file if it is yours; replace an authority that ends by a new one, which clients must trust: strongroom help 3am'
+const CERTIFICATES = {
+  server: 'the certificate of the services',
+  guest: 'the certificate of what instances reach',
+  authority: 'the authority that clients trust (ca.pem)',
+  guest_authority: 'the authority that instances trust',
+} as const
+const OWN_REMEDY =
+  'put a renewed certificate into tls.certificate_file, and its key into tls.key_file: the daemon reads them when they change, and the log says why it refused one'
+const LOCAL_REMEDY =
+  'the log has the reason why it is not renewed (tls.refused in the event log): journalctl --unit=strongroom --grep=tls'
+const AUTHORITY_REMEDY = 'replace it by a new one, which clients must trust: strongroom help 3am'
 
-export function certificateProblems(certificates: AdminStatus['tls']['certificates'], nowMs: number): FoundProblem[] {
+type Tls = Pick<AdminStatus['tls'], 'certificates' | 'source'>
+
+export function certificateProblems({ certificates, source }: Tls, nowMs: number): FoundProblem[] {
   return certificates.flatMap(({ name, expires_at }): FoundProblem[] => {
     const leftMs = Date.parse(expires_at) - nowMs
     if (leftMs >= EXPIRY_SOON_DAYS[name] * dayMs) return []
-    const words = name.replace('_', ' ')
     const isOver = leftMs <= 0
-    const detail = isOver ? `${words} expired at ${expires_at}` : `${words} ends soon: at ${expires_at}`
+    const whose =
+      name === 'server' && source === 'operator' ? `${CERTIFICATES.server}, which is yours,` : CERTIFICATES[name]
+    const detail = isOver ? `${whose} expired at ${expires_at}` : `${whose} ends soon: at ${expires_at}`
     const severity = isOver ? 'critical' : 'warning'
-    return [{ name: 'certificate', subject: name, severity, sinceMs: null, detail, remedy: EXPIRY_REMEDY }]
+    return [{ name: 'certificate', subject: name, severity, sinceMs: null, detail, remedy: remedyOf(name, source) }]
   })
+}
+
+function remedyOf(name: Tls['certificates'][number]['name'], source: Tls['source']): string {
+  if (name === 'authority' || name === 'guest_authority') return AUTHORITY_REMEDY
+  return name === 'server' && source === 'operator' ? OWN_REMEDY : LOCAL_REMEDY
 }
 
 /** At this age renewals have failed repeatedly. */

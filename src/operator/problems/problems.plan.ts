@@ -46,7 +46,7 @@ export function problemsIn(facts: ProblemFacts): FoundProblem[] {
     ...(failures === null ? [] : roomProblems(facts)),
     ...vmProblems(facts),
     ...clockProblems(status),
-    ...certificateProblems(status.tls.certificates, nowMs),
+    ...certificateProblems(status.tls, nowMs),
     ...acmeProblems(status.tls.acme ?? [], acme, nowMs),
     ...nameProblems(facts),
     ...collateralProblems(status),

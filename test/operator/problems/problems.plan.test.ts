@@ -244,6 +244,19 @@ test('goal: every problem that follows from facts stands in the table', () => {
   expect([...seen, ...others].toSorted()).toEqual([...PROBLEM_NAMES].toSorted())
 })
 
+test('goal: the words of a certificate say whose it is, and the remedy is for that one', () => {
+  const texts = (name: Parameters<typeof ends>[0], source: AdminStatus['tls']['source']) => {
+    const facts = tls({ source, certificates: [{ name, expires_at: at(-hourMs) }] })
+    return problemsIn(facts).map(({ detail, remedy }) => `${detail}; ${remedy}`)[0] ?? ''
+  }
+  expect(texts('server', 'operator')).toMatch(/of the services, which is yours, ends soon.*tls\.key_file/)
+  expect(texts('server', 'local')).toMatch(/of the services ends soon.*tls\.refused/)
+  // What instances trust is never the operator's.
+  expect(texts('guest', 'operator')).toMatch(/instances reach ends soon.*tls\.refused/)
+  for (const source of ['local', 'operator'] as const)
+    expect(texts('authority', source)).toMatch(/ca\.pem\) ends soon.*replace it/)
+})
+
 test('goal: the remedies of ACME name what to change', () => {
   const remedy = (failure: { type: string | null; detail: string }) =>
     problemsIn(acme({ failure: { at: at(hourMs), ...failure } }))[0]?.remedy
