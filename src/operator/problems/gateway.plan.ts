@@ -99,15 +99,18 @@ function modelProblems(upstreams: readonly ObservedUpstream[]): FoundProblem[] {
 
 const UPSTREAM_REMEDY =
   'see that the server runs, that this host reaches inference.upstreams.url, and that key_file and ca_file are right; the gateway uses it again by itself'
+const REFUSED_REMEDY =
+  'see that inference.upstreams.key_file has a key that the server accepts, because with a wrong or expired one it refuses prompts too, and that url has its path'
 const ATTESTED_REMEDY =
   'the log of the gateway has the reason (strongroom inference logs, or that of the daemon): connection, tls- and evidence- mean that no evidence arrived, collateral needs a newer attestation_collateral, and attestation_policy refuses the rest; change the policy only if the upstream was changed on purpose'
 const WORKER_REMEDY =
   'see `strongroom inference logs` and the log of the daemon; `strongroom doctor` checks the model and the image'
 
-function upstreamProblem({ name, isWorker, problem, sinceMs }: ObservedUpstream): FoundProblem[] {
+function upstreamProblem({ name, isWorker, problem, isDown, sinceMs }: ObservedUpstream): FoundProblem[] {
   if (problem === null) return []
   const isUnattested = problem.startsWith('not attested')
-  const remedy = isWorker ? WORKER_REMEDY : isUnattested ? ATTESTED_REMEDY : UPSTREAM_REMEDY
+  const reached = isDown ? UPSTREAM_REMEDY : REFUSED_REMEDY
+  const remedy = isWorker ? WORKER_REMEDY : isUnattested ? ATTESTED_REMEDY : reached
   const detail = isUnattested ? `${name} gets no prompts: ${problem}` : `${name}: ${problem}`
   return [{ name: 'upstream', subject: name, severity: 'warning', sinceMs, detail, remedy }]
 }

@@ -257,6 +257,15 @@ test('goal: the words of a certificate say whose it is, and the remedy is for th
     expect(texts('authority', source)).toMatch(/ca\.pem\) ends soon.*replace it/)
 })
 
+test('goal: a server that answers without its list may refuse the key; one that does not answer may be down', () => {
+  const remedy = (isDown: boolean) => {
+    const problem = 'it refuses to list its models'
+    return problemsIn(gateway([{ ...up, problem, isDown }])).find(({ name }) => name === 'upstream')?.remedy
+  }
+  expect(remedy(false)).toContain('key_file has a key that the server accepts')
+  expect(remedy(true)).toContain('see that the server runs')
+})
+
 test('goal: the remedies of ACME name what to change', () => {
   const remedy = (failure: { type: string | null; detail: string }) =>
     problemsIn(acme({ failure: { at: at(hourMs), ...failure } }))[0]?.remedy
