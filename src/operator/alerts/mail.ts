@@ -68,7 +68,7 @@ async function byFirst(settings: MailSettings, signal: AbortSignal, send: (by: T
   }
 }
 
-/** By the system, so that /etc/hosts counts also while no DNS server answers: the library asks DNS first. */
+/** By the system, so that /etc/hosts counts also while no DNS server answers: the library would begin with DNS. */
 async function addressesOf(host: string, signal: AbortSignal): Promise<string[]> {
   const aborted = new Promise<never>((_resolve, reject) => onAbort(signal, () => reject(signal.reason)))
   const found = await Promise.race([lookup(host, { all: true }), aborted])
@@ -81,9 +81,9 @@ const addressesMax = 4
 const noAccess = { disableFileAccess: true, disableUrlAccess: true } as const
 
 /** The library is loaded when the first message is sent. */
-type Place = { readonly address: string; readonly host: string; readonly port: number }
+type ServerAddress = { readonly address: string; readonly host: string; readonly port: number }
 
-async function openTransport(settings: MailSettings, { address, host, port }: Place) {
+async function openTransport(settings: MailSettings, { address, host, port }: ServerAddress) {
   const { createTransport } = await import('nodemailer')
   const isTlsAtOnce = settings.smtp_tls === 'tls'
   const { smtp_user: user, smtp_password_file: passwordFile, smtp_ca_file: caFile } = settings

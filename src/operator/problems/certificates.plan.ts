@@ -13,7 +13,7 @@ const CERTIFICATES = {
   guest_authority: 'the authority that instances trust',
 } as const
 const OWN_REMEDY =
-  'put a renewed certificate into tls.certificate_file, and its key into tls.key_file: the daemon reads them when they change, and the log says why it refused one'
+  'put a renewed certificate into tls.certificate_file, and its key into tls.key_file: the daemon reads them when they change, and the log has the reason if one is refused'
 const LOCAL_REMEDY =
   'the log has the reason why it is not renewed (tls.refused in the event log): journalctl --unit=strongroom --grep=tls'
 const AUTHORITY_REMEDY = 'replace it by a new one, which clients must trust: strongroom help 3am'

@@ -251,7 +251,7 @@ test('goal: the words of a certificate say whose it is, and the remedy is for th
   }
   expect(texts('server', 'operator')).toMatch(/of the services, which is yours, ends soon.*tls\.key_file/)
   expect(texts('server', 'local')).toMatch(/of the services ends soon.*tls\.refused/)
-  // What instances trust is never the operator's.
+  // Instances trust an authority of the appliance alone.
   expect(texts('guest', 'operator')).toMatch(/instances reach ends soon.*tls\.refused/)
   for (const source of ['local', 'operator'] as const)
     expect(texts('authority', source)).toMatch(/ca\.pem\) ends soon.*replace it/)
