@@ -1,9 +1,10 @@
 // Command lines of `strongroom verify vtpm` and their answers: changed files, checks that fail. For tests.
 
 import { expect } from 'bun:test'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { Malformed } from '../../src/attest/malformed.ts'
 import { checksOf, runHere, vectors } from './program.ts'
 
 let dir: string | null = null
@@ -14,10 +15,20 @@ export function clearVtpmFiles(): void {
 }
 
 export function file(name: string, content: string | Uint8Array): string {
-  dir ??= mkdtempSync(join(tmpdir(), 'srt-vtpm-'))
-  const path = join(dir, name)
+  const path = pathOf(name)
   writeFileSync(path, content)
   return path
+}
+
+export function directory(name: string): string {
+  const path = pathOf(name)
+  mkdirSync(path)
+  return path
+}
+
+function pathOf(name: string): string {
+  dir ??= mkdtempSync(join(tmpdir(), 'srt-vtpm-'))
+  return join(dir, name)
 }
 
 export function requireBytes(value: Uint8Array | null): Uint8Array {
@@ -62,6 +73,43 @@ export async function expectFailed(line: Line, failed: readonly string[]): Promi
   const answer = await verify(line)
   expect([answer.document.ok, answer.failed]).toEqual([false, [...failed]])
   return answer
+}
+
+/** A bundle, and the line that it passes with. */
+export type WholeBundle = { readonly bytes: Uint8Array; readonly line: Line }
+
+const mutationCount = Number(process.env.STRONGROOM_VTPM_MUTATIONS ?? 900)
+
+/**
+ * Random changes of the bytes end as Malformed, with the same parts, or in a verdict that refuses them. A verdict takes
+ * milliseconds: a sixth of the changes gets one, and with STRONGROOM_VTPM_MUTATIONS=100000 each gets one, for minutes.
+ */
+export async function refuseMutations(
+  wholes: readonly WholeBundle[],
+  partsOf: (bytes: Uint8Array) => unknown,
+  draw: (count: number) => number,
+): Promise<void> {
+  const judgedMax = mutationCount > 900 ? mutationCount : mutationCount / 6
+  const parts = wholes.map(({ bytes }) => partsOf(bytes))
+  const counts = { refused: 0, judged: 0 }
+  for (let round = 0; round < mutationCount; round += 1) {
+    const place = round % wholes.length
+    const { bytes, line } = wholes[place] as WholeBundle
+    const changed = bytes.with(draw(bytes.length), draw(256))
+    let isSame: boolean
+    try {
+      isSame = Bun.deepEquals(partsOf(changed), parts[place])
+    } catch (error) {
+      expect(error).toBeInstanceOf(Malformed)
+      counts.refused += 1
+      continue
+    }
+    if (isSame || counts.judged >= judgedMax) continue
+    counts.judged += 1
+    const { code } = await runHere(argvOf({ ...line, evidence: file('changed.json', changed) }))
+    expect([round, code]).not.toEqual([round, 0])
+  }
+  expect([counts.refused > 20, counts.judged > 20]).toEqual([true, true])
 }
 
 export type Event = {

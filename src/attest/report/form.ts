@@ -33,8 +33,8 @@ export const hclSizeBytesMax = 65_536
 
 /** `HCLA`, little-endian. */
 const hclMagic = 0x414c_4348
-/** SNP_VM_REPORT. TDX_VM_REPORT is 4. */
-const hclReportTypeSnp = 2
+/** SNP_VM_REPORT and TDX_VM_REPORT. */
+export const HCL_REPORT_TYPES = { SNP: 2, TDX: 4 } as const
 
 /** Header versions: Azure's first paravisor wrote 1, OpenHCL writes 2, with the same layout. */
 const headerVersions = [1, 2]
@@ -49,7 +49,7 @@ export const hclHashTypeSha256 = 1
 
 type HclReport = {
   readonly form: 'azure-hcl'
-  /** The SNP report alone, for decodeReport and verifyReportSignature. */
+  /** The SNP report alone, for decodeReport and verifyReportSignature; of TDX a TD report, and zeros after it. */
   readonly report: Uint8Array
   /** JSON, the exact hashed bytes; empty if there are no claims. Trust them only after `hclClaimsCheck`. */
   readonly claims: Uint8Array
@@ -68,8 +68,8 @@ export function findReport(bytes: Uint8Array): FoundReport {
   return readHclReport(bytes)
 }
 
-/** Reads an HCL report with an SNP report in it. Only zeros may follow the claims. Throws Malformed. */
-export function readHclReport(bytes: Uint8Array): HclReport {
+/** Reads an HCL report with the report of this hardware in it. Only zeros may follow the claims. Throws Malformed. */
+export function readHclReport(bytes: Uint8Array, hardware: keyof typeof HCL_REPORT_TYPES = 'SNP'): HclReport {
   const fields = bytes.length < hclSizeBytesMin ? null : readFields('HCL report', bytes, HCL_FIELDS)
   wellFormed(
     fields?.magic === hclMagic,
@@ -82,7 +82,7 @@ export function readHclReport(bytes: Uint8Array): HclReport {
     size >= hclSizeBytesMin && size <= bytes.length,
     `HCL report: size ${size} does not fit ${bytes.length} bytes`,
   )
-  wellFormed(reportType === hclReportTypeSnp, `HCL report: report type ${reportType} is not SNP`)
+  wellFormed(reportType === HCL_REPORT_TYPES[hardware], `HCL report: report type ${reportType} is not ${hardware}`)
   const extensionBytes = EXTENSION_BYTES[dataVersion]
   wellFormed(extensionBytes !== undefined, `HCL report: request data version ${dataVersion} is not 1 or 2`)
   const start = hclSizeBytesMin + extensionBytes

@@ -3,12 +3,12 @@
 
 import { parsedJson } from '../encoding/json.ts'
 import { wellFormed } from '../malformed.ts'
-import { hclHashTypeSha256, readHclReport } from '../report/form.ts'
+import { type HCL_REPORT_TYPES, hclHashTypeSha256, readHclReport } from '../report/form.ts'
 import type { TpmKey } from './key.ts'
 import { decodeJwk } from './key-decode.ts'
 
 export type HclReport = {
-  /** 1184 bytes. */
+  /** 1184 bytes; of TDX a TD report, and zeros after it. */
   readonly report: Uint8Array
   /** JSON, the exact hashed bytes. */
   readonly runtimeData: Uint8Array
@@ -17,10 +17,10 @@ export type HclReport = {
 const runtimeDataBytesMax = 16 * 1024
 
 /**
- * Decodes an HCL report. Throws Malformed unless it is an SNP report with SHA-256 over its runtime data, then zeros.
+ * Decodes an HCL report. Throws Malformed unless it is of this hardware, with runtime data to be hashed with SHA-256.
  */
-export function decodeHclReport(bytes: Uint8Array): HclReport {
-  const { report, claims, hashType } = readHclReport(bytes)
+export function decodeHclReport(bytes: Uint8Array, hardware: keyof typeof HCL_REPORT_TYPES = 'SNP'): HclReport {
+  const { report, claims, hashType } = readHclReport(bytes, hardware)
   wellFormed(hashType === hclHashTypeSha256, 'HCL report: runtime data are not hashed with SHA-256')
   wellFormed(claims.length > 0 && claims.length <= runtimeDataBytesMax, 'HCL report: runtime data size')
   return { report, runtimeData: claims }

@@ -3,8 +3,9 @@
 import { concat, equalConstantTime } from '../../base/bytes.ts'
 import { sha256 } from '../hash.ts'
 import { parsed } from '../malformed.ts'
-import { check } from '../verdict.ts'
+import { type Check, check } from '../verdict.ts'
 import { runtimeAttestationKey } from './hcl-report.ts'
+import type { TpmKey } from './key.ts'
 import { type BindingEvidence, bindingSteps, finish, type VtpmQuote, type VtpmVerdict } from './vtpm.ts'
 
 export type ParavisorInput = VtpmQuote & {
@@ -15,15 +16,22 @@ export type ParavisorInput = VtpmQuote & {
 }
 
 export async function verifyParavisorVtpm(input: ParavisorInput): Promise<VtpmVerdict> {
-  const { report } = input.evidence
-  const expected = concat(sha256(input.runtimeData), new Uint8Array(32))
+  const { ak, steps } = runtimeSteps(input.evidence.report, input.runtimeData)
+  const all = [...bindingSteps('vtpm:paravisor-bound', input.evidence, input.measurement), ...steps]
+  return finish('vtpm:paravisor-bound', all, ak, input)
+}
+
+/** Returns the key that the runtime data name, and whether the hardware's report covers them. */
+export function runtimeSteps(
+  report: { readonly reportData: Uint8Array } | null,
+  runtimeData: Uint8Array,
+): { readonly ak: TpmKey | null; readonly steps: readonly Check[] } {
+  const expected = concat(sha256(runtimeData), new Uint8Array(32))
   const isBound = report !== null && equalConstantTime(report.reportData, expected)
-  const key = parsed(() => runtimeAttestationKey(input.runtimeData))
-  const ak = key.ok ? key.value : null
+  const key = parsed(() => runtimeAttestationKey(runtimeData))
   const steps = [
-    ...bindingSteps('vtpm:paravisor-bound', input.evidence, input.measurement),
     check('vtpm-report-data', isBound, 'REPORT_DATA is not SHA-256 of the runtime data and zeros'),
     check('vtpm-attestation-key', key.ok, key.ok ? '' : key.reason, 'the runtime data name HCLAkPub'),
   ]
-  return finish('vtpm:paravisor-bound', steps, ak, input)
+  return { ak: key.ok ? key.value : null, steps }
 }

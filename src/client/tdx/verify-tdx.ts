@@ -1,30 +1,19 @@
 // strongroom verify tdx: verifies a saved TDX quote with its collateral and a policy. Effects: reads files; with
 // --fetch the network, files of --cache.
 
-import { BUNDLE_LIMITS } from '../../attest/encoding/pem.ts'
-import { decodeAnchor, INTEL_ROOT, type TdxRoot } from '../../attest/tdx/chain.ts'
-import { collateralBytesMax } from '../../attest/tdx/collateral.ts'
-import { strictTdxPolicy } from '../../attest/tdx/encode-policy.ts'
-import { openRtmrs, parseTdxPolicy, type TdxPolicy, tdxPolicySchema } from '../../attest/tdx/policy.ts'
+import { decodeAnchor } from '../../attest/tdx/chain.ts'
+import { openRtmrs, type TdxPolicy } from '../../attest/tdx/policy.ts'
 import { TD_REPORT } from '../../attest/tdx/quote.ts'
-import { type TdxVerdict, verifyTdxQuote } from '../../attest/tdx/verify.ts'
 import { type Check, fail, notChecked, pass, verdict } from '../../attest/verdict.ts'
-import { toHex } from '../../base/bytes.ts'
 import { iso, systemClock } from '../../base/clock.ts'
 import type { Command, Run } from '../../terminal/command.ts'
 import { InputFault } from '../../terminal/exit.ts'
-import { readInput, readingInput } from '../../terminal/input-file.ts'
+import { readingInput } from '../../terminal/input-file.ts'
 import { hexOption, timeOption } from '../../terminal/options.ts'
 import { verdictDocument } from '../../terminal/render.ts'
 import { exitCodeOfVerdict } from '../../terminal/verdict-exit.ts'
-import { pinCheckName } from '../../verifier/pins.ts'
-import { requireDirectory } from '../collateral/cache.ts'
-import { Downloader } from '../collateral/download.ts'
-import { addFetchOptions, type FetchOptions, mirrorOption, requireFetch } from '../collateral/fetch-options.ts'
-import { renewal } from '../trust/advice.ts'
-import { explainingPolicy } from '../trust/policy-errors.ts'
-import { requireFormat } from '../trust/policy-format.ts'
-import { readPolicyJson, verboseHelp } from '../trust/trust-options.ts'
+import { addFetchOptions, mirrorOption } from '../collateral/fetch-options.ts'
+import { verboseHelp } from '../trust/trust-options.ts'
 import { rtmrPinName, verdictSummary } from '../verdict/summary.ts'
 import { collateralUrls, pcsUrlDefault } from './collateral-urls.ts'
 import {
@@ -36,14 +25,20 @@ import {
   namesEvents,
   readEvents,
 } from './event-log.ts'
-import { fetchCollateral } from './fetch-collateral.ts'
-import { quoteDocument } from './quote-document.ts'
+import {
+  checkTdxOptions,
+  judgeTdx,
+  measurementPin,
+  readTdxPolicy,
+  readTdxRoot,
+  type TdxSources,
+  tdxDocument,
+  withWords,
+} from './judge.ts'
 import { readQuoteFile } from './quote-file.ts'
 
-type TdxOptions = FetchOptions &
+type TdxOptions = TdxSources &
   EventOptions & {
-    pcsUrl?: string
-    collateral?: string
     policy?: string
     reportData?: Uint8Array
     asOf?: number
@@ -99,13 +94,12 @@ export function addVerifyTdx(verify: Command): void {
     .runs(verifyTdx)
 }
 
-async function verifyTdx(run: Run, file: string, options: TdxOptions): Promise<void> {
-  const { bytes, quote } = await readQuoteFile(file)
+async function verifyTdx(run: Run, path: string, options: TdxOptions): Promise<void> {
+  const file = await readQuoteFile(path)
   const root = await readTdxRoot(options.trustSimulatedRoot)
-  const anchor = decodeAnchor(root)
   checkTdxOptions(options)
   if (options.printCollateralUrls === true) {
-    const urls = await readingInput(file, () => collateralUrls(quote, anchor, options.pcsUrl))
+    const urls = await readingInput(path, () => collateralUrls(file.quote, decodeAnchor(root), options.pcsUrl))
     const line = ({ member, url, chain }: (typeof urls)[number]) =>
       `${member}: ${url}${chain === null ? '' : `\n  ${member}_issuer_chain: its header ${chain}`}\n`
     return await run.result({ urls }, urls.map(line).join(''))
@@ -113,19 +107,8 @@ async function verifyTdx(run: Run, file: string, options: TdxOptions): Promise<v
   const policy = withReportData(await readTdxPolicy(options.policy), options)
   const events = await readEvents(options)
   const asOf = options.asOf ?? systemClock.nowMs()
-  const { fetch, cache, pcsUrl } = options
-  const downloader = fetch === true ? new Downloader({ run, clock: systemClock, asOfMs: asOf, cache }) : null
-  const collateralOf = async () =>
-    downloader === null || options.collateral !== undefined
-      ? readInput({
-          path: requiredCollateral(options.collateral),
-          param: 'collateral',
-          bytesMax: collateralBytesMax,
-        })
-      : await fetchCollateral(quote, { downloader, mirror: pcsUrl, anchor, path: file })
-  const judge = async () => verifyTdxQuote(bytes, await collateralOf(), { asOfMs: asOf, policy, root })
-  const judged = await (downloader?.judged(judge) ?? judge())
-  const pins = [measurementPin(policy, options, judged.quote), rtmrPin(policy, options, events)]
+  const { judged, downloader } = await judgeTdx(run, file, { ...options, policy, root, asOf })
+  const pins = [measurementPin(policy, options.anyMeasurement, judged.quote), rtmrPin(policy, options, events)]
   const checks = [...judged.checks.map(withWords), ...eventChecks(events, judged.quote), ...pins]
   const shown = { ...verdict(checks), simulated: root.simulated === true }
   const kept = downloader?.keep(checks) ?? {}
@@ -143,57 +126,6 @@ async function verifyTdx(run: Run, file: string, options: TdxOptions): Promise<v
   run.exitWith(exitCodeOfVerdict(shown))
 }
 
-/** Adds the remedy for collateral that is not in force, and that nothing shows how old the quote is. */
-function withWords(check: Check): Check {
-  const { name, outcome, reason } = check
-  if (outcome === 'fail' && reason.endsWith('not for the time of this verification'))
-    return { ...check, reason: `${reason}; ${renewal(true)}` }
-  if (outcome !== 'not-checked' || name !== 'report-data' || check.required) return check
-  return { ...check, reason: 'no report data was given, so the quote may be old: give yours with --report-data' }
-}
-
-function requiredCollateral(path: string | undefined): string {
-  if (path !== undefined) return path
-  throw new InputFault('required option --collateral is missing', {
-    param: 'collateral',
-    remedy: "name the file as in `help tdx`, or download it from Intel's service with --fetch",
-  })
-}
-
-/** Throws InputFault for options that go together with --fetch alone, and a missing directory. */
-function checkTdxOptions(options: TdxOptions): void {
-  const { cache, pcsUrl, printCollateralUrls } = options
-  requireFetch(options, { cache, ...(printCollateralUrls === true ? {} : { 'pcs-url': pcsUrl }) })
-  requireDirectory({ cache })
-}
-
-function tdxDocument({ quote, level, pck, untilMs }: TdxVerdict) {
-  return {
-    quote: quote === null ? null : quoteDocument(quote),
-    tcb: level === null ? null : { status: level.status, advisories: level.advisories, date: iso(level.dateMs) },
-    platform:
-      pck === null
-        ? null
-        : {
-            fmspc: toHex(pck.fmspc),
-            ppid: toHex(pck.ppid),
-            pce_id: toHex(pck.pceId),
-            components: pck.components,
-            pce_svn: pck.pceSvn,
-          },
-    collateral_until: untilMs === null ? null : iso(untilMs),
-  }
-}
-
-async function readTdxPolicy(path: string | undefined): Promise<TdxPolicy> {
-  if (path === undefined) return strictTdxPolicy()
-  const document = readPolicyJson(path, 'policy')
-  return await readingInput(`--policy ${path}`, () => {
-    requireFormat(document, 'strongroom/tdx-policy/v1')
-    return explainingPolicy(document, tdxPolicySchema, () => parseTdxPolicy(document))
-  })
-}
-
 /** Adds the report data, as for an SNP report. If the policy has another value, throws instead of overriding it. */
 function withReportData(policy: TdxPolicy, { reportData, policy: file }: TdxOptions): TdxPolicy {
   if (reportData === undefined) return policy
@@ -202,24 +134,6 @@ function withReportData(policy: TdxPolicy, { reportData, policy: file }: TdxOpti
     param: 'report-data',
     remedy: 'leave it out in the file ("any"), or here',
   })
-}
-
-async function readTdxRoot(path: string | undefined): Promise<TdxRoot> {
-  if (path === undefined) return INTEL_ROOT
-  const certificate = readInput({ path, param: 'trust-simulated-root', bytesMax: BUNDLE_LIMITS.bytesMax })
-  const root: TdxRoot = { certificate, names: 'SIMULATED SGX', simulated: true }
-  await readingInput(`--trust-simulated-root ${path}`, () => decodeAnchor(root))
-  return root
-}
-
-/** Requires a measurement: otherwise any rented TD would pass. */
-function measurementPin({ mrTds }: TdxPolicy, { anyMeasurement }: TdxOptions, quote: TdxVerdict['quote']): Check {
-  const name = pinCheckName('measurement')
-  if (mrTds !== 'any') return pass(name, `${mrTds.length} MRTD, named in the policy`)
-  const found = quote === null ? '' : `; it is ${toHex(quote.report.mrTd)}`
-  return anyMeasurement === true
-    ? notChecked(name, `accepted any measurement: you asked with --any-measurement${found}`, false)
-    : fail(name, 'no MRTD is expected: name yours as mrTds in a --policy, or accept any with --any-measurement')
 }
 
 /**

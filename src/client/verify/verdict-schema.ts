@@ -157,6 +157,16 @@ const downloads = {
   saved: Type.Optional(Type.Array(Type.String(), { description: 'files written' })),
 }
 
+/** Contents of a TDX quote, and of its collateral. */
+const tdxFields = {
+  quote: orNull(TdxQuote),
+  tcb: orNull(Type.Object({ status: Type.String(), advisories: Type.Array(Type.String()), date: time })),
+  platform: orNull(
+    Type.Object({ ...propertiesOf(['fmspc', 'ppid', 'pce_id'], hex), components: Type.Array(count), pce_svn: count }),
+  ),
+  collateral_until: orNull(time),
+}
+
 /** Document of each command. */
 export const VERDICT_DOCUMENTS = {
   report: Type.Object({
@@ -172,6 +182,7 @@ export const VERDICT_DOCUMENTS = {
     as_of: time,
     product: orNull(Type.String()),
     report: orNull(Report),
+    tdx: orNull(Type.Object(tdxFields)),
     runtime_data: Type.Unknown({ description: "JSON of Azure's paravisor, which the report covers; null: none" }),
     attestation_key_sha256: orNull(hex),
     quote: Quote,
@@ -179,16 +190,12 @@ export const VERDICT_DOCUMENTS = {
     event_log: orNull(
       Type.Object({ events: Type.Array(Event, { description: 'empty unless the quote proves them' }) }),
     ),
+    ...downloads,
   }),
   tdx: Type.Object({
     ...verdictFields,
     as_of: time,
-    quote: orNull(TdxQuote),
-    tcb: orNull(Type.Object({ status: Type.String(), advisories: Type.Array(Type.String()), date: time })),
-    platform: orNull(
-      Type.Object({ ...propertiesOf(['fmspc', 'ppid', 'pce_id'], hex), components: Type.Array(count), pce_svn: count }),
-    ),
-    collateral_until: orNull(time),
+    ...tdxFields,
     event_log: orNull(
       Type.Object({ events: Type.Array(TdxEvent, { description: 'empty unless the quote proves them' }) }),
     ),

@@ -16,13 +16,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { toPem } from '../../../src/attest/encoding/pem.ts'
 import { encodeTdxPolicy, strictTdxPolicy } from '../../../src/attest/tdx/encode-policy.ts'
-import { fromHex, fromUtf8, toHex } from '../../../src/base/bytes.ts'
-import {
-  type Answer,
-  expectNoCollateral,
-  NO_COLLATERAL,
-  startCollateralServer,
-} from '../../rigs/attest/collateral-server.ts'
+import { toHex } from '../../../src/base/bytes.ts'
+import { expectNoCollateral, NO_COLLATERAL, startCollateralServer } from '../../rigs/attest/collateral-server.ts'
+import { bytesOf, pcsScript } from '../../rigs/attest/tdx/pcs-script.ts'
 import {
   SIMULATED_PCK,
   SIMULATED_REPORT,
@@ -35,22 +31,7 @@ import { checksOf, expectUsageError, runHere } from '../../rigs/program.ts'
 const nowMs = Date.parse('2026-01-01T00:00:00Z')
 const platform = await simulateTdx(nowMs)
 const pck = await platform.pck(SIMULATED_PCK)
-const apart = JSON.parse(fromUtf8(await simulateCollateral(platform)))
-const signedBy = (header: string, body: string) => () =>
-  new Response(body, { headers: { [header]: encodeURIComponent(apart.tcb_info_issuer_chain) } })
-const bytes = (hex: string) => () => new Response((fromHex(hex) ?? new Uint8Array()).slice())
-const script: Readonly<Record<string, Answer>> = {
-  '/tdx/certification/v4/tcb': signedBy(
-    'TCB-Info-Issuer-Chain',
-    `{"tcbInfo":${apart.tcb_info},"signature":"${apart.tcb_info_signature}"}`,
-  ),
-  '/tdx/certification/v4/qe/identity': signedBy(
-    'SGX-Enclave-Identity-Issuer-Chain',
-    `{"enclaveIdentity":${apart.qe_identity},"signature":"${apart.qe_identity_signature}"}`,
-  ),
-  '/sgx/certification/v4/pckcrl': bytes(apart.pck_crl),
-  '/IntelSGXRootCA.der': bytes(apart.root_ca_crl),
-}
+const script = pcsScript(await simulateCollateral(platform))
 const server = startCollateralServer(path => script[path])
 const everything = [
   'GET /tdx/certification/v4/tcb?fmspc=b0c06f000000',
@@ -190,7 +171,7 @@ test('what is kept', async () => {
   expect([refused.code, readdirSync(cache)]).toEqual([6, [kept]])
   rmSync(join(cache, kept))
   const stranger = toHex(await platform.crl('stranger'))
-  server.instead = request => (request.url.endsWith('.der') && !request.url.includes('?') ? bytes(stranger)() : null)
+  server.instead = request => (request.url.endsWith('.der') && !request.url.includes('?') ? bytesOf(stranger)() : null)
   const forged = await fetched('--cache', cache)
   expect([forged.code, checksOf(forged.document, 'FAIL'), readdirSync(cache)]).toEqual([1, ['root-crl'], []])
 })

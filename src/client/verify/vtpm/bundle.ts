@@ -1,9 +1,11 @@
-// Evidence of an Azure vTPM in the JSON of Confidential Containers (guest-components, az-snp-vtpm) and of others:
-// quote, PCR values, HCL report and VCEK in one file. Pure; throws Malformed. Decides nothing about trust.
+// Evidence of an Azure vTPM in the JSON of Confidential Containers (guest-components, az-snp-vtpm and az-tdx-vtpm) and
+// of others: quote, PCR values, HCL report, and VCEK or TDX quote in one file. Pure; throws Malformed. Decides nothing
+// about trust.
 //
 // version 0, without a number   {"quote": {"message", "signature", "pcrs"}, "report", "vcek"}: lists of bytes, and PEM
 // versions 1 and 2              {"version": 1, "tpm_quote": {…}, "hcl_report", "vcek"}: hexadecimal, and base64
-// attestation-rs, kettle        {"platform": "az-snp", "evidence": {…}} around version 1 or 2
+// of TDX                        "td_quote" instead of "vcek"; version 0 has lists, with the names of version 1
+// attestation-rs, kettle        {"platform": "az-snp", "evidence": {…}} around version 1 or 2; of TDX "az-tdx"
 // c8s                           {"challenge", "evidence": {…}, "csr"} around that of attestation-rs
 //
 // Nothing that surrounds the evidence is signed, so it is ignored.
@@ -13,7 +15,7 @@ import { Malformed, wellFormed } from '../../../attest/malformed.ts'
 import { concat, fromBase64, fromBase64Url, utf8 } from '../../../base/bytes.ts'
 import { pastedHex } from '../../../terminal/hex.ts'
 
-/** Size limit. Real files have 8 KiB, in lists of bytes 14 KiB. */
+/** Size limit. Real files have 8 KiB, in lists of bytes 14 KiB; of TDX 13 and 26 KiB. */
 export const bundleBytesMax = 128 * 1024
 
 export type VtpmBundle = {
@@ -25,29 +27,40 @@ export type VtpmBundle = {
   /** Values of the quoted PCRs, in the order of the quote. */
   readonly pcrs: Uint8Array
   readonly report: Uint8Array
-  /** DER or PEM; null if the bundle has none. */
+  /** DER or PEM; null if the bundle has none, as of TDX. */
   readonly vek: Uint8Array | null
+  /** Null of SNP. */
+  readonly tdQuote: Uint8Array | null
 }
+
+/** Kinds of vTPM whose evidence is in bundles (kinds.ts), and the hardware of each. */
+export const HARDWARE = { 'azure-hcl': 'SNP', 'azure-tdx': 'TDX' } as const
+export type BundleKind = keyof typeof HARDWARE
 
 const what = 'evidence'
 const pcrBytes = 32
 const pcrsMax = 24
 
-export function readVtpmBundle(bytes: Uint8Array): VtpmBundle {
-  const bundle = unwrapped(objectOf(parsedJson(what, bytes), what))
-  wellFormed(!('td_quote' in bundle), `${what}: a bundle of a TDX machine; only those of SNP machines are read`)
+/** Throws Malformed for a bundle of other hardware, whatever platform it names. */
+export function readVtpmBundle(bytes: Uint8Array, kind: BundleKind): VtpmBundle {
+  const bundle = unwrapped(objectOf(parsedJson(what, bytes), what), kind)
+  const isTdx = HARDWARE[kind] === 'TDX'
+  wellFormed(isTdx || !('td_quote' in bundle), `${what}: of a TDX machine, which --kind azure-tdx verifies`)
+  wellFormed(!isTdx || !('vcek' in bundle), `${what}: of an SNP machine, which --kind azure-hcl verifies`)
   const { version = 0 } = bundle
   wellFormed(
     version === 0 || version === 1 || version === 2,
     `${what}.version: ${text(version)} is neither 1 nor 2, and not absent as in version 0`,
   )
   const isListed = version === 0
-  const [quoteName, reportName] = isListed ? (['quote', 'report'] as const) : (['tpm_quote', 'hcl_report'] as const)
+  const isFirst = isListed && !isTdx
+  const [quoteName, reportName] = isFirst ? (['quote', 'report'] as const) : (['tpm_quote', 'hcl_report'] as const)
   const quote = objectOf(bundle[quoteName], `${what}.${quoteName}`)
   const { pcrs } = quote
   const isList = Array.isArray(pcrs) && pcrs.length >= 1 && pcrs.length <= pcrsMax
   wellFormed(isList, `${what}.${quoteName}.pcrs: not a list of 1 to ${pcrsMax} values`)
   const decode = isListed ? listOf : hexOf
+  const decodeLong = isListed ? listOf : base64Of
   const values = pcrs.map((value, at) => {
     const name = `${what}.${quoteName}.pcrs[${at}]`
     const pcr = decode(value, name)
@@ -59,22 +72,26 @@ export function readVtpmBundle(bytes: Uint8Array): VtpmBundle {
     quote: decode(quote.message, `${what}.${quoteName}.message`),
     signature: decode(quote.signature, `${what}.${quoteName}.signature`),
     pcrs: concat(...values),
-    report: (isListed ? listOf : base64Of)(bundle[reportName], `${what}.${reportName}`),
+    report: decodeLong(bundle[reportName], `${what}.${reportName}`),
     vek: bundle.vcek === undefined || bundle.vcek === null ? null : certificateOf(bundle.vcek),
+    tdQuote: isTdx ? decodeLong(bundle.td_quote, `${what}.td_quote`) : null,
   }
 }
 
 type Fields = Readonly<Record<string, unknown>>
 
+const PLATFORMS = { 'azure-hcl': 'az-snp', 'azure-tdx': 'az-tdx' } as const satisfies Record<BundleKind, string>
+
 /** Returns the bundle inside the envelopes: a request's, and one that names the platform. */
-function unwrapped(document: Fields): Fields {
+function unwrapped(document: Fields, kind: BundleKind): Fields {
   const isRequest = document.platform === undefined && document.evidence !== undefined
   const bundle = isRequest ? objectOf(document.evidence, `${what}.evidence`) : document
   const { platform } = bundle
   if (platform === undefined) return bundle
-  const words =
-    platform === 'az-tdx' ? 'a bundle of a TDX machine; only those of SNP machines are read' : 'not "az-snp"'
-  wellFormed(platform === 'az-snp', `${what}.platform: ${text(platform)}: ${words}`)
+  const [other] = Object.entries(PLATFORMS).find(([, name]) => name === platform) ?? []
+  const advice = other === undefined ? '' : `, which is for --kind ${other}`
+  const isOf = platform === PLATFORMS[kind]
+  wellFormed(isOf, `${what}.platform: ${text(platform)}${advice}: not "${PLATFORMS[kind]}"`)
   return objectOf(bundle.evidence, `${what}.evidence`)
 }
 

@@ -3,6 +3,7 @@
 import { Malformed } from '../../../attest/malformed.ts'
 import { hclSizeBytesMax } from '../../../attest/report/form.ts'
 import { reportSizeBytes } from '../../../attest/report/report.ts'
+import { decodeQuote as decodeTdxQuote } from '../../../attest/tdx/quote.ts'
 import { decodeEventLog } from '../../../attest/tpm/event-log.ts'
 import { decodeHclReport } from '../../../attest/tpm/hcl-report.ts'
 import { encodeSpki, type TpmKey } from '../../../attest/tpm/key.ts'
@@ -15,7 +16,8 @@ import { equalConstantTime, fromUtf8 } from '../../../base/bytes.ts'
 import { InputFault } from '../../../terminal/exit.ts'
 import { KIB, MIB, readInput, readingInput } from '../../../terminal/input-file.ts'
 import { required } from '../../../terminal/options.ts'
-import { bundleBytesMax, readVtpmBundle, type VtpmBundle } from './bundle.ts'
+import { type QuoteFile, readQuoteFile } from '../../tdx/quote-file.ts'
+import { type BundleKind, bundleBytesMax, HARDWARE, readVtpmBundle, type VtpmBundle } from './bundle.ts'
 import { CREDENTIAL, type KindOptions, needed, type VtpmOptions } from './kinds.ts'
 import type { EventLogFile } from './pcr-checks.ts'
 import { readPcrValues } from './pcr-values.codec.ts'
@@ -34,8 +36,9 @@ export type QuoteFiles = {
 }
 
 /** Returns the bundle of --evidence; null without this option. */
-export async function readBundle({ evidence }: VtpmOptions): Promise<VtpmBundle | null> {
-  return evidence === undefined ? null : await readAs('evidence', evidence, readVtpmBundle, bundleBytesMax)
+export async function readBundle({ evidence, kind }: VtpmOptions): Promise<VtpmBundle | null> {
+  if (evidence === undefined || kind === 'svsm' || kind === 'host') return null
+  return await readAs('evidence', evidence, bytes => readVtpmBundle(bytes, kind), bundleBytesMax)
 }
 
 export async function readQuoteFiles(options: VtpmOptions, bundle: VtpmBundle | null): Promise<QuoteFiles> {
@@ -62,15 +65,24 @@ export async function readQuoteFiles(options: VtpmOptions, bundle: VtpmBundle | 
   return { ...read, signature, pcrs, log }
 }
 
-/** Returns the whole report, and the runtime data that it covers. */
-export async function readHclReport(options: VtpmOptions, bundle: VtpmBundle | null) {
-  if (bundle !== null) return await readingInput(`--evidence ${options.evidence}`, () => hclOf(bundle.report))
-  return await readAs('report', needed(options, 'report'), hclOf, hclSizeBytesMax)
+/** Returns the whole HCL report, the hardware's report in it, and the runtime data that this covers. */
+export async function readHclReport(kind: BundleKind, options: VtpmOptions, bundle: VtpmBundle | null) {
+  const decode = (bytes: Uint8Array) => hclOf(bytes, kind)
+  if (bundle !== null) return await readingInput(`--evidence ${options.evidence}`, () => decode(bundle.report))
+  return await readAs('report', needed(options, 'report'), decode, hclSizeBytesMax)
 }
 
-function hclOf(bytes: Uint8Array) {
-  if (bytes.length !== reportSizeBytes) return { bytes, runtimeData: decodeHclReport(bytes).runtimeData }
+function hclOf(bytes: Uint8Array, kind: BundleKind) {
+  if (bytes.length !== reportSizeBytes) return { bytes, ...decodeHclReport(bytes, HARDWARE[kind]) }
   throw new Malformed('an SNP report alone names no key; the HCL report around it is in NV index 0x01400001')
+}
+
+/** Returns the TDX quote, and the option that names its file. */
+export async function readTdQuote(options: VtpmOptions, bundle: VtpmBundle | null): Promise<QuoteFile> {
+  const given = bundle?.tdQuote ?? null
+  if (given === null) return await readQuoteFile(needed(options, 'tdQuote'), 'td-quote')
+  const what = `--evidence ${options.evidence}: td_quote`
+  return { bytes: given, path: what, quote: await readingInput(what, () => decodeTdxQuote(given)) }
 }
 
 /** Reads a key as PEM or DER (SPKI), or as the TPM's public area. */

@@ -1,19 +1,18 @@
-// One verdict on a vTPM: its SNP report, the binding of the key that signed the quote, the quote, and its PCRs.
-// Effects: reads files.
+// One verdict on a vTPM: its SNP report or TDX quote, the binding of the key that signed the vTPM's quote, this quote,
+// and its PCRs. Effects: reads files; with --fetch the network, files of --cache.
 
 import { BUNDLE_LIMITS } from '../../../attest/encoding/pem.ts'
-import { parsed } from '../../../attest/malformed.ts'
 import type { Policy } from '../../../attest/policy/policy.ts'
 import { hclSizeBytesMax } from '../../../attest/report/form.ts'
 import type { SnpReport } from '../../../attest/report/report.ts'
-import { runtimeAttestationKey } from '../../../attest/tpm/hcl-report.ts'
-import { encodeSpki, type TpmKey } from '../../../attest/tpm/key.ts'
+import type { TpmKey } from '../../../attest/tpm/key.ts'
 import { verifyParavisorVtpm } from '../../../attest/tpm/paravisor.ts'
 import { QUOTE_CHECKS } from '../../../attest/tpm/quote.ts'
 import { type VtpmQuote, type VtpmVerdict, verifyHostVtpm, verifySvsmVtpm } from '../../../attest/tpm/vtpm.ts'
-import { type Check, check, type Verdict, verdict } from '../../../attest/verdict.ts'
+import { type Check, type Verdict, verdict } from '../../../attest/verdict.ts'
 import type { EvidenceVerdict } from '../../../attest/verify/evidence.ts'
 import { equalConstantTime } from '../../../base/bytes.ts'
+import type { Run } from '../../../terminal/command.ts'
 import { readInput, readOptionalInput } from '../../../terminal/input-file.ts'
 import { reportSum } from '../../../terminal/verdict-exit.ts'
 import { verifySavedReport } from '../../../verifier/report.ts'
@@ -22,7 +21,6 @@ import { chipListChecks } from '../../trust/chip-list.ts'
 import { readCrl, requireCrlOf } from '../../trust/crl-file.ts'
 import { readPins, withFlags } from '../../trust/pin-options.ts'
 import { readPolicy, readRoots, readTable } from '../../trust/trust-options.ts'
-import type { VtpmBundle } from './bundle.ts'
 import {
   type QuoteFiles,
   readActivation,
@@ -33,16 +31,16 @@ import {
   readQuoteFiles,
 } from './inputs.ts'
 import { needed, type VtpmOptions } from './kinds.ts'
+import { type Hardware, type Link, type LinkInputs, readRuntimeKey } from './link.ts'
 import { logCheckName, type PcrQuestion, pcrChecks, pcrPin } from './pcr-checks.ts'
-import { reportNonceCheck } from './report-nonce.ts'
+import { linkTdx } from './tdx-link.ts'
 
 export type VtpmResult = Verdict & {
   readonly kind: VtpmVerdict['kind']
   readonly files: QuoteFiles
   /** The key that verified the quote; null if no key was readable. */
   readonly attestationKey: TpmKey | null
-  /** Null for a vTPM without a report. */
-  readonly evidence: EvidenceVerdict | null
+  readonly hardware: Hardware | null
   /** JSON that an Azure report covers; null for other kinds. */
   readonly runtimeData: Uint8Array | null
   /** Whether the event log replays to the PCRs that it must explain. */
@@ -50,24 +48,19 @@ export type VtpmResult = Verdict & {
   readonly logged: PcrQuestion['logged']
 }
 
-export async function judgeVtpm(options: VtpmOptions, asOf: number): Promise<VtpmResult> {
+export async function judgeVtpm(run: Run, options: VtpmOptions, asOf: number): Promise<VtpmResult> {
   const bundle = await readBundle(options)
   const files = await readQuoteFiles(options, bundle)
   const { pcrs, log } = files
   const logged = options.eventLogPcrs ?? 'all'
   const asked = { quote: files.bytes, signature: files.signature, nonce: options.nonce, pcrs }
-  const found = await LINKS[options.kind](options, asked, { asOf, bundle })
-  const { link, evidence = null, checks = [] } = found
+  const found = await LINKS[options.kind](options, asked, { run, asOf, bundle })
+  const { link, hardware, checks = [] } = found
   const expected = options.pcr ?? []
   const isQuoted = QUOTE_CHECKS.every(name => link.checks.some(made => made.name === name && made.outcome === 'pass'))
   const whole = verdict([
-    // The caller gives no report data: vtpm-report-data compares them with what they must cover.
-    ...withAdvice(withFlags(evidence?.checks ?? []), {
-      product: evidence?.product ?? null,
-      canFetch: false,
-      measurement: evidence?.report?.measurement ?? null,
-    }).filter(({ name }) => name !== 'report-data-expected'),
-    ...link.checks.map(pointingUp),
+    ...(hardware?.checks ?? []),
+    ...link.checks.map(made => pointingUp(made, hardware)),
     ...checks,
     pcrPin(expected, options.anyPcrs === true),
     ...pcrChecks({ expected, pcrs, isQuoted, log, logged }),
@@ -77,39 +70,24 @@ export async function judgeVtpm(options: VtpmOptions, asOf: number): Promise<Vtp
     kind: link.kind,
     files,
     attestationKey: found.attestationKey,
-    evidence,
+    hardware,
     runtimeData: found.runtimeData ?? null,
     isExplained: whole.checks.some(({ name, outcome }) => name === logCheckName && outcome === 'pass'),
     logged,
   }
 }
 
-type Link = {
-  readonly link: VtpmVerdict
-  readonly attestationKey: TpmKey | null
-  readonly evidence?: EvidenceVerdict
-  readonly checks?: readonly Check[]
-  readonly runtimeData?: Uint8Array
-}
-
-type LinkInputs = { readonly asOf: number; readonly bundle: VtpmBundle | null }
-
 const LINKS: {
   readonly [Kind in VtpmOptions['kind']]: (options: VtpmOptions, asked: VtpmQuote, inputs: LinkInputs) => Promise<Link>
 } = {
   'azure-hcl': async (options, asked, { asOf, bundle }) => {
-    const { bytes, runtimeData } = await readHclReport(options, bundle)
+    const { bytes, runtimeData } = await readHclReport('azure-hcl', options, bundle)
     const { evidence, measurement } = await reportOf(bytes, options, { asOf, vek: bundle?.vek ?? null })
-    const named = parsed(() => runtimeAttestationKey(runtimeData))
-    const attestationKey = named.ok ? named.value : null
-    const given = options.ak === undefined ? null : await readKey('ak', options.ak)
+    const { attestationKey, checks } = await readRuntimeKey(options, runtimeData, bundle)
     const link = await verifyParavisorVtpm({ ...asked, evidence, runtimeData, measurement })
-    const checks = [
-      ...(given === null ? [] : [givenKeyCheck(given, attestationKey)]),
-      ...(bundle === null ? [] : [reportNonceCheck(bundle, { runtimeData, nonce: options.nonce })]),
-    ]
-    return { link, attestationKey, evidence, checks, runtimeData }
+    return { link, attestationKey, hardware: snpHardware(evidence), checks, runtimeData }
   },
+  'azure-tdx': linkTdx,
   svsm: async (options, asked, { asOf }) => {
     const reportNonce = needed(options, 'reportNonce')
     const ek = await readArea('ek', needed(options, 'ek'))
@@ -123,23 +101,29 @@ const LINKS: {
       manifest: ek.bytes,
       attestationKey: ak.bytes,
     })
-    return { link, attestationKey: ak.area.key, evidence }
+    return { link, attestationKey: ak.area.key, hardware: snpHardware(evidence) }
   },
   host: async (options, asked) => {
     const attestationKey = await readKey('ak', needed(options, 'ak'))
-    return { link: await verifyHostVtpm({ ...asked, ak: attestationKey }), attestationKey }
+    return { link: await verifyHostVtpm({ ...asked, ak: attestationKey }), attestationKey, hardware: null }
   },
 }
 
-/** The checks of the report, which stand above, say why it did not pass. */
-function pointingUp(made: Check): Check {
-  const isSum = made.name === reportSum && made.outcome === 'fail'
-  return isSum ? { ...made, reason: 'the SNP report did not pass, see the lines above' } : made
+function snpHardware(evidence: EvidenceVerdict): Hardware {
+  const { product, report, simulated } = evidence
+  // The caller gives no report data: vtpm-report-data compares them with what they must cover.
+  const checks = withAdvice(withFlags(evidence.checks), {
+    product,
+    canFetch: false,
+    measurement: report?.measurement ?? null,
+  }).filter(({ name }) => name !== 'report-data-expected')
+  return { name: 'SNP report', checks, simulated, snp: evidence, tdx: null, downloader: null }
 }
 
-function givenKeyCheck(given: TpmKey, named: TpmKey | null): Check {
-  const isSame = named !== null && equalConstantTime(encodeSpki(given), encodeSpki(named))
-  return check('vtpm-given-key', isSame, 'the report names another attestation key than --ak', 'the key of --ak')
+/** The checks of the hardware's evidence, which stand above, say why it did not pass. */
+function pointingUp(made: Check, hardware: Hardware | null): Check {
+  const isSum = made.name === reportSum && made.outcome === 'fail' && hardware !== null
+  return isSum ? { ...made, reason: `the ${hardware.name} did not pass, see the lines above` } : made
 }
 
 /** Returns the verdict on these bytes, and the measurement that they must have. `vek`: used without a --vek. */

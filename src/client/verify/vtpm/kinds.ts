@@ -2,11 +2,12 @@
 
 import { InputFault } from '../../../terminal/exit.ts'
 import { required } from '../../../terminal/options.ts'
+import type { TdxSources } from '../../tdx/judge.ts'
 import type { PinOptions } from '../../trust/pin-options.ts'
 import type { PolicyFlags } from '../../trust/policy-flags.ts'
 import type { ExpectedPcr } from './pcr-checks.ts'
 
-export const KINDS = ['azure-hcl', 'svsm', 'host'] as const
+export const KINDS = ['azure-hcl', 'azure-tdx', 'svsm', 'host'] as const
 export type Kind = (typeof KINDS)[number]
 
 export type VtpmOptions = CommonOptions & KindOptions
@@ -26,8 +27,10 @@ type CommonOptions = {
 
 /** Options that apply to some kinds only. */
 export type KindOptions = Omit<PinOptions, 'anyAllowlist' | 'anyOperatorKey' | 'anyGateway' | 'anyVmpl'> &
-  PolicyFlags & {
+  PolicyFlags &
+  TdxSources & {
     evidence?: string
+    tdQuote?: string
     report?: string
     vek?: string
     chain?: string
@@ -77,14 +80,21 @@ export const CREDENTIAL = [
   'activated',
 ] as const satisfies (keyof KindOptions)[]
 
+/** Options of `verify tdx` that a vTPM of TDX takes, too. */
+const TDX = [
+  ...['report', 'tdQuote', 'policy', 'asOf', 'trustSimulatedRoot', 'anyMeasurement'],
+  ...['collateral', 'fetch', 'cache', 'pcsUrl'],
+] as const satisfies (keyof KindOptions)[]
+
 const OF_KIND: { readonly [Name in Kind]: readonly (keyof KindOptions)[] } = {
   'azure-hcl': [...EVIDENCE, 'evidence', 'ak'],
+  'azure-tdx': [...TDX, 'evidence', 'ak'],
   svsm: [...EVIDENCE, 'ak', 'ek', 'reportNonce', ...CREDENTIAL],
   host: ['ak'],
 }
 
 /** Parts of a bundle. A file of --vek replaces the certificate in it. */
-const IN_BUNDLE = ['quote', 'signature', 'pcrs', 'report'] as const
+const IN_BUNDLE = ['quote', 'signature', 'pcrs', 'report', 'tdQuote'] as const
 
 /** Throws InputFault for an option without effect on this kind, which would otherwise look as if it was checked. */
 export function refuseOthers(options: VtpmOptions): void {
@@ -99,7 +109,8 @@ export function refuseOthers(options: VtpmOptions): void {
   }
   const twice = IN_BUNDLE.find(name => options.evidence !== undefined && options[name] !== undefined)
   if (twice !== undefined) {
-    throw new InputFault(`--${twice}: the bundle of --evidence contains it`, { param: twice, remedy: 'leave it out' })
+    const param = flagOf(twice)
+    throw new InputFault(`--${param}: the bundle of --evidence contains it`, { param, remedy: 'leave it out' })
   }
   if (options.eventLogPcrs !== undefined) required('event-log', options.eventLog)
 }
@@ -112,6 +123,6 @@ export function needed<Name extends keyof KindOptions>(
   return required(flagOf(name), options[name] as Exclude<KindOptions[Name], undefined> | undefined)
 }
 
-function flagOf(name: keyof KindOptions): string {
+function flagOf(name: string): string {
   return name.replace(/[A-Z]/g, letter => `-${letter.toLowerCase()}`)
 }

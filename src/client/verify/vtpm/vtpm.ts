@@ -1,4 +1,5 @@
-// strongroom verify vtpm: verifies a vTPM's saved quote with the SNP report that binds its key. Effects: reads files.
+// strongroom verify vtpm: verifies a vTPM's saved quote with the SNP report or TDX quote that binds its key. Effects:
+// reads files; with --fetch the network, files of --cache.
 
 import { Option } from 'commander'
 import { parsedJson } from '../../../attest/encoding/json.ts'
@@ -13,6 +14,9 @@ import { hexOption, hexUpToOption, timeOption } from '../../../terminal/options.
 import { hexNumber, verdictDocument } from '../../../terminal/render.ts'
 import { exitCodeOfVerdict } from '../../../terminal/verdict-exit.ts'
 import { REPORT_PINS } from '../../../verifier/pins.ts'
+import { addFetchOptions, mirrorOption } from '../../collateral/fetch-options.ts'
+import { pcsUrlDefault } from '../../tdx/collateral-urls.ts'
+import { tdxDocument } from '../../tdx/judge.ts'
 import { addPinOptions } from '../../trust/pin-options.ts'
 import { addPolicyFlags } from '../../trust/policy-flags.ts'
 import { verboseHelp } from '../../trust/trust-options.ts'
@@ -30,16 +34,19 @@ export function addVerifyVtpm(verify: Command): void {
   const command = verify
     .command('vtpm')
     .description(
-      "verify a vTPM's quote: its SNP report, the link from report to attestation key, nonce, PCRs and event log",
+      "verify a vTPM's quote: its SNP report or TDX quote, the link from there to the attestation key, nonce, PCRs and event log",
     )
     .addOption(
-      new Option('--kind <kind>', 'what runs the vTPM: a paravisor on Azure, an SVSM, or the host, which never passes')
+      new Option(
+        '--kind <kind>',
+        'what runs the vTPM: a paravisor on Azure (SNP: azure-hcl, TDX: azure-tdx), an SVSM, or the host, which never passes',
+      )
         .choices(KINDS)
         .makeOptionMandatory(),
     )
     .option(
       '--evidence <file>',
-      'azure-hcl: JSON of Confidential Containers (az-snp-vtpm, version 0, 1 or 2), attestation-rs, c8s or kettle instead of --quote, --signature, --pcrs, --report and --vek',
+      'azure-hcl, azure-tdx: JSON of Confidential Containers (az-snp-vtpm or az-tdx-vtpm, version 0, 1 or 2), attestation-rs, c8s or kettle instead of --quote, --signature, --pcrs, --report and --vek or --td-quote',
     )
     .option('--quote <file>', 'TPMS_ATTEST or TPM2B_ATTEST (tpm2_quote -m)')
     .option('--signature <file>', 'TPMT_SIGNATURE (tpm2_quote -s), or a bare RSASSA signature with SHA-256')
@@ -67,6 +74,7 @@ export function addVerifyVtpm(verify: Command): void {
     .examples(
       'strongroom verify vtpm --kind azure-hcl --evidence evidence.json --crl crl.der --policy policy.json --nonce $(cat nonce.hex) --pcr 4=$(cat pcr4.hex) --pcr 7=$(cat pcr7.hex)',
       'strongroom verify vtpm --kind azure-hcl --report hcl.bin --vek vcek.pem --crl crl.der --policy policy.json --quote quote.msg --signature quote.sig --pcrs quote.pcrs --nonce $(cat nonce.hex) --pcr 4=$(cat pcr4.hex) --pcr 7=$(cat pcr7.hex)',
+      'strongroom verify vtpm --kind azure-tdx --evidence evidence.json --fetch --cache collateral --policy tdx.json --nonce $(cat nonce.hex) --pcr 4=$(cat pcr4.hex) --pcr 7=$(cat pcr7.hex)',
       'strongroom verify vtpm --kind svsm --report report.bin --vek vcek.pem --crl crl.der --policy policy.json --report-nonce $(cat report-nonce.hex) --ek manifest.bin --ak ak.pub --credential-ek manifest.bin --credential-name $(cat name.hex) --credential-secret secret.bin --activated activated.bin --quote quote.msg --signature quote.sig --pcrs quote.pcrs --nonce $(cat nonce.hex) --pcr 9=$(cat pcr9.hex)',
       'strongroom verify vtpm --kind host --ak ak.pem --quote quote.msg --signature quote.sig --pcrs quote.pcrs --nonce $(cat nonce.hex) --any-pcrs   # fails, and shows whether the quote is sound',
     )
@@ -75,25 +83,35 @@ export function addVerifyVtpm(verify: Command): void {
 
 function addReportOptions(command: Command): void {
   command
-    .option('--report <file>', 'azure-hcl: the HCL report of NV index 0x01400001; svsm: the report of 1184 bytes')
+    .option(
+      '--report <file>',
+      'azure-hcl, azure-tdx: the HCL report of NV index 0x01400001; svsm: the report of 1184 bytes',
+    )
     .option('--vek <file>', 'VCEK or VLEK certificate, DER or PEM; a PEM bundle may contain its chain')
     .option('--chain <file>', "PEM of ASK or ASVK and ARK; default: AMD's own, which are built in")
     .option('--crl <file>', "the ARK's revocation list, DER or PEM")
     .option('--as-of <time>', 'verify for this time in UTC, like 2025-06-01T00:00:00Z; default now', timeOption)
-    .option('--policy <file>', 'JSON as in `verify policy-schema`; the VMPL is always 0')
+    .option(
+      '--policy <file>',
+      'JSON as in `verify policy-schema`, and the VMPL is always 0; azure-tdx: as in `verify tdx-policy-schema`',
+    )
     .option('--masked-chip-id', 'accept a platform that hides its chip_id; the VCEK is then not compared with it')
     .option('--certificate-table <file>', "the host's certificate table, for a policy with certificateEntries")
     .option(
       '--trust-simulated-root <file>',
-      'PEM of a simulated ARK and ASK, and for VLEKs the ASVK; the verdict is then marked SIMULATED',
+      'PEM of a simulated ARK and ASK, and for VLEKs the ASVK; azure-tdx: of a simulated root; the verdict is then marked SIMULATED',
     )
+    .option('--td-quote <file>', 'azure-tdx: the TDX quote over the TD report in the HCL report')
+    .option('--collateral <file>', "azure-tdx: JSON of Intel's signed documents about the platform, as in `help tdx`")
+    .option('--pcs-url <url>', `with --fetch: a mirror of ${pcsUrlDefault}, as of \`verify tdx\``, mirrorOption)
+  addFetchOptions(command, "the collateral of azure-tdx from Intel's service, unless --collateral names it")
 }
 
 function addKeyOptions(command: Command): void {
   command
     .option(
       '--ak <file>',
-      'attestation key: TPM2B_PUBLIC (tpm2_readpublic -o) or TPMT_PUBLIC; except for svsm PEM or DER, too; azure-hcl needs none, and compares it with the one that the report names',
+      'attestation key: TPM2B_PUBLIC (tpm2_readpublic -o) or TPMT_PUBLIC; except for svsm PEM or DER, too; azure-hcl and azure-tdx need none, and compare it with the one that the report names',
     )
     .option('--ek <file>', "svsm: the manifest of its vTPM, which is the endorsement key's TPMT_PUBLIC")
     .option('--report-nonce <hex>', 'svsm: the 64 bytes of the request to the SVSM', hexOption(FIELDS.reportData[1]))
@@ -106,24 +124,29 @@ function addKeyOptions(command: Command): void {
 async function verifyVtpm(run: Run, options: VtpmOptions): Promise<void> {
   refuseOthers(options)
   const asOf = options.asOf ?? systemClock.nowMs()
-  const judged = await judgeVtpm(options, asOf)
-  const { evidence } = judged
+  const judged = await judgeVtpm(run, options, asOf)
+  const { hardware } = judged
+  const { snp = null, tdx = null, downloader = null } = hardware ?? {}
   const shown = {
     ok: judged.ok,
     checks: judged.checks,
-    ...(evidence === null ? {} : { simulated: evidence.simulated }),
+    ...(hardware === null ? {} : { simulated: hardware.simulated }),
   }
+  const kept = downloader?.keep(tdx?.checks ?? []) ?? {}
   await run.result(
     {
       ...verdictDocument(shown),
       kind: judged.kind,
       as_of: iso(asOf),
-      product: evidence?.product ?? null,
-      report: evidence?.report == null ? null : reportDocument(evidence.report, evidence.product),
+      product: snp?.product ?? null,
+      report: snp?.report == null ? null : reportDocument(snp.report, snp.product),
+      tdx: tdx === null ? null : tdxDocument(tdx),
       ...quoteDocument(judged),
+      ...kept,
     },
     verdictSummary(shown, { verbose: options.verbose === true, paint: run.paint }),
   )
+  await downloader?.showHints()
   run.exitWith(exitCodeOfVerdict(shown))
 }
 

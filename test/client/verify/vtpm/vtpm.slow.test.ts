@@ -215,7 +215,7 @@ describe('azure-hcl', () => {
       [{ pcr: `24=${pcrs[0]}` }, 'It must be INDEX=HEX'],
       [{ pcr: `7=${'00'.repeat(20)}` }, 'It must be INDEX=HEX'],
       [{ pcr: [`7=${pcrs[7]}`, `7=${pcrs[7]}`] }, 'SHA-256 PCR 7 is named twice'],
-      [{ kind: 'gcp' }, 'Allowed choices are azure-hcl, svsm, host'],
+      [{ kind: 'gcp' }, 'Allowed choices are azure-hcl, azure-tdx, svsm, host'],
     ]
     for (const [change, words] of wrong) await expectUsageError(argvOf({ ...good, ...change }), words)
   })

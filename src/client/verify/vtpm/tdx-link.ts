@@ -1,0 +1,39 @@
+// The link of a vTPM in a TD on Azure: its TDX quote, judged as by `verify tdx`, and the HCL report that names the key.
+// Effects: reads files; with --fetch the network, files of --cache.
+
+import { verifyTdxParavisorVtpm } from '../../../attest/tdx/paravisor.ts'
+import type { VtpmQuote } from '../../../attest/tpm/vtpm.ts'
+import type { Check } from '../../../attest/verdict.ts'
+import { checkTdxOptions, judgeTdx, measurementPin, readTdxPolicy, readTdxRoot, withWords } from '../../tdx/judge.ts'
+import { readHclReport, readTdQuote } from './inputs.ts'
+import type { VtpmOptions } from './kinds.ts'
+import { type Link, type LinkInputs, readRuntimeKey } from './link.ts'
+
+export async function linkTdx(
+  options: VtpmOptions,
+  asked: VtpmQuote,
+  { run, asOf, bundle }: LinkInputs,
+): Promise<Link> {
+  const { report, runtimeData } = await readHclReport('azure-tdx', options, bundle)
+  const quote = await readTdQuote(options, bundle)
+  checkTdxOptions(options)
+  const root = await readTdxRoot(options.trustSimulatedRoot)
+  const policy = await readTdxPolicy(options.policy)
+  const { attestationKey, checks } = await readRuntimeKey(options, runtimeData, bundle)
+  const { judged, downloader } = await judgeTdx(run, quote, { ...options, policy, root, asOf })
+  const pin = measurementPin(policy, options.anyMeasurement, judged.quote)
+  const { mrTds } = policy
+  const link = await verifyTdxParavisorVtpm({ ...asked, evidence: judged, tdReport: report, runtimeData, mrTds })
+  const hardware = {
+    name: 'TDX quote' as const,
+    checks: [...judged.checks.filter(isMade).map(withWords), pin],
+    simulated: root.simulated === true,
+    ...{ snp: null, tdx: judged, downloader },
+  }
+  return { link, attestationKey, checks, runtimeData, hardware }
+}
+
+/** The caller gives no report data: vtpm-report-data compares them with what they must cover. */
+function isMade({ name, outcome }: Check): boolean {
+  return name !== 'report-data' || outcome !== 'not-checked'
+}
