@@ -18,6 +18,8 @@ export type DownloadRequest = Pick<GetLimits, 'post' | 'bodyBytesMax'> & {
   /** Name in the document of the verdict. */
   readonly kind: string
   readonly url: string
+  /** For messages: what the file is, and of what, if the address does not show it. */
+  readonly purpose?: string
   /** Option that names such a file instead, and the option that names a mirror; both without dashes. */
   readonly param: string
   readonly mirror: string
@@ -87,7 +89,7 @@ export class Downloader {
     })
   }
 
-  /** Downloads a file. Follows no redirects. Faults: api.unreachable, not_found, NoCollateralFault. */
+  /** Downloads a file. Follows no redirects. Faults: api.unreachable, NoCollateralFault. */
   async fetch(wanted: DownloadRequest): Promise<Uint8Array> {
     const { url, bodyBytesMax, post } = wanted
     const { run, clock } = this.#options
@@ -179,17 +181,15 @@ function toFault(
   { wanted, waitMs }: { readonly wanted: DownloadRequest; readonly waitMs: number | null },
 ): AdvisedFault {
   if (result.kind === 'too-large') return noCollateral(wanted, `more than ${wanted.bodyBytesMax} bytes came`)
-  const { url, param } = wanted
+  const { param } = wanted
   const remedy = otherwise(wanted)
   if (result.kind === 'unreachable') {
-    const message = `${url}: ${oneLine(result.reason)}`
+    const message = messageOf(wanted, result.reason)
     return new AdvisedFault('api.unreachable', message, { param, remedy: `check the network, ${remedy}` })
   }
   const { status } = result
   const reason = `HTTP status ${status}`
-  if (status === 404) {
-    return new AdvisedFault('not_found', `${url}: ${reason}: the server has no such file`, { param, remedy })
-  }
+  if (status === 404) return noCollateral(wanted, `${reason}: the server has no such file`)
   if (status === 429 || waitMs !== null) {
     const seconds = Math.ceil((waitMs ?? tooManyWaitMs) / 1000)
     return noCollateral(wanted, reason, `try again in ${seconds} s, ${remedy}`)
@@ -198,7 +198,11 @@ function toFault(
 }
 
 function noCollateral(wanted: DownloadRequest, reason: string, remedy = otherwise(wanted)): NoCollateralFault {
-  return new NoCollateralFault(`${wanted.url}: ${oneLine(reason)}`, { param: wanted.param, remedy })
+  return new NoCollateralFault(messageOf(wanted, reason), { param: wanted.param, remedy })
+}
+
+function messageOf({ url, purpose }: DownloadRequest, reason: string): string {
+  return `${purpose === undefined ? '' : `${oneLine(purpose)}: `}${url}: ${oneLine(reason)}`
 }
 
 function otherwise({ mirror, param }: DownloadRequest): string {

@@ -210,7 +210,7 @@ describe('a server that is wrong', () => {
       [() => Response.redirect(`${server.url}x/crl`, 307), 3, 'attest.unavailable', '307: redirects are not followed'],
       [() => new Response(''), 3, 'attest.unavailable', 'not what was requested'],
       [() => new Response('', { status: 503 }), 3, 'attest.unavailable', 'HTTP status 503'],
-      [() => new Response('', { status: 404 }), 4, 'not_found', 'the server has no such file'],
+      [() => new Response('', { status: 404 }), 3, 'attest.unavailable', 'the server has no such file'],
       [
         () => new Response('', { status: 429, headers: { 'retry-after': '70' } }),
         3,

@@ -38,6 +38,7 @@ export function startCollateralServer(script: (path: string) => Answer | undefin
 export const NO_COLLATERAL: readonly (readonly [words: string, answer: () => Response])[] = [
   ['HTTP status 429', () => new Response('', { status: 429 })],
   ['HTTP status 503', () => new Response('', { status: 503, headers: { 'retry-after': '31' } })],
+  ['HTTP status 404: the server has no such file', () => new Response('', { status: 404 })],
   ['HTTP status 500', () => new Response('', { status: 500 })],
   ['302: redirects are not followed', () => new Response('', { status: 302, headers: { location: '/elsewhere' } })],
   ['bytes came', () => new Response(new Uint8Array(2 ** 20))],

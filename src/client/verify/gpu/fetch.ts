@@ -37,21 +37,44 @@ export type GpuFetch = {
 /** Returns the manifests of GPUs (driver, VBIOS) and switches. Devices without a good chain are left to the verdict. */
 export async function fetchRims(from: GpuFetch): Promise<Uint8Array[]> {
   const { downloader, rimUrl, readSignedXml } = from
-  const evidence = from.evidence.filter(device => devicePairs(device, from).length > 0)
+  const named = namedDevices(from.evidence).filter(([, device]) => devicePairs(device, from).length > 0)
   // A manifest is in force as long as its certificates are. Unreadable ones are left to the verdict, and not cached.
   const untilMs = (bytes: Uint8Array) => {
     const { certificates } = readSignedXml(bytes)
     const chain = parsed(() => decodeChain(certificates, 'chain'))
     return chain.ok ? Math.min(...chain.value.map(({ notAfterMs }) => notAfterMs)) : 0
   }
+  const devices = Map.groupBy(
+    named.flatMap(([name, device]) => rimIds(device).map(id => ({ id, name }))),
+    ({ id }) => id,
+  )
   const rims: Uint8Array[] = []
-  for (const id of new Set(evidence.flatMap(rimIds))) {
+  for (const [id, wanting] of devices) {
     const file = `${id}.xml`
     const url = below(rimUrl, `/${id}`)
-    const wanted = { kind: file, url, bodyBytesMax: 2 * rimBytesMax, param: 'rim', mirror: 'rim-url', fileOf: rimOf }
+    const purpose = `manifest ${id} of ${listed(wanting.map(({ name }) => name))}`
+    const asked = { kind: file, url, purpose, bodyBytesMax: 2 * rimBytesMax }
+    const wanted = { ...asked, param: 'rim', mirror: 'rim-url', fileOf: rimOf }
     rims.push(await downloader.get(wanted, { file, fileBytesMax: rimBytesMax, isRenewed: false, untilMs }))
   }
   return rims
+}
+
+/** Returns each device with its name in the verdict: GPUs and switches are counted apart. */
+function namedDevices(evidence: readonly GpuEvidence[]): readonly (readonly [name: string, device: GpuEvidence])[] {
+  const counts = { gpu: 0, switch: 0 }
+  return evidence.map(device => {
+    const kind = device.arch === switchArch ? 'switch' : 'gpu'
+    counts[kind] += 1
+    return [`${kind}-${counts[kind] - 1}`, device]
+  })
+}
+
+const listedMax = 12
+
+function listed(names: readonly string[]): string {
+  const rest = names.length - listedMax
+  return `${names.slice(0, listedMax).join(', ')}${rest > 0 ? ` and ${rest} more` : ''}`
 }
 
 /** Project, its SKU and the chip's SKU of every LS10, as in NVIDIA's verifier: a switch's report lacks them. */
@@ -97,13 +120,18 @@ export async function fetchOcsp(
       return xml.ok ? pairsOf(xml.value.certificates, { ...from, decoded: rim }) : []
     }),
   ]
-  const requests = pairs.map(([certificate, issuer]) => encodeOcspRequest(certificate, issuer))
-  const distinct = new Map(requests.map(bytes => [`ocsp-${toHex(sha256(bytes)).slice(0, 32)}.der`, bytes]))
+  const requests = pairs.map(([certificate, issuer]) => {
+    const bytes = encodeOcspRequest(certificate, issuer)
+    const name = parsed(() => commonNameOf(certificate.subject))
+    const purpose = `OCSP response for ${name.ok ? name.value : 'a certificate without a name'}`
+    return [`ocsp-${toHex(sha256(bytes)).slice(0, 32)}.der`, { bytes, purpose }] as const
+  })
   const responses: Uint8Array[] = []
-  for (const [file, bytes] of distinct) {
+  for (const [file, { bytes, purpose }] of new Map(requests)) {
     const post = { type: 'application/ocsp-request', bytes }
     const url = below(ocspUrl, '/')
-    const wanted = { kind: file, url, post, bodyBytesMax: ocspBytesMax, param: 'ocsp', mirror: 'ocsp-url' }
+    const asked = { kind: file, url, purpose, post, bodyBytesMax: ocspBytesMax }
+    const wanted = { ...asked, param: 'ocsp', mirror: 'ocsp-url' }
     const untilMs = (der: Uint8Array) => ocspUntilMs(der, policy)
     responses.push(await downloader.get(wanted, { file, fileBytesMax: ocspBytesMax, isRenewed: true, untilMs }))
   }

@@ -154,10 +154,23 @@ test('goal: no service is asked about certificates of an untrusted root, nor abo
   expect([code, server.requests]).toEqual([2, ocspRequests.slice(3)])
 })
 
-test('goal: a missing manifest is exit code 4, with the options that help', async () => {
-  server.instead = request => (request.url.includes('VBIOS') ? new Response('', { status: 404 }) : null)
-  const { code, stderr } = await runHere([...base, ...trusted, ...services, ...policy])
-  expect([code, stderr]).toEqual([4, expect.stringContaining('name a mirror by --rim-url, or the file by --rim')])
+// Goal: a device whose manifest does not exist is named, as is a certificate without a response; none is called forged.
+test('a missing file', async () => {
+  const argv = [...base, ...trusted, ...services, ...policy]
+  const none = () => new Response('', { status: 404 })
+  server.instead = request => (request.url.includes('VBIOS') ? none() : null)
+  const [, vbios] = rimIds
+  const manifest = await runHere(argv)
+  expect([manifest.code, manifest.stdout]).toEqual([3, ''])
+  const words = `manifest ${vbios} of gpu-0: ${server.url}rim/${vbios}: HTTP status 404: the server has no such file`
+  expect(manifest.stderr).toContain(words)
+  expect(manifest.stderr).toContain('name a mirror by --rim-url, or the file by --rim')
+  const two = file('two.json', JSON.stringify([evidenceDocument(gpu.evidence), evidenceDocument(gpu.evidence)]))
+  const both = await runHere(argv.map(word => (word === evidence ? two : word)))
+  expect([both.code, both.stderr]).toEqual([3, expect.stringContaining(`manifest ${vbios} of gpu-0, gpu-1: `)])
+  server.instead = request => (request.method === 'POST' ? none() : null)
+  const response = await runHere(argv)
+  expect([response.code, response.stderr]).toEqual([3, expect.stringMatching(/OCSP response for SIMULATED .+: .+ 404/)])
 })
 
 // Goal: options without effect, and a directory that does not exist, are refused before any request.
