@@ -2,13 +2,16 @@
 
 import { expect, test } from 'bun:test'
 import { sha384 } from '../../../src/attest/hash.ts'
-import { Malformed } from '../../../src/attest/malformed.ts'
+import { Malformed, parsed } from '../../../src/attest/malformed.ts'
 import { decodeTdxEventLog, isTdxDataMeasured, replayRtmrs } from '../../../src/attest/tdx/event-log.ts'
-import { eventPolicyCheck, parseTdxEventPolicy } from '../../../src/attest/tdx/event-policy.ts'
+import { eventLogCheck, eventPolicyCheck, parseTdxEventPolicy } from '../../../src/attest/tdx/event-policy.ts'
 import { concat, toHex, utf8 } from '../../../src/base/bytes.ts'
 import { ccelEvent, ccelHeader, ccelLog, u32 } from '../../rigs/attest/tdx/event-log.ts'
+import { createDraw } from '../../rigs/draw.ts'
 import { fuzz } from '../../rigs/hostile/fuzz.ts'
 
+/** Random changes of a log; STRONGROOM_TDX_MUTATIONS=100000 takes minutes. */
+const mutationCount = Number(process.env.STRONGROOM_TDX_MUTATIONS ?? 600)
 const cos = new Uint8Array(await Bun.file(new URL('../../vectors/tdx/cos-113.ccel.bin', import.meta.url)).arrayBuffer())
 
 test('goal: the log of a TD on Google Cloud replays to the registers that its source publishes', () => {
@@ -116,4 +119,36 @@ test('goal: hostile bytes give Malformed and nothing else, and what is read can 
       if (!(error instanceof Malformed)) throw error
     }
   })
+})
+
+test('goal: a log that changed is accepted with the same digests alone, and shows no other data as measured', () => {
+  const events = decodeTdxEventLog(cos)
+  const quoted = replayRtmrs(events)
+  const digests = (rtmr: number) => events.filter(event => event.rtmr === rtmr).map(({ digest }) => [toHex(digest)])
+  const lists = { rtmr0: digests(0), rtmr1: digests(1), rtmr2: digests(2), rtmr3: 'any' }
+  const policy = parseTdxEventPolicy(JSON.stringify({ format: 'strongroom/tdx-events/v1', ...lists }))
+  const measured = (log: typeof events) => log.map(({ rtmr, digest }) => `${rtmr} ${toHex(digest)}`)
+  const draw = createDraw(52)
+  const counts = { malformed: 0, refused: 0, accepted: 0 }
+  for (let round = 0; round < mutationCount; round += 1) {
+    const changed = cos.slice(0, draw(20) === 0 ? draw(cos.length) : cos.length)
+    for (let left = 1 + draw(2); left > 0 && changed.length > 0; left -= 1) changed[draw(changed.length)] = draw(256)
+    const read = parsed(() => decodeTdxEventLog(changed))
+    if (!read.ok) {
+      counts.malformed += 1
+      continue
+    }
+    const checks = [eventLogCheck(read.value, quoted), eventPolicyCheck(policy, read.value, quoted)]
+    if (checks.some(({ outcome }) => outcome !== 'pass')) {
+      counts.refused += 1
+      continue
+    }
+    counts.accepted += 1
+    expect([round, measured(read.value)]).toEqual([round, measured(events)])
+    for (const [at, event] of read.value.entries()) {
+      if (isTdxDataMeasured(event))
+        expect([round, at, event.data]).toEqual([round, at, events[at]?.data ?? new Uint8Array()])
+    }
+  }
+  expect(Math.min(...Object.values(counts))).toBeGreaterThan(5)
 })
