@@ -1,5 +1,5 @@
 // Goal: signed bytes of a report, a certificate, a manifest or an OCSP response cannot be changed; random bytes end as
-// Malformed, and never as another error. STRONGROOM_GPU_MUTATIONS sets the number of random ones; 100,000 take minutes.
+// Malformed, and never as another error. STRONGROOM_GPU_MUTATIONS sets the number of random ones, by default 3,200.
 
 import { beforeAll, expect, test } from 'bun:test'
 import { Malformed } from '../../../src/attest/malformed.ts'

@@ -14,7 +14,9 @@ import {
   unmountAll,
 } from '../../../scripts/rigs/snp/recording-qemu.ts'
 import { until } from '../../../scripts/rigs/until.ts'
+import { launchDigest } from '../../../src/attest/launch/digest.ts'
 import { present } from '../../../src/base/assert.ts'
+import { toHex } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
@@ -154,4 +156,26 @@ export async function recordingBench({ tree = null }: { readonly tree?: string |
     }
   }
   return { record, close }
+}
+
+/** A file of an image, and the place of a byte that a test changes. */
+export const CHANGED_BYTES = [
+  ['firmware', 100],
+  ['kernel', 0x290],
+  ['initrd', 4_000],
+] as const
+
+type Measured = { readonly vcpus: number; readonly cpuModel: string; readonly cmdline?: string } & Partial<
+  Record<'firmware' | 'kernel' | 'initrd', Uint8Array>
+>
+
+/** Returns the digest that `strongroom measure ovmf` computes, of an image's files and of the changed ones. */
+export async function measuredDigest(directory: string, { vcpus, cpuModel, ...changed }: Measured): Promise<string> {
+  const read = (name: string) => new Uint8Array(readFileSync(join(directory, name)))
+  const { digest } = await launchDigest({
+    ...{ firmware: read('firmware'), kernel: read('kernel'), initrd: read('initrd') },
+    ...{ cmdline: readFileSync(join(directory, 'cmdline'), 'utf8'), ...changed },
+    ...{ vcpus, vcpuType: cpuModel, features: 1n, profile: 'qemu-kvm' },
+  })
+  return toHex(digest)
 }

@@ -2,27 +2,29 @@
 // A suite is looked at once a month. Without a mirror the kept version is used, or the test says that it did not run. A
 // version that nobody has tried yet runs with `scripts/test --all` alone: a new QEMU is no fault of a change here.
 
-import { expect, test } from 'bun:test'
+import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { runsAll } from '../../../scripts/rigs/all.ts'
+import { repo } from '../../../scripts/rigs/build/image-build.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { fetchQemu, keptQemu, QEMU_SUITES } from '../../../scripts/rigs/snp/debian-qemus.ts'
 import { launchFinish, launchStart, only, recordedDigest } from '../../../scripts/rigs/snp/recording.ts'
 import { cannotRecord } from '../../../scripts/rigs/snp/recording-qemu.ts'
-import { launchDigest } from '../../../src/attest/launch/digest.ts'
-import { toHex } from '../../../src/base/bytes.ts'
+import { present } from '../../../src/base/assert.ts'
 import { openImageFile } from '../../../src/vm/launch/image-file.driver.ts'
 import { idleImage } from '../../rigs/launch/idle-image.ts'
 import { flip } from '../../rigs/launch/launcher.ts'
-import { recordingBench } from '../../rigs/launch/recorded-launch.ts'
+import { CHANGED_BYTES, type LaunchShape, measuredDigest, recordingBench } from '../../rigs/launch/recorded-launch.ts'
 
 const timeoutMs = 170_000
 /** All suites together: 120 MB, a minute on a quick line. */
 const fetchMsMax = 240_000
 const missing = cannotRecord()
 const cpuModel = 'EPYC-v4'
+const recipe = JSON.parse(readFileSync(join(repo, 'guest-image/recipes/instance/recipe.json'), 'utf8'))
+const { vcpuTypes: cpuModels, vcpus: vcpuCounts } = recipe.launch as { vcpuTypes: string[]; vcpus: number[] }
 /** Versions that have passed. */
 const tried = ['10.0.13+ds-0+deb13u1', '11.1.2+ds-3', '11.1.3+ds-1~bpo13+1']
 
@@ -44,14 +46,19 @@ function define(): void {
     () => expect(kept.filter(({ tree }) => !existsSync(join(tree, 'usr/bin/qemu-system-x86_64')))).toEqual([]),
   )
 
-  // Goal: whatever QEMU a host has, the driver makes it submit the planned launch, with the digest that we publish.
-  test.each(kept)(
-    'QEMU $version: the digest is the predicted one, and START and FINISH are as planned',
-    async ({ tree }) => {
-      await using bench = await opened(tree)
+  describe.each(kept)('QEMU $version', ({ tree }) => {
+    const opened: { bench?: Awaited<ReturnType<typeof recordingBench>> } = {}
+    beforeAll(async () => {
+      opened.bench = await recordingBench({ tree })
+    })
+    afterAll(() => opened.bench?.close())
+    const record = (shape: LaunchShape) => present(opened.bench, 'opened before all tests').record(shape)
+
+    // Goal: whatever QEMU a host has, the driver makes it submit the planned launch, with the digest that we publish.
+    test('the digest is the predicted one, and START and FINISH are as planned', async () => {
       using image = await idleImage({ firmwarePages: 16 })
       for (const vcpus of [1, 2]) {
-        const { records, signed, measurement } = await bench.record({ directory: image.directory, vcpus, cpuModel })
+        const { records, signed, measurement } = await record({ directory: image.directory, vcpus, cpuModel })
         expect(recordedDigest(records)).toBe(measurement)
         expect(launchStart(records)).toEqual({ policy: 0x30000n, flags: 0 })
         expect(launchFinish(records)).toEqual({
@@ -70,45 +77,70 @@ function define(): void {
           'run',
         ])
       }
-    },
-  )
+    })
 
-  // Goal: a host that swaps the kernel after the appliance's own check gains nothing.
-  test.each(kept)('QEMU $version: a changed kernel gives the digest that `measure` predicts', async ({ tree }) => {
-    await using bench = await opened(tree)
-    using image = await idleImage({ firmwarePages: 16 })
-    const read = (name: string) => new Uint8Array(readFileSync(join(image.directory, name)))
-    const altered = join(image.directory, 'altered-kernel')
-    writeFileSync(altered, read('kernel'))
-    flip(altered, 0x290)
-    using kernel = openImageFile(altered)
-    const { records, measurement } = await bench.record({
-      ...{ directory: image.directory, vcpus: 2, cpuModel, tamper: () => ({ kernel }) },
+    // Goal: the same for every CPU model that we publish, with the fewest and the most processors; all with --all.
+    test('digests of published shapes are the predicted ones', async () => {
+      using image = await idleImage({ firmwarePages: 16 })
+      const { directory } = image
+      const path = join(directory, 'manifest.json')
+      const manifest = JSON.parse(readFileSync(path, 'utf8'))
+      const counts = runsAll ? vcpuCounts : [Math.min(...vcpuCounts), Math.max(...vcpuCounts)]
+      const shapes = cpuModels.flatMap(cpuModel => counts.map(vcpus => ({ cpuModel, vcpus })))
+      const predicted: Record<string, string> = {}
+      for (const shape of shapes) {
+        predicted[`qemu-kvm/bios/${shape.cpuModel}/${shape.vcpus}`] = await measuredDigest(directory, shape)
+      }
+      writeFileSync(path, JSON.stringify({ ...manifest, launchDigests: predicted }))
+      const recorded: Record<string, string> = {}
+      for (const shape of shapes) {
+        const { records } = await record({ directory, ...shape })
+        recorded[`qemu-kvm/bios/${shape.cpuModel}/${shape.vcpus}`] = recordedDigest(records)
+      }
+      expect(recorded).toEqual(predicted)
+      expect(new Set(Object.values(recorded)).size).toBe(runsAll ? 12 : 6)
     })
-    const { digest } = await launchDigest({
-      ...{ firmware: read('firmware'), kernel: read('altered-kernel'), initrd: read('initrd') },
-      ...{ cmdline: readFileSync(join(image.directory, 'cmdline'), 'utf8'), vcpus: 2, vcpuType: cpuModel },
-      ...{ features: 1n, profile: 'qemu-kvm' },
+
+    // Goal: a host that swaps a file or the command line after the appliance's own check gains nothing.
+    test('changed bytes and another command line give the digests that `measure` predicts', async () => {
+      using image = await idleImage({ firmwarePages: 16 })
+      const { directory } = image
+      const shape = { directory, vcpus: 2, cpuModel }
+      for (const [file, at] of CHANGED_BYTES) {
+        const altered = join(directory, `altered-${file}`)
+        writeFileSync(altered, readFileSync(join(directory, file)))
+        flip(altered, at)
+        using changed = openImageFile(altered)
+        const { records, measurement } = await record({ ...shape, tamper: () => ({ [file]: changed }) })
+        const predicted = await measuredDigest(directory, { [file]: readFileSync(altered), vcpus: 2, cpuModel })
+        expect([file, recordedDigest(records)]).toEqual([file, predicted])
+        expect([file, recordedDigest(records)]).not.toEqual([file, measurement])
+      }
+      const cmdline = `${readFileSync(join(directory, 'cmdline'), 'utf8')} init=/bin/sh`
+      const { records } = await record({ ...shape, tamper: () => ({ cmdline }) })
+      expect(recordedDigest(records)).toBe(await measuredDigest(directory, { cmdline, vcpus: 2, cpuModel }))
     })
-    expect(recordedDigest(records)).toBe(toHex(digest))
-    expect(recordedDigest(records)).not.toBe(measurement)
+
+    // Goal: the policy that the tenant relies on reaches START as it was planned, and a changed one is seen there.
+    test('a policy with debugging reaches START', async () => {
+      using image = await idleImage({ firmwarePages: 16 })
+      const { records } = await record({
+        ...{ directory: image.directory, vcpus: 1, cpuModel },
+        tamper: ({ signed }) => ({ signed: { ...signed, policy: 0xb0000n } }),
+      })
+      expect(launchStart(records).policy).toBe(0xb0000n)
+    })
+
+    // Goal: no VM starts without the block that names this host's key.
+    test('a launch without an ID block is refused', async () => {
+      using image = await idleImage({ firmwarePages: 16 })
+      const failed = record({
+        ...{ directory: image.directory, vcpus: 1, cpuModel },
+        tamper: ({ signed }) => ({ signed: { ...signed, idBlock: { block: '', auth: '', hasAuthor: false } } }),
+      })
+      expect(await failed.then(() => 'launched', String)).toContain('parameter length of 0 not equal to 96')
+    })
   })
-
-  // Goal: no VM starts without the block that names this host's key.
-  test.each(kept)('QEMU $version refuses a launch without an ID block', async ({ tree }) => {
-    await using bench = await opened(tree)
-    using image = await idleImage({ firmwarePages: 16 })
-    const failed = bench.record({
-      ...{ directory: image.directory, vcpus: 1, cpuModel },
-      tamper: ({ signed }) => ({ signed: { ...signed, idBlock: { block: '', auth: '', hasAuthor: false } } }),
-    })
-    expect(await failed.then(() => 'launched', String)).toContain('parameter length of 0 not equal to 96')
-  })
-}
-
-async function opened(tree: string) {
-  const bench = await recordingBench({ tree })
-  return { record: bench.record, [Symbol.asyncDispose]: async () => bench.close() }
 }
 
 if (!skipUnless(missing === null, missing ?? '')) {

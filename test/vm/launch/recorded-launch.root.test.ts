@@ -8,15 +8,20 @@ import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { launchFinish, launchStart, only, recordedDigest } from '../../../scripts/rigs/snp/recording.ts'
 import { cannotRecord } from '../../../scripts/rigs/snp/recording-qemu.ts'
-import { launchDigest } from '../../../src/attest/launch/digest.ts'
 import { finishLaunch } from '../../../src/attest/launch/finish.ts'
 import { present } from '../../../src/base/assert.ts'
-import { fromBase64, fromHex, toHex } from '../../../src/base/bytes.ts'
+import { fromBase64, fromHex } from '../../../src/base/bytes.ts'
 import { openImageFile } from '../../../src/vm/launch/image-file.driver.ts'
 import type { PreparedLaunch } from '../../../src/vm/launch/launcher.driver.ts'
 import { idleImage } from '../../rigs/launch/idle-image.ts'
 import { flip } from '../../rigs/launch/launcher.ts'
-import { type LaunchShape, type RecordedLaunch, recordingBench } from '../../rigs/launch/recorded-launch.ts'
+import {
+  CHANGED_BYTES,
+  type LaunchShape,
+  measuredDigest,
+  type RecordedLaunch,
+  recordingBench,
+} from '../../rigs/launch/recorded-launch.ts'
 
 const timeoutMs = 170_000
 const missing = cannotRecord()
@@ -89,12 +94,7 @@ function define(): void {
     expect(only(records, 'memlock').numbers).toEqual([BigInt(512 + 256 + 8) * 1_048_576n])
   })
 
-  const files = [
-    ['firmware', 100],
-    ['kernel', 0x290],
-    ['initrd', 4_000],
-  ] as const
-  test.each(files)(
+  test.each(CHANGED_BYTES)(
     'one changed byte of the %s gives the digest that `measure` predicts, and is refused',
     async (file, at) => {
       // Goal: a host that swaps a file after the appliance's own check gains nothing: QEMU measures what it loads.
@@ -107,7 +107,9 @@ function define(): void {
         ...{ directory: image.directory, vcpus: 2, cpuModel },
         tamper: () => ({ [file]: changed }),
       })
-      expect(recordedDigest(launch.records)).toBe(await measured(image.directory, { [file]: readFileSync(altered) }))
+      expect(recordedDigest(launch.records)).toBe(
+        await measuredDigest(image.directory, { [file]: readFileSync(altered), vcpus: 2, cpuModel }),
+      )
       expect(recordedDigest(launch.records)).not.toBe(launch.measurement)
       expect(await firmwareVerdict(launch)).toEqual(['launch-digest'])
     },
@@ -118,7 +120,7 @@ function define(): void {
     using image = await idleImage({ firmwarePages: 16 })
     const cmdline = `${readFileSync(join(image.directory, 'cmdline'), 'utf8')} init=/bin/sh`
     const launch = await record({ directory: image.directory, vcpus: 1, cpuModel, tamper: () => ({ cmdline }) })
-    expect(recordedDigest(launch.records)).toBe(await measured(image.directory, { cmdline }, 1))
+    expect(recordedDigest(launch.records)).toBe(await measuredDigest(image.directory, { cmdline, vcpus: 1, cpuModel }))
     expect(await firmwareVerdict(launch)).toEqual(['launch-digest'])
   })
 
@@ -140,21 +142,6 @@ function define(): void {
     const failed = record({ directory: image.directory, vcpus: 1, cpuModel, tamper })
     expect(await failed.then(() => 'launched', String)).toContain('parameter length of 0 not equal to 96')
   })
-}
-
-/** Returns the digest that `strongroom measure ovmf` computes. */
-async function measured(
-  directory: string,
-  changed: Partial<Record<'firmware' | 'kernel' | 'initrd', Uint8Array>> & { readonly cmdline?: string },
-  vcpus = 2,
-): Promise<string> {
-  const read = (name: string) => new Uint8Array(readFileSync(join(directory, name)))
-  const { digest } = await launchDigest({
-    ...{ firmware: read('firmware'), kernel: read('kernel'), initrd: read('initrd') },
-    ...{ cmdline: readFileSync(join(directory, 'cmdline'), 'utf8'), ...changed },
-    ...{ vcpus, vcpuType: cpuModel, features: 1n, profile: 'qemu-kvm' },
-  })
-  return toHex(digest)
 }
 
 if (!skipUnless(missing === null, missing ?? '')) inOwnNetns(import.meta.path, define, { timeoutMs })
