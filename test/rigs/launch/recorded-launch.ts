@@ -1,7 +1,7 @@
 // SNP launches of the appliance's own driver, recorded by the rig of scripts/rigs/snp. Call it in a namespace of your
 // own (scripts/rigs/netns.ts). Effects: taps, QEMU processes in their jails, mounts over /dev.
 
-import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { link } from '../../../scripts/rigs/guest/two-guests.ts'
 import { firstOwnUid, uidsPerProcess } from '../../../scripts/rigs/launch/own-uids.ts'
@@ -49,6 +49,8 @@ export type RecordedLaunch = {
     readonly argv: readonly string[]
     readonly rootEntries: readonly string[]
     readonly devices: readonly string[]
+    /** Files that it has open, by descriptor: their paths outside of its jail. */
+    readonly openFiles: ReadonlyMap<number, string>
   }
 }
 
@@ -146,6 +148,7 @@ export async function recordingBench({ tree = null }: { readonly tree?: string |
             argv: readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0').slice(0, -1),
             rootEntries: readdirSync(`/proc/${pid}/root`),
             devices: readdirSync(`/proc/${pid}/root/dev`).toSorted(),
+            openFiles: openFilesOf(pid),
           },
         }
       } finally {
@@ -156,6 +159,14 @@ export async function recordingBench({ tree = null }: { readonly tree?: string |
     }
   }
   return { record, close }
+}
+
+function openFilesOf(pid: number): ReadonlyMap<number, string> {
+  const all = readdirSync(`/proc/${pid}/fd`).map((fd): [number, string] => [
+    Number(fd),
+    readlinkSync(`/proc/${pid}/fd/${fd}`),
+  ])
+  return new Map(all.toSorted(([a], [b]) => a - b))
 }
 
 /** A file of an image, and the place of a byte that a test changes. */

@@ -81,7 +81,7 @@ function define(): void {
     expect(order.slice(1, -2).every(name => name === 'update')).toBe(true)
   })
 
-  test('QEMU runs as the VM, in its jail, with the argv and the bound of pinned memory of production', async () => {
+  test('QEMU runs as the VM, in its jail, with the argv, descriptors and bound of pinned memory of production', async () => {
     // Goal: the recorded launch is the one that production starts, not one of the test's own.
     using image = await idleImage({ firmwarePages: 16 })
     const { records, start, process } = await record({ directory: image.directory, vcpus: 1, cpuModel })
@@ -90,6 +90,20 @@ function define(): void {
     // Loader cache, libraries, QEMU with its data, and the recorder below /tmp.
     expect(process.rootEntries.toSorted()).toEqual(['dev', 'etc', 'lib', 'lib64', 'proc', 'tmp', 'usr'])
     expect(process.devices).toEqual(['kvm', 'null', 'sev'])
+    // Each descriptor of the arguments is its file, and nothing else of the host is open.
+    const argumentOf = (option: string) => process.argv[process.argv.indexOf(option) + 1] ?? ''
+    for (const [option, name] of Object.entries({ '-bios': 'firmware', '-kernel': 'kernel', '-initrd': 'initrd' })) {
+      const fd = Number(argumentOf(option).replace('/proc/self/fd/', ''))
+      expect([option, process.openFiles.get(fd)]).toEqual([option, join(image.directory, name)])
+    }
+    const opened = [...process.openFiles.values()].filter(path => path.startsWith('/') && !path.startsWith('/memfd:'))
+    expect([...new Set(opened)].toSorted()).toEqual(
+      [
+        ...['/dev/null', '/dev/net/tun', '/dev/kvm', '/dev/sev'],
+        ...['firmware', 'kernel', 'initrd', 'root'].map(name => join(image.directory, name)),
+        ...['qemu.log', 'scratch.img'].map(name => join(argumentOf('-name'), name)),
+      ].toSorted(),
+    )
     // 512 MiB, 256 MiB of QEMU's own, and a 64th.
     expect(only(records, 'memlock').numbers).toEqual([BigInt(512 + 256 + 8) * 1_048_576n])
   })
