@@ -2,6 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { guidBytes } from '../../../src/attest/encoding/guid.ts'
+import { Malformed } from '../../../src/attest/malformed.ts'
 import { appraise } from '../../../src/attest/policy/appraise.ts'
 import type { CollateralFacts } from '../../../src/attest/policy/collateral-checks.ts'
 import type { Policy } from '../../../src/attest/policy/policy.ts'
@@ -10,9 +11,11 @@ import { identifyReport } from '../../../src/attest/report/identify.ts'
 import { decodeReport } from '../../../src/attest/report/report.ts'
 import { verdict } from '../../../src/attest/verdict.ts'
 import { verifyEvidence } from '../../../src/attest/verify/evidence.ts'
+import { concat } from '../../../src/base/bytes.ts'
 import { vector, vectorsAsOf } from '../../rigs/attest/chain-vectors.ts'
 import { laxPolicy } from '../../rigs/attest/exact-policy.ts'
 import { readReport } from '../../rigs/attest/report-vectors.ts'
+import { fuzz } from '../../rigs/hostile/fuzz.ts'
 
 const identity = identifyReport(decodeReport(await readReport('milan-v3.bin')), null)
 if (identity.kind !== 'known') throw new Error(identity.reason)
@@ -123,4 +126,31 @@ test('goal: a table gives its entries, and one that lies about their places is r
   for (let at = 0; at < 65; at += 1) many.set([at + 1], at * 24)
   expect(() => readCertificateTable(many)).toThrow('more than 64 entries')
   expect(() => readCertificateTable(new Uint8Array(256 * 1024 + 1))).toThrow('262145 bytes')
+})
+
+test('goal: a hostile certificate table ends as Malformed, or as entries inside of it', async () => {
+  const entry = (name: string, offset: number, length: number) => {
+    const bytes = new Uint8Array(24)
+    bytes.set(guidBytes(name))
+    new DataView(bytes.buffer).setUint32(16, offset, true)
+    new DataView(bytes.buffer).setUint32(20, length, true)
+    return bytes
+  }
+  const other = '92f81bc3-5811-4d3d-97ff-d19f88dc67ea'
+  const samples = [
+    concat(entry(guid, 72, 5), entry(other, 77, 3), new Uint8Array(24 + 8)),
+    concat(entry(other, 0xffff_ffff, 0), entry(guid, 72, 1), new Uint8Array(24 + 1)),
+  ]
+  const counts = { read: 0, malformed: 0 }
+  await fuzz({ samples, count: 20_000, sizeBytesMax: 300 }, bytes => {
+    try {
+      const entries = readCertificateTable(bytes)
+      for (const { bytes: own } of entries) expect([own.length > 0, own.length <= bytes.length]).toEqual([true, true])
+      counts.read += 1
+    } catch (error) {
+      if (!(error instanceof Malformed)) throw error
+      counts.malformed += 1
+    }
+  })
+  expect(Math.min(counts.read, counts.malformed)).toBeGreaterThan(100)
 })

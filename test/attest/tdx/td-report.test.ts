@@ -2,9 +2,14 @@
 // offsets are those of Intel's TDREPORT_STRUCT: REPORTMACSTRUCT at 0, TEE_TCB_INFO at 256, TDINFO_STRUCT at 512.
 
 import { expect, test } from 'bun:test'
+import { Malformed } from '../../../src/attest/malformed.ts'
 import { decodeQuote, type TdReport } from '../../../src/attest/tdx/quote.ts'
 import { differingFields } from '../../../src/attest/tdx/td-report.ts'
+import { decodeHclReport } from '../../../src/attest/tpm/hcl-report.ts'
+import { toHex } from '../../../src/base/bytes.ts'
+import { first, fromBase64, second } from '../../rigs/attest/tdx/azure.ts'
 import { SIMULATED_PCK, SIMULATED_REPORT, simulateQuote, simulateTdx } from '../../rigs/attest/tdx/simulated.ts'
+import { fuzz } from '../../rigs/hostile/fuzz.ts'
 
 const platform = await simulateTdx(Date.parse('2026-01-01'))
 const pck = await platform.pck(SIMULATED_PCK)
@@ -75,4 +80,23 @@ test('goal: other types, and bytes behind the report, are refused', async () => 
   expect(() => differingFields(tdReport().with(1, 1), quote)).toThrow('TD report: type 0x181 is not 0x81')
   expect(() => differingFields(tdReport().with(1024, 1), quote)).toThrow('bytes after its end that are not zero')
   expect(() => differingFields(tdReport().subarray(0, 1023), quote)).toThrow('TD report: truncated')
+})
+
+test('goal: hostile HCL reports of TDX machines end as Malformed, or are compared with a quote', async () => {
+  const quote = decodeQuote(fromBase64(first.genuine.td_quote))
+  const counts = { malformed: 0, same: 0, other: 0 }
+  await fuzz({ samples: [first.hcl, second.hcl], count: 10_000 }, bytes => {
+    try {
+      const { report, runtimeData } = decodeHclReport(bytes, 'TDX')
+      const isSame = differingFields(report, quote).length === 0
+      // The fields of the quote are then those of the first machine, with all other bytes changed.
+      if (isSame) expect(toHex(report.subarray(512, 912))).toBe(toHex(first.tdReport.subarray(512, 912)))
+      expect(runtimeData.length).toBeGreaterThan(0)
+      counts[isSame ? 'same' : 'other'] += 1
+    } catch (error) {
+      if (!(error instanceof Malformed)) throw error
+      counts.malformed += 1
+    }
+  })
+  expect(Math.min(...Object.values(counts))).toBeGreaterThan(20)
 })
