@@ -9,6 +9,7 @@ const usage = `usage: strongroom-guest agent      serve the host over virtio-ser
        strongroom-guest verify     what this VM can prove about itself; the owner's strongroom-verify
        strongroom-guest gateway    the way of this VM's programs to the inference gateway; started by the agent after the claim
        strongroom-guest gateway-policy show|set|reset   what the gateway has to prove; the owner's strongroom-gateway
+       strongroom-guest published  serve published ports by TLS; started by the agent after an order of the owner
        strongroom-guest --version
 `
 
@@ -24,6 +25,7 @@ async function main(argv: readonly string[]): Promise<void> {
     const { serveGateway } = await import('./guest/gateway/serve.ts')
     return serveGateway(guestPaths(''))
   }
+  if (argv.join() === 'published') return (await import('./guest/published/serve.ts')).servePublished(guestPaths(''))
   if (argv[0] === 'gateway-policy') {
     const { gatewayCommand, gatewayCommandSettings } = await import('./guest/gateway/command.ts')
     process.exitCode = await gatewayCommand(argv.slice(1), gatewayCommandSettings(guestPaths('')))

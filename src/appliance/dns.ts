@@ -65,5 +65,7 @@ export async function serveDns(parts: DnsParts & { names: Names; random: RandomB
   const { hostname, port } = listenAddress(config.listen.dns)
   // There instances ask, and get what they may reach.
   const except = config.network.allow_names.length === 0 ? [] : [config.network.gateway_v4, config.network.gateway_v6]
-  return startDns({ address: hostname, port, except, domain: config.domain, names: names.memory, clock, random, log })
+  const publishes = config.tls.acme.published_per_week > 0
+  const zone = { domain: config.domain, publishes, names: names.memory }
+  return startDns({ address: hostname, port, except, ...zone, clock, random, log })
 }

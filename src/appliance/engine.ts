@@ -12,6 +12,7 @@ import { guestDnsPort, guestGateway, listenAddress, listenV4 } from '../config/l
 import type { Config, Platform } from '../config/schema.ts'
 import { egressLimitBytes } from '../contract/http/instance.ts'
 import { guestGatewayName } from '../contract/vm/agent.ts'
+import { publicTlsPort } from '../contract/vm/orders/published.ts'
 import { settingsNote } from '../host/changed-settings.ts'
 import { requireConntrack } from '../host/network/conntrack.ts'
 import { hereNetns } from '../host/network/netns.ts'
@@ -363,6 +364,7 @@ export function firewallSettings(config: Config, { gatewayInVm }: Placement): Vm
     nextHopPorts: guestGateway(config, guestGatewayName).ports,
     services: serviceBounds(config),
     snapshotPort: config.snapshots.kept_per_instance === 0 ? null : config.snapshots.port,
+    publicPort: config.tls.acme.published_per_week === 0 ? null : publicTlsPort,
     fetchPort: listen.builds === '' || config.builds.fetch_hosts.length === 0 ? null : config.builds.fetch_port,
     gatewayListen: gatewayInVm ? listenV4(listen.inference) : null,
   }

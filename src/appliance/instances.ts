@@ -13,6 +13,7 @@ import type { Peers } from '../fleet/peers/peers.ts'
 import { probeSsh } from '../host/network/ssh-probe.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
 import type { SimulatedHost } from '../host/simulated-host.ts'
+import { createPublishedPorts } from '../http/acme/published-ports.ts'
 import type { AnonymousLogLimit } from '../http/anonymous-log-limit.ts'
 import type { Tls } from '../http/certificate.ts'
 import type { EdgeFetch, EdgeRoute } from '../http/edge.ts'
@@ -64,6 +65,7 @@ export type InstancesParts = Runtime & {
   readonly keys: InstanceKeys
   /** CA certificate that instances need to reach this appliance's gateway. */
   readonly guestCaPem: string
+  readonly tls: Pick<Tls, 'publish'>
   readonly names: Pick<Names, 'instanceChanged'>
   readonly link: DirectoryLink
   readonly peers: Pick<Peers, 'forward'>
@@ -256,7 +258,7 @@ type BackgroundParts = {
 
 /** Everything that runs without a request. */
 function backgroundWork(
-  { config, store, engine, clock, clockGuard: guard, log }: InstancesParts,
+  { config, store, engine, tls, clock, clockGuard: guard, log }: InstancesParts,
   { reconciler, pool, vmSpec, service, snapshots, runSnapshots }: BackgroundParts,
 ): Background {
   const stopping = new AbortController()
@@ -294,6 +296,11 @@ function backgroundWork(
     pollIdle: (...question: Parameters<VmEngine['pollIdle']>) => engine.reconciler.pollIdle(...question),
     isSnapshotLost: (instance: Instance) => snapshots.isLost(instance),
     noteUsed: (instance: Instance) => snapshots.noteUsed(instance),
+    notePublished: createPublishedPorts({
+      certificateFor: request => tls.publish(request),
+      handCertificate: (vmId, ...handed) => engine.reconciler.guest(vmId).certificate(...handed),
+      log: log.unit('published'),
+    }),
     takeScheduled: (instance: Instance) => snapshots.takeScheduled(instance),
     beforeEnd: async (instance: Instance) =>
       config.snapshots.at_idle_end === 'off' || (await snapshots.takeBeforeEnd(instance)),

@@ -85,6 +85,7 @@ export class Builder {
       case 'idle':
       case 'snapshot':
       case 'restore':
+      case 'certificate':
         return refuse('bad_request', `${request.op}: a build VM cannot be claimed`)
     }
   }

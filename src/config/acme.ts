@@ -1,7 +1,7 @@
 // Publicly trusted certificates by ACME (RFC 8555): the table `tls.acme` of the configuration. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
-import { AddressPortOrOff, OneOf, PathOrNone, Section } from './fields.ts'
+import { AddressPortOrOff, Count, OneOf, PathOrNone, Section } from './fields.ts'
 
 export const AcmeConfig = Section({
   directory: Type.String({
@@ -38,6 +38,10 @@ export const AcmeConfig = Section({
     description:
       'DNS names out of `tls.names` that get such a certificate, too. The names of the services always get one: `instances.`, `inference.` and `builds.` of `domain`.',
   }),
+  published_per_week: Count(
+    [0, 0, 1_000],
+    'New certificates within 7 days for ports that owners of instances publish; one organization gets at most half of them. 0 closes published ports: port 443 of instances, and their names. Needs a `directory` and `listen.dns`.',
+  ),
   challenge: OneOf(['auto', 'dns-01', 'http-01'], {
     default: 'auto',
     description:

@@ -141,6 +141,7 @@ export class Enclave {
       case 'idle':
       case 'snapshot':
       case 'restore':
+      case 'certificate':
         return refuse('bad_request', `${request.op}: a gateway VM cannot be claimed`)
     }
   }

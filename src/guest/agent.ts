@@ -9,6 +9,7 @@ import type { Evidence } from './evidence.ts'
 import type { Identity } from './identity.ts'
 import type { Networking } from './network.ts'
 import type { Idle } from './orders/idle.ts'
+import type { Publishing } from './orders/publish.ts'
 import { createHandler, type HandleLine, type Outcome, tooMany } from './requests.ts'
 import type { Snapshots } from './snapshots/snapshot.ts'
 import { ok, parseRequest } from './wire.codec.ts'
@@ -23,6 +24,7 @@ type AgentDeps = {
   readonly egress: EgressNotice
   readonly idle: Idle
   readonly snapshots: Snapshots
+  readonly publishing: Publishing
   readonly log: Logger
 }
 
@@ -32,7 +34,7 @@ type Change = Exclude<AgentRequest, { op: 'hello' | 'snapshot' }>
 const changesMax = 8
 
 export function createAgent(deps: AgentDeps): HandleLine {
-  const { version, identity, networking, claiming, evidence, egress, idle, snapshots, log } = deps
+  const { version, identity, networking, claiming, evidence, egress, idle, snapshots, publishing, log } = deps
   const changes = createSerial()
 
   const hello = async (): Promise<Outcome> => {
@@ -48,7 +50,9 @@ export function createAgent(deps: AgentDeps): HandleLine {
   const idleAnswer = (minutes: number | null, isSnapshotLost?: true): Outcome => {
     const isIdle = claiming.record() !== null && idle.isOver(minutes)
     const isDue = !isIdle && idle.isSnapshotDue(isSnapshotLost)
-    return { ok: true, isIdle, ...(isDue ? { isSnapshotDue: true } : {}) } as const
+    const published = publishing.requests()
+    const due = isDue ? { isSnapshotDue: true as const } : {}
+    return { ok: true, isIdle, ...due, ...(published.length === 0 ? {} : { published }) }
   }
 
   const change = async (request: Change): Promise<Outcome> => {
@@ -71,6 +75,8 @@ export function createAgent(deps: AgentDeps): HandleLine {
         return ok
       case 'idle':
         return idleAnswer(request.minutes, request.isSnapshotLost)
+      case 'certificate':
+        return publishing.take(request)
       case 'restore':
         return snapshots.fetch(request.from, request.pipe, claiming.record())
       case 'shutdown':

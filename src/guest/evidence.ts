@@ -33,7 +33,7 @@ export type Evidence = {
 }
 
 /** Fields about what orders of the owner have changed; each is null before. */
-export type OrderedFields = Pick<StatementOf<'claim'>, 'loginKeys' | 'egressPolicy' | 'secrets'>
+export type OrderedFields = Pick<StatementOf<'claim'>, 'loginKeys' | 'egressPolicy' | 'secrets' | 'published'>
 
 type EvidenceDeps = SignerDeps & {
   readonly paths: Pick<GuestPaths, 'receipt'>
@@ -69,7 +69,7 @@ export function createEvidence({ paths, owner, imageName, ordered, tpm, ...deps 
         launch: { measurement: zeros, operatorKey: zeros },
         nonce: zeros.subarray(16),
         imageName,
-        ordered: { loginKeys: null, egressPolicy: null, secrets: null },
+        ordered: { loginKeys: null, egressPolicy: null, secrets: null, published: null },
       }
       const statement = newStatement(fieldsOf(nowhere), { ...deps.keys, nowMs: 0 })
       Object.values(await deps.keys.signStatement(statement)).map(toBase64Url)

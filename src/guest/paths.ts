@@ -52,6 +52,9 @@ export function guestPaths(root: string) {
     ordersDir: `${runDir}/orders`,
     /** All keys that log in, once an order has changed them. */
     orderedKeys: `${runDir}/orders/keys`,
+    /** Published ports with their keys: their process reads it, by its group, and no program of the owner's. */
+    published: `${runDir}/published.json`,
+    publishedRecord: `${runDir}/published-process.json`,
     networkRecord: `${runDir}/network.json`,
     sshdRecord: `${runDir}/sshd.json`,
     /** Privilege separation directory of sshd. */

@@ -9,7 +9,7 @@ import { orderLineBytesMax } from '../contract/vm/orders/order.ts'
 import type { Owner } from '../linux/files.ts'
 import { nativeKeys } from '../linux/native-keys.ts'
 import { createAgent } from './agent.ts'
-import { type ClaimDeps, createClaiming } from './claim.ts'
+import { createClaiming } from './claim.ts'
 import { createDaemon } from './daemon.ts'
 import { createEgressNotice } from './egress/notice.ts'
 import { createEvidence } from './evidence.ts'
@@ -20,11 +20,12 @@ import { serveLockout } from './lockout/socket.ts'
 import { createIdle } from './orders/idle.ts'
 import { createKeysHandler, loginKeys } from './orders/keys.ts'
 import { createOrders } from './orders/orders.ts'
+import { createPublishing } from './orders/publish.ts'
 import { reachOrders } from './orders/reach.ts'
 import { createRecipientsHandler } from './orders/recipients.ts'
 import { type GuestPaths, guestPaths } from './paths.ts'
 import { imageNameIn, type ProgramSettings, programSettings, startProgram } from './program.ts'
-import { createReach, type ReachDeps } from './reach/reach.ts'
+import { createReach } from './reach/reach.ts'
 import { findSvsm } from './report/svsm.ts'
 import { createSecretHandlers, statedSecrets } from './secrets/secrets.ts'
 import { createSnapshots } from './snapshots/snapshot.ts'
@@ -43,6 +44,9 @@ export type GuestSettings = ProgramSettings & {
   /** Group of the broker's user. */
   readonly brokerGid: number
   readonly reachProgram: string
+  readonly publishedArgv: readonly [string, ...string[]]
+  /** Group of the user of `publishedArgv`. */
+  readonly publishedGid: number
   readonly snapshotArgv: readonly [string, ...string[]]
   readonly hostKeyWaitMs: number
 }
@@ -56,6 +60,8 @@ export const guestSettings: GuestSettings = {
   brokerArgv: ['/usr/lib/strongroom/broker'],
   brokerGid: 901,
   reachProgram: '/usr/lib/strongroom/reach',
+  publishedArgv: ['/usr/lib/strongroom/published'],
+  publishedGid: 903,
   snapshotArgv: ['/usr/lib/strongroom/snapshot'],
   hostKeyWaitMs: 15_000,
 }
@@ -72,7 +78,7 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
   const svsm = device.then(found => (found === null ? null : findSvsm(paths.tsmReports, settings.configFiles)))
   const tpm = guestTpm({ paths, svsm, clock, log })
   const keys = makeReceiptKeys(systemRandom, nativeKeys)
-  const { broker, ...daemons } = claimedDaemons({ settings, paths, clock, log })
+  const { broker, published, ...daemons } = claimedDaemons({ settings, paths, clock, log })
   const reach = createReach({ ...settings, paths, broker, clock })
   const evidence = createEvidence({
     paths,
@@ -84,6 +90,7 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
       loginKeys: loginKeys(paths),
       egressPolicy: reach.policyText(),
       secrets: statedSecrets(reach.state()?.secrets ?? []),
+      published: publishing.stated(),
     }),
     imageName: imageNameIn(paths),
     tpm: nonce => tpmBytes(tpm, { nonce, log }),
@@ -98,11 +105,14 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
     ...daemons,
   })
 
+  const publishing = createPublishing({ ...settings, paths, daemon: published, claim: claiming.record })
   const idle = createIdle({ paths, owner })
   const egress = createEgressNotice({ paths, owner, log })
   const snapshots = createSnapshots({ paths, owner, argv: settings.snapshotArgv, run: settings.run, log })
+  const counted = { egress, idle, snapshots, publishing }
   const channel = await program.channel
   await claiming.restore()
+  await publishing.restore()
   program.ready()
   using _lockout = serveLockout({
     clock,
@@ -125,6 +135,7 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
         ...idle.handlers,
         ...reachOrders({ reach, paths, claim: claiming.record }),
         ...createSecretHandlers({ paths, owner, reach, claim: claiming.record }),
+        publish: publishing.publish,
         snapshot_recipients: createRecipientsHandler(paths, owner),
       },
     }),
@@ -140,22 +151,23 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
     .catch(() => {})
   return await program.serve(channel, {
     needed: Promise.all([identity, device]),
-    handle: createAgent({ version, identity, networking, claiming, evidence, egress, idle, snapshots, log }),
+    handle: createAgent({ version, identity, networking, claiming, evidence, ...counted, log }),
   })
 }
 
 type DaemonParts = { settings: GuestSettings; paths: GuestPaths; clock: Clock; log: Logger }
 
 /** Programs that start after the claim. */
-function claimedDaemons(parts: DaemonParts): Pick<ClaimDeps, 'sshd' | 'gateway'> & Pick<ReachDeps, 'broker'> {
+function claimedDaemons(parts: DaemonParts) {
   const { settings, paths, clock, log } = parts
-  const { sshdArgv, gatewayArgv, brokerArgv, system: owner } = settings
+  const { sshdArgv, gatewayArgv, brokerArgv, publishedArgv, system: owner } = settings
   const common = { owner, logDir: paths.logDir, runDir: null, clock, log }
   const { sshdRecord: record, sshdRunDir: runDir } = paths
   return {
     sshd: createDaemon({ ...common, name: 'sshd', record, runDir, argv: sshdArgv }),
     gateway: createDaemon({ ...common, name: 'gateway', record: paths.gatewayRecord, argv: gatewayArgv }),
     broker: createDaemon({ ...common, name: 'broker', record: paths.brokerRecord, argv: brokerArgv }),
+    published: createDaemon({ ...common, name: 'published', record: paths.publishedRecord, argv: publishedArgv }),
   }
 }
 

@@ -13,7 +13,7 @@ import { parseListen } from '../config/listen.ts'
 import type { CERTIFICATE_NAMES } from '../contract/admin/admin.ts'
 import { guestGatewayName } from '../contract/vm/agent.ts'
 import { spkiOf, spkiSha256Of } from '../linux/keys/spki.ts'
-import type { AcmeCertificates } from './acme/acme-certificates.ts'
+import { type AcmeCertificates, closedPublishing, type Issued, type PublishRequest } from './acme/acme-certificates.ts'
 import type { ChallengesDeps } from './acme/challenges.ts'
 import { openAcme } from './acme/open.ts'
 import { type Authority, openAuthority } from './authority.ts'
@@ -58,6 +58,8 @@ export type CertifyOptions = {
 
 /** A gateway's VM waits for 60 s. */
 const acmeWaitMs = 45_000
+/** Longer than one order. */
+const publishWaitMs = 240_000
 
 type GuestCertificate = { readonly cert: string; readonly notBeforeMs: number; readonly notAfterMs: number }
 
@@ -195,6 +197,19 @@ class Tls {
       await this.#acme.settled(digest, acmeWaitMs)
     }
     return this.#acme.chainsFor(digest)
+  }
+
+  /**
+   * The certificate of a published port of an instance; waits a while for a first one. Fault invalid_request: the
+   * request is malformed, or not signed by its key.
+   */
+  async publish({ csr, ...asked }: PublishRequest): Promise<Issued> {
+    if (this.#acme === null) return { chain: null, problem: closedPublishing }
+    const request = { ...asked, csr, spkiSha256: spkiSha256Of(await requestedKey(csr)) }
+    const first = this.#acme.publish(request)
+    if (first.chain !== null || first.problem !== null) return first
+    await this.#acme.settled(request.spkiSha256, publishWaitMs)
+    return this.#acme.publish(request)
   }
 
   /** Calls `listener` after every change; its exceptions are logged. */

@@ -76,6 +76,7 @@ export async function judgeEvidence(evidence: VmEvidence, question: EvidenceQues
         // Orders of the owner change it, and the host has no say in it.
         egressPolicy: 'any',
         secrets: 'any',
+        published: 'any',
       },
       tpm: 'any',
       verifiers: nativeVerifiers,

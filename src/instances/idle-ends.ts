@@ -5,6 +5,7 @@ import type { Clock } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { sweepLater } from '../base/work/sweep.ts'
+import type { CertificateRequest } from '../contract/vm/agent-responses.ts'
 import type { Store } from '../store/db.ts'
 import { listLiving } from '../store/directory/instance.query.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
@@ -23,6 +24,8 @@ export type IdleDeps = {
   readonly isSnapshotLost: (instance: Instance) => boolean
   /** Called each time that an instance is not idle. */
   readonly noteUsed: (instance: Instance) => void
+  /** Called with the names of ports that the instance's owner publishes. */
+  readonly notePublished: (instance: Instance, asked: readonly CertificateRequest[]) => void
   /** Takes a snapshot that is due. Never rejects. */
   readonly takeScheduled: (instance: Instance) => Promise<void>
   /**
@@ -59,14 +62,15 @@ export async function endIdleOnes(deps: IdleDeps, busy: Set<string>): Promise<vo
 }
 
 async function endIfIdle(deps: IdleDeps, instance: Instance): Promise<void> {
-  const { directory, minutesOf, isSnapshotLost, pollIdle, takeScheduled, noteUsed, endIdle, log } = deps
+  const { directory, minutesOf, isSnapshotLost, pollIdle, takeScheduled, noteUsed, notePublished, endIdle, log } = deps
   const { vmId } = instance
   if (vmId === null) return
   const slug = organizationById(directory.db, instance.organizationId)?.slug
   const isIdleNow = async () => {
     const minutes = slug === undefined ? null : minutesOf(slug)
     const poll = { minutes, ...(isSnapshotLost(instance) ? { isSnapshotLost: true as const } : {}) }
-    const { isIdle, isSnapshotDue } = await pollIdle(vmId, poll, askTimeoutMs)
+    const { isIdle, isSnapshotDue, published } = await pollIdle(vmId, poll, askTimeoutMs)
+    if (published !== undefined) notePublished(instance, published)
     if (isSnapshotDue === true) await takeScheduled(instance)
     return isIdle
   }

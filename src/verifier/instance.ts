@@ -37,6 +37,7 @@ import { ofForm } from './form.ts'
 import { INSTANCE_PINS, type InstancePins } from './instance-pins.ts'
 import { type ExpectedImage, expectedMeasurement, imageCheck, launchWords, readLaunch } from './launch.ts'
 import { loginKeyChecks } from './ordered/login-keys.ts'
+import { publishedChecks } from './ordered/published.ts'
 import { reachChecks } from './ordered/reach.ts'
 import { secretChecks } from './ordered/secrets.ts'
 import { pinChecks } from './pins.ts'
@@ -198,6 +199,7 @@ async function judge(
     promptsCheck(claim, { expected: question.gateway, simulated: document.receipt.platform === 'simulated' }),
     ...reachChecks(receipt.statement, question.egressPolicy ?? 'any'),
     ...secretChecks(receipt.statement, question.secrets ?? 'any'),
+    ...publishedChecks(receipt.statement),
     ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
     ...groupsOf(receipt.checks, { prefix: 'receipt/', groups: GROUPS, elsewhere: [] }),
   ]
@@ -262,6 +264,7 @@ async function judgeReceipt(
       egressPolicy: 'any',
       // Orders of the owner change them: `secretChecks` compares them, `reachChecks` adds their hosts.
       secrets: 'any',
+      published: 'any',
     },
     verifiers: nativeVerifiers,
   })

@@ -3,7 +3,7 @@
 import type { Receipt } from '../attest/receipt/receipt.ts'
 import type { InstanceFailureCode } from '../contract/http/instance.ts'
 import type { SignedSnapshot } from '../contract/snapshot.ts'
-import type { EgressCount, IdlePoll, SealedClaim, Transfer } from '../contract/vm/agent.ts'
+import type { EgressCount, IdlePoll, IssuedCertificate, SealedClaim, Transfer } from '../contract/vm/agent.ts'
 import type { Claimed, IdleAnswer } from '../contract/vm/agent-responses.ts'
 import type { Network } from '../contract/vm/network.ts'
 import type { Vm, VmNetworkKind, VmState } from '../store/ledger/vm.table.ts'
@@ -84,6 +84,8 @@ export type VmEvidence = {
 
 /** Requests to a claimed VM. Faults: channel.*. */
 export type GuestRequests = {
+  /** Hands in a certificate for a name that the guest answered to `idle`. */
+  readonly certificate: (certificate: IssuedCertificate, timeoutMs: number) => Promise<void>
   /**
    * Has it send a snapshot, and returns what it signs once that is sent. `ifChanged`: it refuses as `unchanged` if
    * its last one has this SHA-256 and no file has changed since; only for guests that have answered `isSnapshotDue`.

@@ -75,6 +75,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
     ...common,
     metering,
     keys,
+    tls: { publish: () => Promise.reject(new Error('nothing is published here')) },
     guestCaPem: '',
     stateDir: '/nowhere',
     workloads: null,

@@ -67,8 +67,7 @@ function dial(to: Transfer, bytes: Uint8Array): Promise<Buffer> {
     socket.on('error', reject)
     socket.on('end', () => socket.end())
     socket.on('close', () => resolve(Buffer.concat(chunks)))
-    socket.write(`${to.token}\n`)
-    socket.end(bytes)
+    socket.end(Buffer.concat([Buffer.from(`${to.token}\n`), bytes]))
   })
 }
 
@@ -87,9 +86,10 @@ function packed(
 }
 
 const guest: GuestRequests = {
+  certificate: async () => {},
   snapshot: async to => {
-    const { number, previous } = { number: vm.number + 1, previous: vm.previous }
-    const { sealed, signed } = packed(hostnameOf('work'), vm.plain, { number, previous })
+    const number = vm.number + 1
+    const { sealed, signed } = packed(hostnameOf('work'), vm.plain, { number, previous: vm.previous })
     await dial(to, sealed)
     Object.assign(vm, { number, previous: sha256(sealed) })
     return signed

@@ -3,15 +3,21 @@
 // unused instance. The tests follow each other.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
-import { appendFileSync, copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { once } from 'node:events'
+import { appendFileSync, copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { connect } from 'node:tls'
 import { executable } from '../../scripts/rigs/appliance.ts'
 import { type Envelope, type Started, startWithCustomer } from '../../scripts/rigs/instances/instances-client.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { until } from '../../scripts/rigs/until.ts'
+import { toHex } from '../../src/base/bytes.ts'
 import type { EgressPolicy } from '../../src/contract/http/egress-policy.ts'
 import type { InstanceRecord } from '../../src/contract/http/instance.ts'
 import { run } from '../../src/linux/command.ts'
+import { spkiDigestOf } from '../../src/linux/keys/spki.ts'
+import { type Pebble, startPebble } from '../rigs/acme/pebble.ts'
 import { openWorld, type World } from '../rigs/broker/open-world.ts'
 import { WORLD } from '../rigs/broker/world-facts.ts'
 import { newOwnerKey, type OwnerKey } from '../rigs/guest/signed-order.ts'
@@ -33,6 +39,7 @@ inOwnNetns(
     const stack = new AsyncDisposableStack()
     let host: Started
     let world: World
+    let pebble: Pebble
     let home: string
     let second: OwnerKey
     let name: string
@@ -49,11 +56,25 @@ inOwnNetns(
       await run(['sh', '-ec', links], { timeoutMs: 60_000, outputBytesMax: 10_000 })
       const agent = await agentUpstream()
       stack.defer(() => agent.upstream.stop())
+      const acmeDir = mkdtempSync(join(tmpdir(), 'strongroom-owner-'))
+      stack.defer(() => rmSync(acmeDir, { recursive: true }))
+      pebble = stack.use(await startPebble({ directory: acmeDir, dnsServer: '127.0.0.1:53', httpPort: 80 }))
+      const issuer = `directory = "${pebble.directoryUrl}"\nca_file = "${pebble.caFile}"\nterms_agreed = true`
       const network = `resolvers = ["${WORLD.resolver}"]\npool_v6 = "2001:db8:88::/64"`
-      const lines = { listen: 'inference = "[::]:8442"', instances: `inference_models = ["${agentModel}"]`, network }
+      const lines = {
+        listen: 'inference = "[::]:8442"',
+        instances: `inference_models = ["${agentModel}"]`,
+        'tls.acme': `${issuer}\npublished_per_week = 4`,
+        network,
+      }
       const tables = `[inference]\nplacement = "host"\n${agent.table}`
       host = stack.use(await startWithCustomer('boot_timeout_ms = 900_000', 'vm', undefined, tables, lines))
       const { appliance, acme } = host
+      // While a listener is replaced, for a new certificate, connections that nobody has accepted yet are reset.
+      type Status = { tls: { acme: { expires_at: string | null }[] } }
+      await until('its own certificates are there', 120_000, async () => {
+        return (await appliance.admin<Status>('status')).tls.acme.every(({ expires_at }) => expires_at !== null)
+      })
       const body = { public_key: appliance.publicKey, egress: policy }
       const created = await appliance.http<Envelope<InstanceRecord>>('POST', '/v1/instances', { key: acme.key, body })
       expect(created.status).toBe(202)
@@ -257,6 +278,57 @@ inOwnNetns(
         const removed = await strongroom(['secret', 'rm', name, 'GITHUB_TOKEN', ...batch])
         expect([removed.problem, removed.stdout]).toEqual(['', 'no secrets\n'])
         expect(await prints('printenv GITHUB_TOKEN SSL_CERT_FILE || echo none')).toBe('none')
+      },
+      timeoutMs,
+    )
+
+    test(
+      'anyone reaches a published port, by a key of the VM',
+      async () => {
+        // Goal: the certificate is for the key that the statement names; programs inside neither publish a port, read
+        // its key nor take its place; unpublished, nothing is left.
+        const { prints, fails } = inside()
+        const web = `web.${hostname}`
+        await fails(`python3 -c 'import socket; socket.create_server(("", 443))'`)
+        await prints('mkdir -p site && echo hello >site/index.html')
+        const serve = 'python3 -m http.server 3000 --bind 127.0.0.1 --directory site'
+        await prints(`setsid ${serve} </dev/null >/dev/null 2>&1 & echo started`)
+        const put = await strongroom(['publish', name, '3000', ...batch])
+        const [, key = ''] = /by the key sha256:([0-9a-f]{64})\n$/.exec(put.stdout) ?? []
+        expect([put.problem, put.stdout]).toEqual(['', `https://${web} → port 3000, by the key sha256:${key}\n`])
+        const address = (await host.appliance.resolve(web)) ?? ''
+        expect(address).toBe((await host.appliance.resolve(hostname)) ?? 'none')
+        const root = await pebble.root()
+        const asked = async (servername: string) => {
+          const socket = connect({ host: address, port: 443, servername, ca: root })
+          await once(socket, 'secureConnect')
+          const { raw } = socket.getPeerCertificate(true)
+          socket.write('GET / HTTP/1.0\r\n\r\n')
+          let text = ''
+          for await (const piece of socket) text += piece
+          return [toHex(spkiDigestOf(new Uint8Array(raw))), text.split('\r\n\r\n')[1]]
+        }
+        // Emulated, the process that serves it starts a moment after the certificate is there.
+        await until('it is reached', 60_000, () => asked(web).catch(() => null))
+        expect(await asked(web)).toEqual([key, 'hello\n'])
+        const other = await asked(`api.${hostname}`).catch(() => 'refused')
+        expect(other).toBe('refused')
+        const verify = await strongroom(['verify', 'instance', hostname, '--no-known-hosts'])
+        expect(verify.stdout).toContain(
+          `published   ${web} → port 3000, by TLS\n            by the key sha256:${key}\n`,
+        )
+        const inner = JSON.parse(await prints('strongroom-verify --json || true'))
+        const lockout = inner.lines.find((line: { name: string }) => line.name === 'external-access lockout')
+        // Nothing here trusts the simulated root, so the claim's key is not compared.
+        expect(lockout.checks.filter((check: { outcome: string }) => check.outcome === 'fail')).toEqual([])
+        const sockets = lockout.checks.find((check: { name: string }) => check.name === 'listening-sockets')
+        expect(sockets.reason).toContain('port 443 of user 903')
+        await fails('cat /run/strongroom/published.json')
+        await fails('kill $(pgrep -f "strongroom-guest published")')
+        const ended = await strongroom(['unpublish', name, ...batch])
+        expect([ended.problem, ended.stdout]).toEqual(['', 'no published ports\n'])
+        expect(await asked(web).catch(() => 'refused')).toBe('refused')
+        expect((await strongroom(['verify', 'instance', hostname, '--no-known-hosts'])).stdout).not.toContain('publish')
       },
       timeoutMs,
     )

@@ -51,7 +51,11 @@ const nonce = toBase64Url(nonceBytes)
 const nowMs = Date.UTC(2026, 10, 22)
 const keys = makeReceiptKeys(systemRandom, nativeKeys)
 let ordered: readonly string[] | null = null
-let reach: Pick<OrderedFields, 'egressPolicy' | 'secrets'> = { egressPolicy: null, secrets: null }
+let reach: Pick<OrderedFields, 'egressPolicy' | 'secrets' | 'published'> = {
+  egressPolicy: null,
+  secrets: null,
+  published: null,
+}
 
 async function deviceOf(settings: TsmSettings): Promise<ReportDevice> {
   const found = await openConfigfs('/reports', createTsmKernel(settings))
@@ -164,7 +168,11 @@ describe('evidence', () => {
     const secrets = Array.from({ length: 32 }, (_, at) => String(at).padStart(180, 's'))
     const left = orderedBytesMax - policyBytes - 33 * 3 - 32 * 180
     expect(left).toBeGreaterThan(0)
-    reach = { egressPolicy: 'p'.repeat(policyBytes), secrets: [...secrets.slice(1), 's'.repeat(180 + left)] }
+    // The longest text of `PublishedFacts`.
+    const published = Array.from({ length: 4 }, () =>
+      JSON.stringify({ keySha256: 'a'.repeat(64), name: 'n'.repeat(32), port: 65_535 }),
+    )
+    reach = { egressPolicy: 'p'.repeat(policyBytes), secrets: [...secrets.slice(1), 's'.repeat(180 + left)], published }
     ordered = Array.from({ length: 16 }, (_, at) => `SHA256:${String(at).padStart(43, 'k')}`)
     const text = 'x'.repeat(256)
     const inference = { ...document.claim.inference, baseUrl: 'u'.repeat(512), model: text }
@@ -193,7 +201,7 @@ describe('evidence', () => {
       expect(JSON.stringify(request).length).toBeLessThan(agentLineBytesMax)
     } finally {
       ordered = null
-      reach = { egressPolicy: null, secrets: null }
+      reach = { egressPolicy: null, secrets: null, published: null }
     }
   })
 

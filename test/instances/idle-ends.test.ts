@@ -39,6 +39,7 @@ test('goal: only those that say so', async () => {
     },
     isSnapshotLost: (instance: Instance) => instance.id === busy.id,
     takeScheduled: async (instance: Instance) => void scheduled.push(instance.id),
+    notePublished: () => {},
     noteUsed: (instance: Instance) => void used.push(instance.id),
     beforeEnd: async () => true,
     endIdle: async (instance: Instance) => void ended.push(instance.id),
@@ -67,6 +68,7 @@ test('goal: a snapshot comes first; who comes back meanwhile keeps the instance,
     minutesOf: () => 30,
     pollIdle: async () => ({ isIdle }),
     isSnapshotLost: () => false,
+    notePublished: () => {},
     noteUsed: () => {},
     takeScheduled: async () => {},
     beforeEnd: async () => {
@@ -125,6 +127,7 @@ test.each([
       return { isIdle: guest.isOver(minutes) }
     },
     isSnapshotLost: () => false,
+    notePublished: () => {},
     noteUsed: () => {},
     takeScheduled: async () => {},
     beforeEnd: async () => {

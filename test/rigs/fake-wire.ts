@@ -13,16 +13,10 @@ import { createEncryption } from '../../src/inference/encryption/encryption.ts'
 import { ReplayMemory } from '../../src/inference/encryption/replays.ts'
 import { errorResponse } from '../../src/inference/gateway/responses.ts'
 import { type AttestedFetch, createAttestedFetch } from '../../src/verifier/fetch/attested-fetch.ts'
-import { AttestedFetchError } from '../../src/verifier/fetch/errors.ts'
+import { AttestedFetchError, PeerKeyError } from '../../src/verifier/fetch/errors.ts'
 import type { AttestedFetchOptions } from '../../src/verifier/fetch/options.ts'
 import { portableCrypto } from '../../src/verifier/fetch/portable-crypto.ts'
-import {
-  type EvidenceAnswer,
-  PeerKeyError,
-  type Transport,
-  type WireRequest,
-  type WireResponse,
-} from '../../src/verifier/fetch/transport.ts'
+import type { EvidenceAnswer, Transport, WireRequest, WireResponse } from '../../src/verifier/fetch/transport.ts'
 
 export type FakeGateway = Disposable & {
   readonly keys: ReceiptKeys

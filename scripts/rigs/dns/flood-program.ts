@@ -60,6 +60,7 @@ async function serveTarget(mode: string, directory: string): Promise<void> {
       : await listenHere({
           ...where,
           except: [],
+          publishes: false,
           rates: standingRates,
           seed: 1,
           cookieSecret: systemRandom(32),

@@ -60,6 +60,7 @@ export const fieldsOf = {
     loginKeys: [`SHA256:${'A'.repeat(43)}`],
     egressPolicy: '{"allow":[{"host":"github.com","port":443}],"default":"refuse"}',
     secrets: ['{"header":"Authorization","host":"api.example.com","name":"TOKEN","port":443}'],
+    published: [`{"keySha256":"${'ab'.repeat(32)}","name":"web","port":3000}`],
   },
   'build-dispatch': {
     ...common,

@@ -80,6 +80,7 @@ export async function evidenceOf(
       loginKeys: null,
       egressPolicy: null,
       secrets: null,
+      published: null,
       ...change.fields,
     },
     publicKeys: sampleKeys().publicKeys,

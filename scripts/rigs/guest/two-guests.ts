@@ -57,6 +57,7 @@ export const plan = (change: Partial<NftPlan> = {}): NftPlan => ({
   nextHopPorts: [8442],
   services: bounds,
   snapshotPort: 8446,
+  publicPort: null,
   fetchPort: 3129,
   gatewayListen: null,
   gatewayVmService: null,

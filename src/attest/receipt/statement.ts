@@ -103,6 +103,8 @@ export const STATEMENT_FIELDS = {
     egressPolicy: { type: 'text-or-absent', sizeBytesMax: 20_480 },
     /** Secrets that orders of the owner put, without values: canonical JSON of `SecretFacts`; null without any. */
     secrets: { type: 'texts-or-absent', countMax: 32, sizeBytesMax: 1_024 },
+    /** Ports that orders of the owner publish: canonical JSON of `PublishedFacts`; null without any. */
+    published: { type: 'texts-or-absent', countMax: 4, sizeBytesMax: 256 },
   },
   /** Issued before any source code runs. */
   'build-dispatch': {

@@ -22,6 +22,7 @@ const LABELS = [
   'prompts',
   'reach',
   'secrets',
+  'published',
   'answered by',
   'hardware',
 ] as const

@@ -159,6 +159,7 @@ const BASIS: readonly (readonly [label: string, names: readonly string[]])[] = [
   ['login keys', ['login-keys']],
   ['reach', ['reach']],
   ['secrets', ['secrets']],
+  ['published', ['published']],
   ['host key', ['known-hosts']],
   ['TLS key', ['tls-binding']],
   ['response', ['response-receipt']],

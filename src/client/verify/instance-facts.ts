@@ -16,6 +16,7 @@ import { type Added, hasOption, type NextCommands } from '../verdict/next-comman
 import type { Fact, Plain } from '../verdict/plain.ts'
 import { hardwareFacts, launchFacts, readerFacts, shortText } from '../verdict/receipt-facts.ts'
 import { isAnotherLaunch, isFailed, lackingOptions, policyCommand } from './pin-commands.ts'
+import { publishedFacts } from './published-facts.ts'
 import { secretFacts } from './secret-facts.ts'
 
 export type InstanceWords = {
@@ -55,6 +56,7 @@ export function instanceWords(words: InstanceWords): Plain {
       ...promptFacts(found),
       ...reachFacts(found),
       ...secretFacts(found),
+      ...publishedFacts(found),
       ...hardwareFacts(facts),
     ],
     unproved: limitsOf(found),

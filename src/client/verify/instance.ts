@@ -63,6 +63,7 @@ import {
   withOwnKeyAdvice,
 } from './keys/own-keys.ts'
 import { isFailed } from './pin-commands.ts'
+import { publishedOf } from './published-facts.ts'
 import { nonceOption } from './receipt-options.ts'
 import { refuseConnectionOptions } from './saved-document.ts'
 import { secretsOf } from './secret-facts.ts'
@@ -383,6 +384,7 @@ export function instanceDocument(found: InstanceVerdict, shown: ShownVerdict, as
     login_keys: statement?.loginKeys ?? null,
     reach: statedPolicy(found),
     secrets: secretsOf(found),
+    published: publishedOf(found),
     xwing_public_key: xwingPublicKey === null ? null : toBase64Url(xwingPublicKey),
     receipt: receipt === null ? null : verdictDocument(receipt),
   }

@@ -8,6 +8,7 @@ import { EgressPolicy } from '../../contract/http/egress-policy.ts'
 import { BuildOrder } from '../../contract/vm/build-order.ts'
 import { ClaimDocument } from '../../contract/vm/claim-document.ts'
 import { LaunchDocument } from '../../contract/vm/launch.ts'
+import { PublishedFacts } from '../../contract/vm/orders/published-facts.ts'
 import { SecretFacts } from '../../contract/vm/orders/secret-facts.ts'
 import { FAILURES } from '../../terminal/verdict-exit.ts'
 
@@ -239,6 +240,7 @@ export const VERDICT_DOCUMENTS = {
       Type.Object(EgressPolicy.properties, { description: 'enforced inside the VM; null: the VM restricts nothing' }),
     ),
     secrets: Type.Array(SecretFacts, { description: 'names and hosts of secrets, by signed orders' }),
+    published: Type.Array(PublishedFacts, { description: 'ports that anyone reaches by TLS, by signed orders' }),
     xwing_public_key: orNull(Type.String({ description: 'base64url' })),
     receipt: orNull(Verdict),
     ...logField,

@@ -25,7 +25,13 @@ export function acmeProblems(config: Config): CrossProblem[] {
       }),
     ),
   ]
-  if (acme.directory === '') return problems
+  const canPublish = acme.directory !== '' && listen.dns !== '' && acme.challenge !== 'http-01'
+  const published = when(acme.published_per_week > 0 && !canPublish, {
+    field: field('published_per_week'),
+    message:
+      'needs a directory, listen.dns, and a challenge other than "http-01": names of published ports are proved by "dns-01"; 0 closes published ports',
+  })
+  if (acme.directory === '') return [...problems, ...published]
   const names = acmeNames(config)
   const all = [...new Set([...names.host, ...names.gateway])].map(name => ({ name, by: challengeFor(name, config) }))
   const byHttp = all.filter(({ by }) => by === 'http-01')
@@ -34,6 +40,7 @@ export function acmeProblems(config: Config): CrossProblem[] {
   const overlapping = LISTENERS.find(listener => overlaps(acme.http_listen, listen[listener]))
   return [
     ...problems,
+    ...published,
     ...when(!URL.canParse(acme.directory), {
       field: field('directory'),
       message: `${JSON.stringify(acme.directory)} is not a URL`,

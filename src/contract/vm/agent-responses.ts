@@ -1,11 +1,13 @@
 // Responses of a guest agent to its host's requests (agent.ts), as the host checks them. Pure.
 
 import { OneOf } from '../check.ts'
-import { Base64Url, Closed, OrNull } from '../forms.ts'
+import { Base64Url, Closed, OrNull, Sha256 } from '../forms.ts'
 import { SignedSnapshot } from '../snapshot.ts'
 import { type Static, Type } from '../type.ts'
 import { agentProtocol, Base64Key, id } from './agent.ts'
 import { DrawnKey } from './claim.ts'
+import { publishedMax } from './orders/published.ts'
+import { PublishedFacts } from './orders/published-facts.ts'
 
 /** The guest's description of itself. Its keys are made at boot inside the VM and are only in its memory. */
 export const Hello = Closed({
@@ -66,11 +68,24 @@ export type GuestEvidence = Static<typeof GuestEvidence>
 export const AgentErrorCode = OneOf(['bad_request', 'bad_claim', 'claimed', 'unclaimed', 'failed', 'unchanged'])
 export type AgentErrorCode = Static<typeof AgentErrorCode>
 
+/** `csr`: PKCS #10, DER, for the whole name alone. `chainSha256`: of the PEM chain that the guest has. */
+export const CertificateRequest = Closed({
+  name: PublishedFacts.properties.name,
+  csr: Base64Url(1, 1_024),
+  chainSha256: OrNull(Sha256),
+})
+export type CertificateRequest = Static<typeof CertificateRequest>
+
 /**
  * The answer to `idle`. `isSnapshotDue`: the time of the owner's schedule is over. Left out otherwise, and at the idle
- * end, before which the host takes a snapshot anyway: an earlier release can read that.
+ * end, before which the host takes a snapshot anyway: an earlier release can read that. `published`: the names that
+ * the owner publishes ports under; left out without any.
  */
-export const IdleAnswer = Closed({ isIdle: Type.Boolean(), isSnapshotDue: Type.Optional(Type.Literal(true)) })
+export const IdleAnswer = Closed({
+  isIdle: Type.Boolean(),
+  isSnapshotDue: Type.Optional(Type.Literal(true)),
+  published: Type.Optional(Type.Array(CertificateRequest, { maxItems: publishedMax })),
+})
 export type IdleAnswer = Static<typeof IdleAnswer>
 
 export const AgentResponse = Type.Union([

@@ -80,8 +80,18 @@ export const AgentRequest = Type.Union([
   Closed({ id, op: Type.Literal('snapshot'), to: Transfer, ifChanged: Type.Optional(Sha256) }),
   /** Fetches such a ciphertext for the owner's session, which reads it from a pipe of this name. */
   Closed({ id, op: Type.Literal('restore'), from: Transfer, pipe: Type.String({ pattern: '^[a-z0-9]{16}$' }) }),
+  /** For a `name` that the guest has answered to `idle`: a PEM chain, or why there is none. */
+  Closed({
+    id,
+    op: Type.Literal('certificate'),
+    name: Type.String({ maxLength: 32 }),
+    chain: OrNull(Type.String({ maxLength: 16_384 })),
+    problem: OrNull(Type.String({ maxLength: 512 })),
+  }),
   Closed({ id, op: Type.Literal('shutdown') }),
 ])
 export type AgentRequest = Static<typeof AgentRequest>
+/** Fields of the request `certificate`. */
+export type IssuedCertificate = Omit<Extract<AgentRequest, { readonly op: 'certificate' }>, 'id' | 'op'>
 /** Fields of the request `idle`. */
 export type IdlePoll = Omit<Extract<AgentRequest, { readonly op: 'idle' }>, 'id' | 'op'>

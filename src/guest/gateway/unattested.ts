@@ -12,10 +12,10 @@ import { messageOf } from '../../base/fault.ts'
 import { parseIpv6 } from '../../base/ipv6.ts'
 import { connected } from '../../linux/net/tls-connected.ts'
 import type { Sender } from '../../verifier/fetch/endpoint/endpoint.ts'
-import { ConnectionError, RequestError } from '../../verifier/fetch/errors.ts'
+import { ConnectionError, PeerKeyError, RequestError } from '../../verifier/fetch/errors.ts'
 import { createNodeTransport } from '../../verifier/fetch/node-transport.ts'
 import { bodyAtOnce } from '../../verifier/fetch/response-body.ts'
-import { type Channel, PeerKeyError, type WireRequest, type WireResponse } from '../../verifier/fetch/transport.ts'
+import type { Channel, WireRequest, WireResponse } from '../../verifier/fetch/transport.ts'
 import { certificateNameProblem } from './certificate-name.plan.ts'
 
 /** The server shows no certificate for the gateway's name that the authority signed. Nothing was sent. */

@@ -1,6 +1,7 @@
 // Whether anyone but the owner has a way into this VM: one check for each way. Pure.
 
 import { type Check, check, fail, notChecked, pass } from '../../attest/verdict.ts'
+import { publicTlsPort } from '../../contract/vm/orders/published.ts'
 import { keyDigest } from '../claim-record.ts'
 import type { LockoutFacts } from './facts.ts'
 
@@ -137,14 +138,17 @@ function consoles({ consoleReaders }: LockoutFacts): Check {
 
 const sshPort = 22
 
-/** Sockets of the login user are the owner's own. */
+/** User of the process that serves published ports. Root's process starts it after an order of the owner alone. */
+const publishedUid = 903
+
+/** Sockets of the login user are the owner's own, and so is that of published ports. */
 function sockets(facts: LockoutFacts): Check {
   const outside = facts.sockets.filter(socket => !isLoopback(socket.address))
-  const wrong = outside.filter(
-    socket =>
-      socket.uid !== loginUid && socket.uid !== brokerUid && !(isTcp(socket.protocol) && socket.port === sshPort),
-  )
-  const own = outside.filter(socket => socket.uid === loginUid)
+  const isAt = ({ protocol, port }: LockoutFacts['sockets'][number], at: number) => isTcp(protocol) && port === at
+  const own = outside.filter(socket => {
+    return socket.uid === loginUid || (socket.uid === publishedUid && isAt(socket, publicTlsPort))
+  })
+  const wrong = outside.filter(socket => !own.includes(socket) && socket.uid !== brokerUid && !isAt(socket, sshPort))
   const also = own.length === 0 ? '' : `; of the owner's programs: ${own.map(portText).join(', ')}`
   return verdictOf('listening-sockets', wrong.map(portText), `only SSH${also}`)
 }
@@ -167,9 +171,10 @@ function isLoopback(address: string): boolean {
 /**
  * After the claim the host can request identity, the same addresses and claim again, evidence, and shutdown, give its
  * count of the egress, ask whether the idle time is over, have the owner's files encrypted to the owner and sent, and
- * offer such a ciphertext to a session of the owner, which alone can open it.
+ * offer such a ciphertext to a session of the owner, which alone can open it. It hands in certificates for keys of
+ * published ports, which the VM has made.
  */
-const expectedOps = 'hello network claim evidence receipt egress idle snapshot restore shutdown'.split(' ')
+const expectedOps = 'hello network claim evidence receipt egress idle snapshot restore certificate shutdown'.split(' ')
 
 function agentChannel({ agentOps }: LockoutFacts): Check {
   const wrong = agentOps.filter(op => !expectedOps.includes(op))

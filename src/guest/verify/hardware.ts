@@ -50,6 +50,7 @@ const CLAIM_ANY = {
   gatewayKeyDigest: 'any',
   loginKeys: 'any',
   secrets: 'any',
+  published: 'any',
 } as const
 
 export async function judgeHardware({

@@ -19,6 +19,7 @@ import {
   agentLineBytesMax,
   type EgressCount,
   type IdlePoll,
+  type IssuedCertificate,
   type SealedClaim,
   type SimulatedLaunch,
   type Transfer,
@@ -199,6 +200,10 @@ class AgentChannel {
     const response = await this.request({ op: 'idle', ...poll }, timeoutMs)
     if ('isIdle' in response) return response
     throw new Fault('channel.refused', 'agent idle: a response without isIdle')
+  }
+
+  async certificate(certificate: IssuedCertificate, timeoutMs: number): Promise<void> {
+    await this.request({ op: 'certificate', ...certificate }, timeoutMs)
   }
 
   /** Requests a snapshot. Responds once it is sent. `ifChanged`: see `AgentRequest`. */

@@ -16,12 +16,14 @@ import { Challenges, type ChallengesDeps } from './challenges.ts'
 import type { PlaceOrder } from './order.ts'
 import { askAgainMs, firstAskMs, renewAtMs, renewWithinMs, retryAtMs } from './renewal.plan.ts'
 import { type AskRenewal, certificateId } from './renewal-info.ts'
-import { type Row, readRows, writeRows } from './rows.ts'
+import { type Ordered, type Row, readRows, readStored, writeRows } from './rows.ts'
 import { AcmeFailure } from './transport.ts'
 
 export type AcmeDeps = {
   readonly dir: string
   readonly names: { readonly host: readonly string[]; readonly gateway: readonly string[] }
+  /** New certificates within 7 days for published ports; 0 for none. */
+  readonly publishedPerWeek: number
   readonly challengeFor: (name: string) => ChallengeType
   /** Key of this host, and how it signs a request for a name. */
   readonly host: { readonly spkiSha256: string; readonly request: (name: string) => Uint8Array }
@@ -33,10 +35,20 @@ export type AcmeDeps = {
   readonly onEvent: (kind: string, detail: Record<string, unknown>) => void
 }
 
+/** Request for a published port of an instance. `csr`: PKCS #10, DER, by the key. */
+export type PublishRequest = {
+  readonly name: string
+  readonly organizationId: string
+  readonly csr: Uint8Array
+}
+
+/** `chain`: PEM. Both are null while the first order is under way. */
+export type Issued = { readonly chain: string | null; readonly problem: string | null }
+
 /** A name for the operator. */
 export type AcmeName = {
   readonly name: string
-  readonly holder: Row['holder']
+  readonly holder: 'host' | 'gateway'
   readonly expiresAtMs: number | null
   /** Next order: a renewal, or the next attempt after a failure. Null if one is due or under way. */
   readonly nextAtMs: number | null
@@ -51,12 +63,21 @@ const gatewayKeysMax = 2
  * No share: beyond it a gateway VM gets the local authority's certificate.
  */
 const gatewayKeysPerDayMax = 12
+/** Published ports with a certificate, of all instances. Share: an organization has at most half of them. */
+const publishedMax = 128
+/** VMs repeat their request every minute. A VM without one for so long has ended. */
+const publishedKeptMs = dayMs
+/** Between two writes of the time of its last request. */
+const publishedNotedMs = 3_600_000
+export const closedPublishing =
+  'the operator has not opened published ports: tls.acme.directory and tls.acme.published_per_week of strongroom.toml'
 /** Also notices a clock that was set. */
 const checkMs = 600_000
 
 export class AcmeCertificates {
   readonly #deps: AcmeDeps
   readonly #file: string
+  readonly #publishedFile: string
   readonly #listeners: (() => void)[] = []
   readonly #stopping = new AbortController()
   #wake = new AbortController()
@@ -65,19 +86,26 @@ export class AcmeCertificates {
   #shown = ''
   #settled = Promise.withResolvers<void>()
   #running: Promise<void> | null = null
+  /** New certificates for published ports, of the last 7 days. */
+  #ordered: Ordered[]
   /** When each new key of a gateway's VM came, of the last day. */
   #newKeysAtMs: number[] = []
 
   constructor(deps: AcmeDeps) {
     this.#deps = deps
     this.#file = join(deps.dir, 'certificates.json')
+    this.#publishedFile = join(deps.dir, 'published.json')
     const { names, host } = deps
-    const kept = readRows(this.#file).filter(
-      row => names[row.holder].includes(row.name) && (row.holder === 'gateway' || row.spkiSha256 === host.spkiSha256),
-    )
+    const isOurs = ({ holder, name, spkiSha256 }: Row) =>
+      holder !== 'instance' && names[holder].includes(name) && (holder === 'gateway' || spkiSha256 === host.spkiSha256)
+    const kept = readRows(this.#file).filter(isOurs)
+    const published = readStored(this.#publishedFile)
+    this.#ordered = published.ordered
     const missing = names.host.filter(name => !kept.some(row => row.holder === 'host' && row.name === name))
-    this.#rows = [...kept, ...missing.map(name => newRow({ name, holder: 'host', spkiSha256: host.spkiSha256 }))]
-    this.#shown = this.#stamp()
+    const ofInstances = deps.publishedPerWeek === 0 ? [] : published.rows.filter(row => row.holder === 'instance')
+    const added = missing.map(name => newRow({ name, holder: 'host', spkiSha256: host.spkiSha256 }))
+    this.#rows = [...kept, ...added, ...ofInstances]
+    this.#shown = this.#stamp(isServedHere)
   }
 
   /** Names for which a gateway's VM is to send requests. */
@@ -137,9 +165,61 @@ export class AcmeCertificates {
       .sort((a, b) => b.atMs - a.atMs)
       .slice(0, gatewayKeysMax)
       .map(({ key }) => key)
-    this.#rows = this.#rows.filter(row => row.holder === 'host' || newest.includes(row.spkiSha256))
+    this.#rows = this.#rows.filter(row => row.holder !== 'gateway' || newest.includes(row.spkiSha256))
     this.#save()
     this.#wake.abort()
+  }
+
+  /** Takes the request for a published port; its VM repeats it. The result is what there is at the moment. */
+  publish(asked: PublishRequest & { readonly spkiSha256: string }): Issued {
+    const nowMs = this.#deps.clock.nowMs()
+    const { name, organizationId, spkiSha256, csr } = asked
+    const found = this.#rows.find(row => row.holder === 'instance' && row.name === name)
+    if (found?.spkiSha256 === spkiSha256) {
+      if (Math.abs(nowMs - found.askedAtMs) > publishedNotedMs) this.#notePublished(found, nowMs)
+      const verdict = this.#verdictOf(found, nowMs)
+      const refused = found.failure === null ? null : `no certificate: ${found.failure.detail}`.slice(0, 512)
+      return verdict?.ok === true ? { chain: verdict.pem, problem: null } : { chain: null, problem: refused }
+    }
+    // The same name has another key, because its owner has published it again.
+    this.#rows = this.#rows.filter(row => row !== found)
+    const problem = this.#whyNotPublished(organizationId, nowMs)
+    if (problem !== null) return { chain: null, problem }
+    const row = { ...newRow({ name, holder: 'instance', spkiSha256 }), organizationId, csr: toBase64Url(csr) }
+    this.#rows.push(row)
+    this.#ordered.push({ organizationId, atMs: nowMs })
+    this.#notePublished(row, nowMs)
+    this.#wake.abort()
+    return { chain: null, problem: null }
+  }
+
+  /** Rows of instances that have ended. */
+  #dropEnded(nowMs: number): void {
+    const isLiving = (row: Row) => isServedHere(row) || Math.abs(nowMs - row.askedAtMs) < publishedKeptMs
+    const living = this.#rows.filter(isLiving)
+    if (living.length === this.#rows.length) return
+    this.#rows = living
+    this.#save()
+  }
+
+  #notePublished(row: Row, nowMs: number): void {
+    row.askedAtMs = nowMs
+    this.#save()
+  }
+
+  #whyNotPublished(organizationId: string, nowMs: number): string | null {
+    const { publishedPerWeek: perWeek } = this.#deps
+    if (perWeek === 0) return closedPublishing
+    this.#ordered = this.#ordered.filter(({ atMs }) => Math.abs(nowMs - atMs) < 7 * dayMs)
+    const isOwn = (entry: { readonly organizationId?: string | undefined }) => entry.organizationId === organizationId
+    const living = this.#rows.filter(row => row.holder === 'instance')
+    if (living.length >= publishedMax) return `this host has ${publishedMax} published ports, the most`
+    if (living.filter(isOwn).length >= publishedMax / 2)
+      return 'your organization has half of the published ports of this host'
+    if (this.#ordered.length >= perWeek)
+      return `the operator allows ${perWeek} new certificates in 7 days (tls.acme.published_per_week)`
+    if (this.#ordered.filter(isOwn).length < Math.ceil(perWeek / 2)) return null
+    return `your organization had ${Math.ceil(perWeek / 2)} new certificates within 7 days, its share`
   }
 
   #mayAddKey(nowMs: number): boolean {
@@ -200,6 +280,7 @@ export class AcmeCertificates {
     const { signal } = this.#stopping
     while (!signal.aborted) {
       const nowMs = clock.nowMs()
+      this.#dropEnded(nowMs)
       // A VM that waits for its first certificate comes first.
       const [due] = this.#rows
         .filter(row => dueAtMs(row) <= nowMs)
@@ -283,7 +364,7 @@ export class AcmeCertificates {
   }
 
   #tellOfChange(): void {
-    const shown = this.#stamp()
+    const shown = this.#stamp(isServedHere)
     if (shown === this.#shown) return
     this.#shown = shown
     for (const listener of this.#listeners) {
@@ -295,7 +376,7 @@ export class AcmeCertificates {
     }
   }
 
-  #stamp(isMeant: (row: Row) => boolean = () => true): string {
+  #stamp(isMeant: (row: Row) => boolean): string {
     const nowMs = this.#deps.clock.nowMs()
     const shown = this.#rows.filter(isMeant).map(row => {
       const verdict = this.#verdictOf(row, nowMs)
@@ -309,7 +390,9 @@ export class AcmeCertificates {
   }
 
   #save(): void {
-    writeRows(this.#file, this.#rows)
+    const [own, ofInstances] = [true, false].map(is => this.#rows.filter(row => isServedHere(row) === is))
+    writeRows(this.#file, own ?? [])
+    if (this.#deps.publishedPerWeek > 0) writeRows(this.#publishedFile, ofInstances ?? [], this.#ordered)
   }
 }
 
@@ -333,5 +416,10 @@ function infoAtMs(row: Row, nowMs: number): number {
 }
 
 function rank(row: Row): number {
+  if (row.holder === 'instance') return 2
   return row.holder === 'gateway' && row.chain === null ? 0 : 1
+}
+
+function isServedHere({ holder }: Row): boolean {
+  return holder !== 'instance'
 }

@@ -21,6 +21,7 @@ export function openAcme({ config, stateDir, clock, random, log, onEvent }: TlsD
   return new AcmeCertificates({
     dir,
     names: acmeNames(config),
+    publishedPerWeek: config.tls.acme.published_per_week,
     challengeFor: name => challengeFor(name, config),
     host: { spkiSha256: spkiSha256Of(spkiOf(key)), request: name => certificateRequest(name, key) },
     placeOrder: openAccount({ dir, config: config.tls.acme, outgoing, clock, pollMs }),

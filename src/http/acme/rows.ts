@@ -9,8 +9,10 @@ const OrNull = <T extends ReturnType<typeof Type.String | typeof Type.Number | t
 
 const Row = Type.Object({
   name: Type.String({ maxLength: 255 }),
-  /** Holder of the key: this host or a gateway's VM. */
-  holder: Type.Union([Type.Literal('host'), Type.Literal('gateway')]),
+  /** Holder of the key: this host, a gateway's VM, or that of an instance, whose rows have a file of their own. */
+  holder: Type.Union([Type.Literal('host'), Type.Literal('gateway'), Type.Literal('instance')]),
+  /** Owner of the instance. */
+  organizationId: Type.Optional(Type.String({ maxLength: 64 })),
   /** SHA-256 of the SubjectPublicKeyInfo, hexadecimal. */
   spkiSha256: Type.String({ maxLength: 64 }),
   /** PKCS #10, DER, base64url: orders of a renewal need no new one. */
@@ -39,18 +41,32 @@ const Row = Type.Object({
 })
 export type Row = Static<typeof Row>
 
-const Stored = Type.Object({ rows: Type.Array(Row, { maxItems: 256 }) })
+/** A name of a published port that was ordered for a new key. */
+const Ordered = Type.Object({ organizationId: Type.String({ maxLength: 64 }), atMs: Type.Number() })
+export type Ordered = Static<typeof Ordered>
+
+const Stored = Type.Object({
+  rows: Type.Array(Row, { maxItems: 256 }),
+  ordered: Type.Optional(Type.Array(Ordered, { maxItems: 1_024 })),
+})
 
 /** Empty without a file, or if another program has written it: every certificate can be ordered again. */
 export function readRows(file: string): Row[] {
-  try {
-    const value: unknown = JSON.parse(readTextOrNull(file) ?? 'null')
-    return Value.Check(Stored, value) ? value.rows : []
-  } catch {
-    return []
-  }
+  return readStored(file).rows
 }
 
-export function writeRows(file: string, rows: readonly Row[]): void {
-  writeFileAtomic(file, `${JSON.stringify({ rows })}\n`, { mode: 0o600 })
+/** The same with the times of orders, which rows of published ports have. */
+export function readStored(file: string): { readonly rows: Row[]; readonly ordered: Ordered[] } {
+  try {
+    const value: unknown = JSON.parse(readTextOrNull(file) ?? 'null')
+    if (Value.Check(Stored, value)) return { ordered: [], ...value }
+  } catch {
+    // Handled like a file of another program.
+  }
+  return { rows: [], ordered: [] }
+}
+
+/** `ordered`: left out for rows of the host and of gateways. */
+export function writeRows(file: string, rows: readonly Row[], ordered?: readonly Ordered[]): void {
+  writeFileAtomic(file, `${JSON.stringify({ rows, ordered })}\n`, { mode: 0o600 })
 }

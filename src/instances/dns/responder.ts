@@ -24,6 +24,7 @@ export const standingRates: Readonly<Record<Standing, RateSettings>> = {
 
 export type ResponderDeps = {
   readonly domain: string
+  readonly publishes: boolean
   readonly names: NameTableReader
   readonly limiters: Readonly<Record<Standing, RateLimiter>>
   readonly cookieSecret: Uint8Array
@@ -51,7 +52,7 @@ export type Responder = (message: Uint8Array, from: { transport: DnsTransport; a
  * cookie: less than five times the query for any domain.
  */
 export function createResponder(deps: ResponderDeps): Responder {
-  const { domain, names, limiters, cookieSecret, texts, clock, onLimited } = deps
+  const { domain, publishes, names, limiters, cookieSecret, texts, clock, onLimited } = deps
   const hosts = new Set(Object.keys(HOST_LISTENERS))
   return (message, { transport, address }) => {
     const read = readQuery(message)
@@ -76,7 +77,7 @@ export function createResponder(deps: ResponderDeps): Responder {
       return found.kind === 'found' ? found : null
     }
     // The zone may change at any moment, so its serial is the time (RFC 1912 2.2 leaves the scheme open).
-    const zone = { domain, hosts, serial: nowSeconds >>> 0, texts: texts() }
+    const zone = { domain, hosts, serial: nowSeconds >>> 0, texts: texts(), publishes }
     const reply = answerQuery(read.query, zone, resolve)
     // An uncertain absence would be cached.
     return isBusy ? null : writeResponse(read.query, reply, cookie)

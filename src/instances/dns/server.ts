@@ -19,6 +19,8 @@ export type DnsDeps = {
   /** UDP: addresses of this host on which another program listens. */
   readonly except?: readonly string[]
   readonly domain: string
+  /** Whether names one label below an instance have its addresses: those of published ports. Default: no. */
+  readonly publishes?: boolean
   /** Table from which it answers; names.ts maintains it. */
   readonly names: NameTableMemory
   readonly clock: Pick<Clock, 'sleep'>
@@ -59,6 +61,7 @@ export async function startDns(deps: DnsDeps, launch: typeof startThread = start
     address: deps.address,
     except: deps.except ?? [],
     domain: deps.domain,
+    publishes: deps.publishes ?? false,
     rates: deps.rates ?? standingRates,
     seed: new DataView(deps.random(4).buffer).getInt32(0),
     cookieSecret: deps.random(cookieSecretBytes),

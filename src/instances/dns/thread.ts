@@ -20,6 +20,7 @@ export type ThreadStart = {
   readonly port: number
   readonly except: readonly string[]
   readonly domain: string
+  readonly publishes: boolean
   readonly rates: Readonly<Record<Standing, RateSettings>>
   readonly seed: number
   readonly cookieSecret: Uint8Array
@@ -48,11 +49,12 @@ function take(rows: readonly ChallengeText[]): void {
 /** Starts listening. Exported for the benchmark, which compares it on the main thread. Fault host.unsupported. */
 export function listenFrom(start: ThreadStart): Promise<DnsSocket> {
   take(start.texts)
-  const { transport, address, port, except, domain, rates, seed, cookieSecret } = start
+  const { transport, address, port, except, domain, publishes, rates, seed, cookieSecret } = start
   const limited = new Int32Array(start.limited)
   const answers = new Int32Array(start.answers)
   const respond = createResponder({
     domain,
+    publishes,
     names: new NameTableReader(start.names),
     limiters: {
       forgeable: new RateLimiter(rates.forgeable, seed),

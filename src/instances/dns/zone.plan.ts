@@ -12,6 +12,8 @@ export type Zone = {
   readonly serial: number
   /** TXT records of pending proofs (RFC 8555 8.4), by the name in front of the domain. */
   readonly texts: ReadonlyMap<string, readonly string[]>
+  /** Whether names one label below an instance have its addresses: those of published ports. */
+  readonly publishes: boolean
 }
 
 export type NameRecords = {
@@ -70,9 +72,13 @@ export function answerQuery({ question, edns }: Query, zone: Zone, resolve: Reso
     // if names existed below each (RFC 8020 3.1), so responses do not reveal which organizations exist.
     return atNames(asked, zone.hosts.has(first) ? hostsOf(first, resolve) : [])
   }
-  const isOurs = below.length === 2 && !zone.hosts.has(second) && below.every(label => LABEL.test(label))
-  const found = isOurs ? resolve(`${first}.${second}`) : null
-  return found === null ? negative(asked, RCODE.nameError) : atNames(asked, [found])
+  const [instance = '', slug = ''] = below.slice(-2)
+  const isOurs = below.length === 2 || (zone.publishes && below.length === 3)
+  const isWellFormed = !zone.hosts.has(slug) && below.every(label => LABEL.test(label))
+  const found = isOurs && isWellFormed ? resolve(`${instance}.${slug}`) : null
+  if (found === null) return negative(asked, RCODE.nameError)
+  // A published port has no SSH host key.
+  return atNames(asked, [below.length === 2 ? found : { ...found, fingerprint: null }])
 }
 
 function hostsOf(label: string, resolve: ResolveName): NameRecords[] {

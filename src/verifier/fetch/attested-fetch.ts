@@ -9,13 +9,13 @@ import { equalConstantTime } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import { keyMakerIn } from '../key-maker.ts'
-import { AttestedFetchError, KeyChangedError, KeyMakerError, OptionError } from './errors.ts'
+import { AttestedFetchError, KeyChangedError, KeyMakerError, OptionError, PeerKeyError } from './errors.ts'
 import type { Evidence } from './evidence.ts'
 import { type Attested, EvidenceKeeper } from './evidence-keeper.ts'
 import { exchange, type SealingCrypto, UnknownKeyError } from './exchange.ts'
 import { type AttestedFetchOptions, readOptions, type Settings, type Wire } from './options.ts'
 import { type FetchInput, readRequest } from './request.ts'
-import { PeerKeyError, type Transport, type WireRequest } from './transport.ts'
+import type { Transport, WireRequest } from './transport.ts'
 
 /** A `fetch` for one gateway: `new OpenAI({ apiKey, baseURL: 'https://HOST:PORT/v1', fetch })`. */
 export type AttestedFetch = {

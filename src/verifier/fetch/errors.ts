@@ -126,3 +126,8 @@ function verificationMessage(host: string, failed: readonly Check[]): string {
   const advice = 'nothing was sent; check the address, and the policy if the gateway was changed on purpose'
   return `${host} did not verify: ${shown.join('; ')}${more}. What to do: ${advice}`
 }
+
+/** The peer of a connection has another key than the pinned one. Callers of the fetch never see it. */
+export class PeerKeyError extends Error {
+  override readonly name = 'PeerKeyError'
+}

@@ -15,19 +15,18 @@ import { connect, type TLSSocket } from 'node:tls'
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
 import { onAbort } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
-import { ConnectionError } from './errors.ts'
+import { ConnectionError, PeerKeyError } from './errors.ts'
+import { evidenceAnswer } from './evidence-answer.ts'
 import type { Wire } from './options.ts'
 import { bodyAtOnce } from './response-body.ts'
-import {
-  type Channel,
-  type EvidenceAnswer,
-  type EvidenceAnswers,
-  type EvidenceQuestion,
-  evidenceAnswer,
-  PeerKeyError,
-  type Transport,
-  type WireRequest,
-  type WireResponse,
+import type {
+  Channel,
+  EvidenceAnswer,
+  EvidenceAnswers,
+  EvidenceQuestion,
+  Transport,
+  WireRequest,
+  WireResponse,
 } from './transport.ts'
 
 export function createNodeTransport(wire: Wire): Transport {

@@ -1,7 +1,5 @@
 // Sends requests to a gateway. Bun and Node pin the TLS key of every connection; a page cannot. Pure.
 
-import { epochHeader } from '../../attest/ehbp/protocol.ts'
-
 /** A complete request: its body is resent if the gateway has a new key. */
 export type WireRequest = {
   readonly method: string
@@ -31,11 +29,6 @@ export type EvidenceAnswer = {
   readonly body: Uint8Array
 }
 
-/** Returns the answer with these headers and this body. */
-export function evidenceAnswer(status: number, headers: Headers, body: Uint8Array): EvidenceAnswer {
-  return { status, retryAfter: headers.get('retry-after'), epoch: headers.get(epochHeader), body }
-}
-
 export type EvidenceAnswers = {
   /** One answer for each question, in their order. */
   readonly answers: readonly EvidenceAnswer[]
@@ -59,9 +52,4 @@ export type Channel = {
   readonly send: (request: WireRequest) => Promise<WireResponse>
   /** Closes idle connections. Running requests continue. */
   readonly close: () => void
-}
-
-/** The peer of a connection has another key than the pinned one. */
-export class PeerKeyError extends Error {
-  override readonly name = 'PeerKeyError'
 }

@@ -1,17 +1,17 @@
 // The global `fetch` of pages and their workers. It exposes no certificate, so no key is pinned. Effects: the network.
 
 import { ConnectionError, OptionError } from './errors.ts'
+import { evidenceAnswer } from './evidence-answer.ts'
 import type { Wire } from './options.ts'
 import { bodyAtOnce } from './response-body.ts'
-import {
-  type Channel,
-  type EvidenceAnswer,
-  type EvidenceAnswers,
-  type EvidenceQuestion,
-  evidenceAnswer,
-  type Transport,
-  type WireRequest,
-  type WireResponse,
+import type {
+  Channel,
+  EvidenceAnswer,
+  EvidenceAnswers,
+  EvidenceQuestion,
+  Transport,
+  WireRequest,
+  WireResponse,
 } from './transport.ts'
 
 /**

@@ -9,6 +9,7 @@ import { guestDnsPort, guestGateway, LISTENERS, type Listener, listenAddress } f
 import type { Config } from '../../config/schema.ts'
 import { guestGatewayName } from '../../contract/vm/agent.ts'
 import { gatewayVmPort } from '../../contract/vm/enclave.ts'
+import { publicTlsPort } from '../../contract/vm/orders/published.ts'
 import { probeTaps } from '../network/nft.plan.ts'
 import type { ProbePacket } from './frame.codec.ts'
 
@@ -58,6 +59,17 @@ export function neededPackets(config: Config): Need[] {
     const by = family === 'ipv6' ? ' by IPv6' : ''
     return [
       { ...of, name: `SSH to instances${by}`, from: 'world', to: 'instance', port: 22 },
+      ...(config.tls.acme.published_per_week === 0
+        ? []
+        : [
+            {
+              ...of,
+              name: `clients to published ports${by}`,
+              from: 'world',
+              to: 'instance',
+              port: publicTlsPort,
+            } as const,
+          ]),
       { ...of, name: `what instances send${by}`, from: 'instance', to: 'world', port: 443 },
       // A gateway in a VM is reached within the namespace of VMs.
       ...(isGatewayInVm ? [] : guestGateway(config, guestGatewayName).ports).map(port => ({

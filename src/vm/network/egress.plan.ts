@@ -96,6 +96,8 @@ export type EgressRules = {
   readonly servicePort: number | null
   /** Null if VMs reach the world without a list of names. */
   readonly names: NameRules | null
+  /** TCP ports of VMs that answer all clients, beside 22. */
+  readonly publicPorts: readonly number[]
 }
 
 /** Chains reached by jumps only. */
@@ -103,7 +105,8 @@ export const EGRESS_CHAINS = ['egress', 'here', 'replies', 'destination', 'denie
 export const EGRESS_CHAINS_V6 = ['denied_v6'] as const
 type Rule = [chain: (typeof EGRESS_CHAINS | typeof EGRESS_CHAINS_V6)[number] | typeof namesChain, rule: string]
 
-export function egressRules({ nextHop, nextHopPorts, pool, servicePort, v6, names }: EgressRules): Rule[] {
+export function egressRules({ nextHop, nextHopPorts, pool, servicePort, v6, names, publicPorts }: EgressRules): Rule[] {
+  const answering = `tcp sport ${publicPorts.length === 0 ? '22' : `{ ${[22, ...publicPorts].join(', ')} }`}`
   const ports = `tcp dport { ${nextHopPorts.join(', ')} }`
   const also = (place: keyof typeof EGRESS_RULES_V6): readonly string[] => (v6 === null ? [] : EGRESS_RULES_V6[place])
   const open = [
@@ -113,11 +116,11 @@ export function egressRules({ nextHop, nextHopPorts, pool, servicePort, v6, name
     ...(names === null ? [] : askingMatches(names).map(match => `${match} return`)),
   ]
   return [
-    // Rules at entry. `replies` decides later about `tcp sport 22`, ICMP and packets to this host.
+    // Rules at entry. `replies` decides later about answers of servers, ICMP and packets to this host.
     ...open.map(rule => ['egress', rule] as Rule),
     ['egress', 'ip daddr @host_addresses goto here'],
     ...also('here').map(rule => ['egress', `${rule} goto here`] as Rule),
-    ['egress', 'tcp sport 22 tcp flags & (syn | ack) != syn accept'],
+    ['egress', `${answering} tcp flags & (syn | ack) != syn accept`],
     ['egress', 'meta l4proto { tcp, udp } goto destination'],
     ...also('icmp').map(rule => ['egress', rule] as Rule),
     // Redirects and router announcements are dropped.
@@ -133,8 +136,8 @@ export function egressRules({ nextHop, nextHopPorts, pool, servicePort, v6, name
     ...open.map(rule => ['replies', rule] as Rule),
     ...(names === null
       ? []
-      : [['replies', `tcp sport 22 ct direction original ct state new goto ${namesChain}`] satisfies Rule]),
-    ['replies', 'tcp sport 22 ct direction original goto destination'],
+      : [['replies', `${answering} ct direction original ct state new goto ${namesChain}`] satisfies Rule]),
+    ['replies', `${answering} ct direction original goto destination`],
     ['replies', 'ct state established,related return'],
     ['replies', 'ip daddr @host_addresses goto refuse'],
     ...also('here').map(rule => ['replies', `${rule} goto refuse`] as Rule),

@@ -141,3 +141,15 @@ export function serviceRules(
     ['services', `${fresh} ct count over ${allMax} ${reset}`],
   ]
 }
+
+/** Connections to the public port of one VM: those beyond are reset. No share: limits one VM. */
+const publicConnectionsMax = 512
+
+/** Returns the rules of the port of VMs that all may reach. */
+export function publicRules(port: number): ['forward' | 'gateway_clients', string][] {
+  const fresh = `oifname @opened tcp dport ${port} ct state new`
+  return [
+    ['forward', `oifname @taps tcp dport ${port} accept`],
+    ['gateway_clients', `${fresh} add @public_counts { oifname ct count over ${publicConnectionsMax} } ${reset}`],
+  ]
+}

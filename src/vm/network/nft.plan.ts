@@ -22,7 +22,7 @@ import {
 import { type EgressNames, nameSetLines, type namesChain } from './egress-names.plan.ts'
 import { EGRESS_SETS_V6, type EgressPlanV6, ENTRY_RULES_V6 } from './egress-v6.plan.ts'
 import { type Element, elementLines } from './nft-elements.plan.ts'
-import { guestClientRules, RATED, ratedSetForm, type ServiceConnections } from './nft-services.plan.ts'
+import { guestClientRules, publicRules, RATED, ratedSetForm, type ServiceConnections } from './nft-services.plan.ts'
 
 export type NftVm = {
   readonly tap: string
@@ -86,6 +86,8 @@ export type NftPlan = {
   readonly nextHopPorts: readonly number[]
   /** TCP port of the next hop for snapshots of opened VMs: uncounted, and open when the cap is spent. Null for none. */
   readonly snapshotPort: number | null
+  /** TCP port of opened VMs that all may reach, beside 22: that of published ports. Null for none. */
+  readonly publicPort: number | null
   /** TCP port of the next hop for VMs of network `fetch`, the only one they reach. Null if there is none. */
   readonly fetchPort: number | null
   /** Null if this host has none. */
@@ -176,10 +178,11 @@ const FLEETING = [
   ['refusals', '1m'],
 ] as const
 
-/** Flows that each VM has begun. */
+/** Flows of each VM. */
 const FLOWS = [
   ['flow_rates', 'ifname'],
   ['flow_counts', 'ifname'],
+  ['public_counts', 'ifname'],
 ] as const
 /** IFNAMSIZ without the final NUL. */
 const tapCharsMax = 15
@@ -264,7 +267,9 @@ type Rule = [chain: (typeof CHAINS | typeof CHAINS_V6)[number][0] | typeof names
 
 function rules(plan: NftPlan): Rule[] {
   const { nextHop, nextHopPorts, pool, gatewayVmService, egress, v6 } = plan
+  const publicPorts = plan.publicPort === null ? [] : [plan.publicPort]
   const names = plan.names === null ? null : { nextHop, nextHopV6: v6?.nextHop ?? null, port: plan.names.port }
+  const reached = { nextHop, nextHopPorts, pool, v6, names, publicPorts }
   const withV6 = (rulesOf: (v6: EgressPlanV6) => Rule[]): Rule[] => (v6 === null ? [] : rulesOf(v6))
   const probes = `{ ${probeTaps(plan.tapPrefix).join(', ')} }`
   const nextHops = [`ip daddr ${nextHop}`, ...(v6 === null ? [] : [`ip6 daddr ${v6.nextHop}`])]
@@ -307,7 +312,7 @@ function rules(plan: NftPlan): Rule[] {
     ),
     ...fetchRules(plan),
     ['from_vm', 'iifname != @fetching drop'],
-    ...egressRules({ nextHop, nextHopPorts, pool, v6, servicePort: gatewayVmService?.port ?? null, names }),
+    ...egressRules({ ...reached, servicePort: gatewayVmService?.port ?? null }),
     ...chargeRules(egress, snapshotMatches(plan)),
     // No program here offers a service; this host sends forwarded packets, and the kernel's refusals and path MTU
     // messages.
@@ -321,9 +326,10 @@ function rules(plan: NftPlan): Rule[] {
       (to): Rule => ['forward', `oifname @taps oifname != @opened ${to.replace('daddr', 'saddr')} tcp dport 22 accept`],
     ),
     ['forward', 'oifname @taps oifname != @opened drop'],
-    // From outside and from this host, a guest is reachable only by SSH.
+    // From outside and from this host, a guest is reachable only by SSH, and at published ports.
     ['forward', 'oifname @taps ct state established,related accept'],
     ['forward', 'oifname @taps tcp dport 22 accept'],
+    ...publicPorts.flatMap(publicRules),
     ['forward', 'oifname @taps icmp type echo-request accept'],
     ...withV6(() => [['forward', 'oifname @taps meta nfproto ipv6 icmpv6 type echo-request accept']]),
     ['forward', 'drop'],

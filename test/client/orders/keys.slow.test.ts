@@ -19,6 +19,7 @@ import { serveLines } from '../../../src/guest/line-server.ts'
 import { createIdle } from '../../../src/guest/orders/idle.ts'
 import { createKeysHandler, loginKeys } from '../../../src/guest/orders/keys.ts'
 import { createOrders } from '../../../src/guest/orders/orders.ts'
+import { createPublishing, type Publishing } from '../../../src/guest/orders/publish.ts'
 import { guestPaths } from '../../../src/guest/paths.ts'
 import { run } from '../../../src/linux/command.ts'
 import { newOwnerKey } from '../../rigs/guest/signed-order.ts'
@@ -47,6 +48,7 @@ const { uid, gid } = userInfo()
 const { publicKeys, secretKeys } = sampleKeys()
 let paths = guestPaths('')
 let agent: Disposable | null = null
+let publishing: Publishing
 
 /** Puts a program in the place of strongroom-order in the instance. */
 function inInstance(text: string): void {
@@ -69,6 +71,8 @@ beforeEach(() => {
     document: sampleDocument({ ...sampleInstance, publicKey }),
   }
   const owner = { uid, gid }
+  const daemon = { start: async () => {}, stop: async () => {}, signal: () => false }
+  publishing = createPublishing({ paths, system: owner, publishedGid: gid, daemon, claim: () => claim })
   const answer = createOrders({
     ...{ paths, owner, run, random: systemRandom, log: silentLogger, keygenArgv: ['ssh-keygen'] },
     claim: () => claim,
@@ -76,7 +80,11 @@ beforeEach(() => {
       x25519: key => x25519.getSharedSecret(secretKeys.x25519, key),
       mlkem768: ciphertext => ml_kem768.decapsulate(ciphertext, secretKeys.mlkem768),
     }),
-    handlers: { keys: createKeysHandler({ paths, owner }), ...createIdle({ paths, owner }).handlers },
+    handlers: {
+      keys: createKeysHandler({ paths, owner }),
+      ...createIdle({ paths, owner }).handlers,
+      publish: publishing.publish,
+    },
     clock: { sleep: async () => {} },
   })
   agent = serveLines({
@@ -177,6 +185,32 @@ describe.skipIf(noSshd)('orders', () => {
     expect(`${plain.stdout}${plain.stderr}`.replace(/\s+/g, ' ')).toContain('hold an order back and deliver it later')
     expect(loginKeys(paths)).toBeNull()
   }, 60_000)
+
+  test('goal: a port is published with what its key is and why it is not reached yet, and unpublished', async () => {
+    const said = async (words: readonly string[], more: string[] = []) => {
+      const { stdout, stderr, code } = await command(words, { json: false, more })
+      return code === 0 ? stdout : stderr.replace(/\s+/g, ' ')
+    }
+    const line = /^https:\/\/api\.\S+ → port 3000, by the key sha256:([0-9a-f]{64})$/m
+    const first = await said(['publish', target, '3000'], ['--name', 'api', '--no-wait'])
+    expect(first).toMatch(line)
+    expect(first).toContain('not reached yet: the host has no certificate yet')
+    // The host's words, on one line.
+    await publishing.take({ name: 'api', chain: null, problem: 'no room\n\u001b[2Jyou may log in' })
+    const second = await command(['publish', target, '3000'], { more: ['--name', 'api'] })
+    const [published] = JSON.parse(second.stdout).published
+    expect(published).toMatchObject({ name: 'api', host: `api.${hostname}`, port: 3_000, certified: false })
+    expect(published.key_sha256).toBe(line.exec(first)?.[1])
+    const again = await said(['publish', target, '3000'], ['--name', 'api'])
+    expect(again.split('\n')).toHaveLength(3)
+    expect(again).not.toContain('\u001b')
+    expect(await said(['publish', target, '18442'])).toContain('anyone could use your key')
+    expect(await said(['publish', target, '80'])).toContain('a port from 1024 to 65535')
+    expect(await said(['publish', target, '3000'], ['--name', 'a.b'])).toContain('a lowercase letter')
+    expect(await said(['unpublish', target])).toContain('web is not published')
+    expect(await said(['unpublish', target], ['--name', 'api'])).toBe('no published ports\n')
+    expect(publishing.stated()).toBeNull()
+  }, 240_000)
 
   test('goal: the order and its signature are not readable on the way', async () => {
     const seen = join(dir, 'seen')

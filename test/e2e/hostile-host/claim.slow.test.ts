@@ -52,7 +52,7 @@ const guest = createEvidence({
   keys: makeReceiptKeys(systemRandom, nativeKeys),
   device: Promise.resolve(null),
   imageName: 'instance',
-  ordered: () => ({ loginKeys: null, egressPolicy: null, secrets: null }),
+  ordered: () => ({ loginKeys: null, egressPolicy: null, secrets: null, published: null }),
   nowMs: () => simulatedAsOf.getTime(),
   tpm: async () => null,
 })

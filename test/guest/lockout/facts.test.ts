@@ -82,6 +82,7 @@ describe('the facts', () => {
         'idle',
         'snapshot',
         'restore',
+        'certificate',
         'shutdown',
       ],
       modules: ['virtio_net', 'ext4'],

@@ -56,7 +56,19 @@ const good: LockoutFacts = {
     { protocol: 'tcp', address: '0100007F', port: 631, uid: 0 },
     { protocol: 'tcp6', address: '00000000000000000000000001000000', port: 631, uid: 0 },
   ],
-  agentOps: ['hello', 'network', 'claim', 'evidence', 'receipt', 'egress', 'idle', 'snapshot', 'restore', 'shutdown'],
+  agentOps: [
+    'hello',
+    'network',
+    'claim',
+    'evidence',
+    'receipt',
+    'egress',
+    'idle',
+    'snapshot',
+    'restore',
+    'certificate',
+    'shutdown',
+  ],
   commandLine: `${recipe.kernelArguments.join(' ')} strongroom.root_hash=ab`,
   modules: ['virtio_net', 'dm_verity'],
   measuredModules: ['dm_verity', 'virtio_net', 'ext4'],
@@ -191,6 +203,18 @@ describe('planted', () => {
       { sockets: [{ protocol: 'tcp', address: '00000000', port: 23, uid: 0 }] },
       'listening-sockets',
       'tcp port 23 of user 0',
+    ],
+    [
+      'another server at the port of published ports',
+      { sockets: [{ protocol: 'tcp', address: '00000000', port: 443, uid: 0 }] },
+      'listening-sockets',
+      'tcp port 443 of user 0',
+    ],
+    [
+      'another port of the process of published ports',
+      { sockets: [{ protocol: 'tcp', address: '00000000', port: 8443, uid: 903 }] },
+      'listening-sockets',
+      'tcp port 8443 of user 903',
     ],
     [
       'SSH over UDP',
@@ -338,6 +362,16 @@ describe('planted', () => {
     expect(found).toMatchObject({
       outcome: 'pass',
       reason: "only SSH; of the owner's programs: tcp port 8080 of user 1000",
+    })
+  })
+
+  // Goal: so is that of published ports, which an order of the owner opens.
+  test('a published port', () => {
+    const sockets = [...good.sockets, { protocol: 'tcp6', address: '0'.repeat(32), port: 443, uid: 903 }]
+    const checks = judgeLockout({ facts: { ...good, sockets }, publicKeyDigest: keyDigest(key) })
+    expect(checks.find(check => check.name === 'listening-sockets')).toMatchObject({
+      outcome: 'pass',
+      reason: "only SSH; of the owner's programs: tcp6 port 443 of user 903",
     })
   })
 })

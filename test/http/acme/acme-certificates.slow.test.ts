@@ -12,6 +12,7 @@ import { silentLogger } from '../../../src/base/log.ts'
 import { AcmeCertificates } from '../../../src/http/acme/acme-certificates.ts'
 import type { Order } from '../../../src/http/acme/order.ts'
 import type { AskRenewal } from '../../../src/http/acme/renewal-info.ts'
+import { readRows } from '../../../src/http/acme/rows.ts'
 import { AcmeFailure } from '../../../src/http/acme/transport.ts'
 import { type Authority, openAuthority } from '../../../src/http/authority.ts'
 import { spkiOf, spkiSha256Of } from '../../../src/linux/keys/spki.ts'
@@ -48,12 +49,13 @@ const issue: PlaceOrder = ({ name, csr }) => ca.certify(csr, [name], 30)
 /** A server without renewal information. */
 const nothing: AskRenewal = () => Promise.resolve(null)
 
-function setUp({ place = issue, gatewayNames = [] as string[], askRenewal = nothing } = {}) {
+function setUp({ place = issue, gatewayNames = [] as string[], publishedPerWeek = 0, askRenewal = nothing } = {}) {
   const placed: string[] = []
   let running = 0
   const acme = new AcmeCertificates({
     dir,
     names: { host: [host], gateway: gatewayNames },
+    publishedPerWeek,
     challengeFor: () => 'dns-01',
     host: { spkiSha256: spkiSha256Of(key), request: () => key },
     placeOrder: async order => {
@@ -282,4 +284,75 @@ test('goal: a server that refuses the name of what is replaced gets orders witho
   await until('it has succeeded', 15_000, () => acme.view()[0]?.failure === null)
   await ordered(8)
   expect(isNamed().slice(5)).toEqual([false, false, true])
+})
+
+const web = 'web.abcd2345.acme.agents.example'
+type Asked = { readonly name?: string; readonly organizationId?: string; readonly csr?: Uint8Array }
+const asking = (acme: AcmeCertificates, { name = web, organizationId = 'acme', csr = key }: Asked = {}) =>
+  acme.publish({ name, organizationId, csr, spkiSha256: spkiSha256Of(csr) })
+
+test('goal: a published port gets its chain for its key, once, over a restart; it is renewed while its VM asks, and no longer', async () => {
+  const first = setUp({ publishedPerWeek: 4 })
+  first.start()
+  key = await newKey()
+  expect(asking(first.acme)).toEqual({ chain: null, problem: null })
+  await first.acme.settled(spkiSha256Of(key), 45_000)
+  const issued = asking(first.acme)
+  expect(issued).toEqual({ chain: expect.stringContaining('BEGIN CERTIFICATE'), problem: null })
+  expect(first.placed).toEqual([host, web])
+  await first.acme.stop()
+  // The host's own file is as earlier releases read it.
+  expect(readRows(join(dir, 'certificates.json')).map(row => row.holder)).toEqual(['host'])
+  const second = setUp({ publishedPerWeek: 4 })
+  second.start()
+  expect(asking(second.acme)).toEqual(issued)
+  for (let day = 0; day < 42; day += 1) {
+    await clock.elapse(dayMs / 2)
+    asking(second.acme)
+  }
+  await until('it is renewed', 15_000, () => second.placed.includes(web))
+  const placed = second.placed.filter(name => name === web).length
+  await clock.elapse(30 * dayMs)
+  expect(second.placed.filter(name => name === web)).toHaveLength(placed)
+  await until('the row is gone', 15_000, () => readRows(join(dir, 'published.json')).length === 0)
+})
+
+test('goal: new certificates for published ports are bounded for all, for one organization, and over a restart', async () => {
+  const { acme, placed, start } = setUp({ publishedPerWeek: 4 })
+  start()
+  const name = (at: number) => `a${at}.abcd2345.acme.agents.example`
+  for (const at of [1, 2]) expect(asking(acme, { name: name(at) })).toEqual({ chain: null, problem: null })
+  expect(asking(acme, { name: name(3) }).problem).toContain('your organization')
+  await acme.settled(spkiSha256Of(key), 45_000)
+  // A repeated question is none.
+  for (let count = 0; count < 20; count += 1) expect(asking(acme, { name: name(1) }).chain).not.toBeNull()
+  // Another key for the same name is another certificate.
+  expect(asking(acme, { name: name(1), csr: await newKey() }).problem).toContain('your organization')
+  for (const at of [4, 5]) expect(asking(acme, { name: name(at), organizationId: 'globex' }).problem).toBeNull()
+  expect(asking(acme, { name: name(6), organizationId: 'initech' }).problem).toContain('4 new certificates in 7 days')
+  await until('they are there', 15_000, () => placed.length === 5)
+  await acme.stop()
+  const second = setUp({ publishedPerWeek: 4 })
+  second.start()
+  expect(asking(second.acme, { name: name(6), organizationId: 'initech' }).problem).toContain('4 new certificates')
+  await clock.elapse(7 * dayMs)
+  expect(asking(second.acme, { name: name(6), organizationId: 'initech' }).problem).toBeNull()
+})
+
+test('goal: without the operator no port is published, and a refusal of the server is told', async () => {
+  const closed = setUp()
+  closed.start()
+  expect(asking(closed.acme)).toEqual({ chain: null, problem: expect.stringContaining('tls.acme.published_per_week') })
+  await closed.acme.stop()
+  const place = ({ name, ...order }: Order) =>
+    name === web
+      ? Promise.reject(new AcmeFailure('badCSR', { type: 'urn:x', retryAfterMs: null }))
+      : issue({ name, ...order })
+  const failing = setUp({ publishedPerWeek: 4, place })
+  failing.start()
+  asking(failing.acme)
+  await failing.acme.settled(spkiSha256Of(key), 45_000)
+  expect(asking(failing.acme)).toEqual({ chain: null, problem: 'no certificate: badCSR' })
+  // The names of this host are not held up.
+  await until('the host has its own', 15_000, () => own(failing.acme).length === 1)
 })

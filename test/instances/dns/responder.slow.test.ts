@@ -25,6 +25,7 @@ function rig(rates: Readonly<Record<Standing, RateSettings>> = freeRates, domain
   const respond = createResponder({
     texts: () => new Map(),
     domain,
+    publishes: false,
     names: new NameTableReader(memory),
     limiters: {
       forgeable: new RateLimiter(rates.forgeable, 1),

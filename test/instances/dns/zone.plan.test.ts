@@ -3,7 +3,7 @@
 import { expect, test } from 'bun:test'
 import { decode } from 'dns-packet'
 import { HOST, query } from '../../rigs/dns/query.ts'
-import { ask, fingerprint, resolve, type Seen, seen } from '../../rigs/dns/zone.ts'
+import { ask, fingerprint, resolve, type Seen, seen, zone } from '../../rigs/dns/zone.ts'
 
 const found = (...answers: string[]): Seen => ({ rcode: 'NOERROR', aa: true, answers, authorities: [] })
 const absent = (rcode: string): Seen => ({ rcode, aa: true, answers: [], authorities: ['agents.example SOA'] })
@@ -189,4 +189,18 @@ test('goal: only A to Z fold: no other byte of a name is taken for a letter', ()
     [0x32, 0x12],
   ] as const)
     expect(seen(ask(upper(query({}), from, to))).answers).toEqual([])
+})
+
+test('goal: where ports may be published, one label below an instance has its addresses, and nothing else of it', () => {
+  const publishing = { ...zone, publishes: true }
+  const asked = (name: string, type: string) => seen(ask(query({ name, type }), { zone: publishing }))
+  const web = `web.${HOST}`
+  expect(asked(web, 'A')).toEqual(found(`${web} A 10.88.0.7`))
+  expect(asked('web.sixo2345.acme.agents.example', 'AAAA')).toEqual(
+    found('web.sixo2345.acme.agents.example AAAA 2001:db8::a'),
+  )
+  for (const type of ['SSHFP', 'CAA', 'TXT', 'AAAA']) expect(asked(web, type)).toEqual(absent('NOERROR'))
+  const none = [`x.${web}`, `_x.${HOST}`, 'web.zzzz9999.acme.agents.example', 'web.abcd2345.ns.agents.example']
+  for (const name of none) expect(asked(name, 'A')).toEqual(absent('NXDOMAIN'))
+  expect(asked(HOST, 'A')).toEqual(found(`${HOST} A 10.88.0.7`))
 })

@@ -212,7 +212,7 @@ export const INNER_ORDERS = {
     ['serve.ts'],
     ['agent.ts', 'secrets'],
     ['claim.ts', 'orders', 'snapshots'],
-    ['reach'],
+    ['published', 'reach'],
     ['claim.plan.ts', 'evidence.ts', 'program.ts'],
     ['report', 'session.plan.ts', 'verify'],
     ['channel.ts', 'daemon.ts', 'gateway', 'identity.ts', 'lockout', 'network.ts', 'requests.ts', 'tpm'],

@@ -75,7 +75,23 @@ test('the program loads commands of relying parties from their room', () => {
   const text = sources.get('src/cli/commands.ts') ?? ''
   const loaded = [...text.matchAll(/^ {2}'?([\w-]+)'?: async .*import\('\.\.\/client\//gm)].map(match => match[1])
   expect(loaded).toEqual([
-    ...['client', 'up', 'snapshot', 'ls', 'ssh', 'cp', 'egress', 'keys', 'secret', 'idle', 'keep', 'usage', 'rm'],
+    ...[
+      'client',
+      'up',
+      'snapshot',
+      'ls',
+      'ssh',
+      'cp',
+      'egress',
+      'keys',
+      'secret',
+      'idle',
+      'keep',
+      'publish',
+      'unpublish',
+      'usage',
+      'rm',
+    ],
     ...['verify', 'show', 'connect', 'build', 'measure', 'igvm', 'id-block', 'verity'],
   ])
 })

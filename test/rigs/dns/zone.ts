@@ -9,6 +9,7 @@ export const zone: Zone = {
   domain: 'agents.example',
   hosts: new Set(['ns', 'instances', 'inference']),
   serial: 1_800_000_000,
+  publishes: false,
   texts: new Map([['_acme-challenge.instances', ['first', 'second', 'third']]]),
 }
 

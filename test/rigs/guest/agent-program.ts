@@ -25,6 +25,8 @@ if (import.meta.main) {
     brokerArgv: ['/bin/false'],
     brokerGid: settings.system.gid,
     reachProgram: '/bin/true',
+    publishedArgv: ['/bin/false'],
+    publishedGid: settings.system.gid,
     openPort: async () => openGuestEnd(port),
     run,
     // The real one would signal PID 1 of the machine that tests.

@@ -63,6 +63,7 @@ export function startClaimedGuest(path: string, options: GuestOptions): ClaimedG
         loginKeys: null,
         egressPolicy: null,
         secrets: null,
+        published: null,
       }),
     )
     const signatures = await portableSigner(keys.secretKeys, systemRandom)(statement)

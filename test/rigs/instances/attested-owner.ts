@@ -69,6 +69,7 @@ export async function verifyAttested(
       loginKeys: { equals: null },
       egressPolicy: 'any',
       secrets: { equals: null },
+      published: { equals: null },
     },
     tpm: 'any',
   })

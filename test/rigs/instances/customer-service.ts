@@ -222,6 +222,7 @@ async function evidenceOf(nonce: Uint8Array, claimed: ClaimedAs, egressPolicy: s
       loginKeys: null,
       egressPolicy,
       secrets: null,
+      published: null,
     },
     publicKeys: sampleKeys().publicKeys,
     sign: portableSigner(sampleKeys().secretKeys, countingRandom(50)),

@@ -123,6 +123,7 @@ export async function makeInstanceAttestation(wanted: WantedAttestation = {}): P
     loginKeys: null,
     egressPolicy: null,
     secrets: null,
+    published: null,
     ...wanted.statement,
   }
   const receipt = await issueReceipt({

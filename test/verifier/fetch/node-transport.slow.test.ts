@@ -9,10 +9,10 @@ import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
 import { type Certified, serverAuthority } from '../../../scripts/rigs/gateway/attested-gateway.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { spkiDigestOf } from '../../../src/linux/keys/spki.ts'
-import { ConnectionError } from '../../../src/verifier/fetch/errors.ts'
+import { ConnectionError, PeerKeyError } from '../../../src/verifier/fetch/errors.ts'
 import { createNodeTransport } from '../../../src/verifier/fetch/node-transport.ts'
 import type { Wire } from '../../../src/verifier/fetch/options.ts'
-import { PeerKeyError, type WireRequest } from '../../../src/verifier/fetch/transport.ts'
+import type { WireRequest } from '../../../src/verifier/fetch/transport.ts'
 import { httpResponse, newCertificate, startRecorder, startRelay } from '../../rigs/tls-peers.ts'
 
 afterAll(clearRig)

@@ -144,6 +144,7 @@ function verdictOf(receipt: Receipt, roots: readonly TrustedRoot[], asOf: number
       gatewayKeyDigest: 'any',
       loginKeys: 'any',
       secrets: 'any',
+      published: 'any',
     },
     tpm: 'any',
   })

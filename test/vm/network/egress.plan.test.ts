@@ -206,6 +206,7 @@ const four: EgressRules = {
   v6: null,
   servicePort: null,
   names: null,
+  publicPorts: [],
 }
 const six = { nextHop: 'fd73::1', pool: '2001:db8:88::/64', source: { kind: 'pool' }, allowed: [] } as const
 const rulesOf = (change: Partial<EgressRules>, chain: string) =>

@@ -26,6 +26,7 @@ export const orderKinds = [
   'keep',
   'snapshot_recipients',
   'snapshot_every',
+  'publish',
 ] as const
 export type OrderKind = (typeof orderKinds)[number]
 

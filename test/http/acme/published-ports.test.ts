@@ -1,0 +1,69 @@
+// Goal: what a VM names at a poll becomes one order at a time for the whole name and its owner, and the VM gets what is
+// new; a VM that floods, or a server that fails, holds nothing up.
+
+import { expect, test } from 'bun:test'
+import { createHash } from 'node:crypto'
+import { until } from '../../../scripts/rigs/until.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import type { IssuedCertificate } from '../../../src/contract/vm/agent.ts'
+import type { CertificateRequest } from '../../../src/contract/vm/agent-responses.ts'
+import { createPublishedPorts } from '../../../src/http/acme/published-ports.ts'
+
+const instance = { id: 'i1', vmId: 'vm1', hostname: 'abcd2345.acme.vm.example', organizationId: 'o1' }
+const request = (change: Partial<CertificateRequest> = {}) => ({
+  name: 'web',
+  csr: 'AAAA',
+  chainSha256: null,
+  ...change,
+})
+
+function setUp(answer: () => Promise<Omit<IssuedCertificate, 'name'>>) {
+  const [asked, handed]: [string[], IssuedCertificate[]] = [[], []]
+  let answered = 0
+  const follow = createPublishedPorts({
+    certificateFor: async ({ name, organizationId }) => {
+      asked.push(`${organizationId} ${name}`)
+      return await answer().finally(() => {
+        answered += 1
+      })
+    },
+    handCertificate: async (vmId, certificate) => {
+      expect(vmId).toBe('vm1')
+      handed.push(certificate)
+    },
+    log: silentLogger,
+  })
+  return { asked, handed, follow, answered: () => answered }
+}
+
+test('goal: one order for a name at a time, and the chain is handed in once', async () => {
+  const gate = Promise.withResolvers<Omit<IssuedCertificate, 'name'>>()
+  const { asked, handed, follow } = setUp(() => gate.promise)
+  for (let polls = 0; polls < 5; polls += 1) follow(instance, [request(), request()])
+  expect(asked).toEqual(['o1 web.abcd2345.acme.vm.example'])
+  gate.resolve({ chain: 'PEM', problem: null })
+  await until('it is handed in', 5_000, () => handed.length === 1)
+  expect(handed).toEqual([{ name: 'web', chain: 'PEM', problem: null }])
+  await until('the next is asked', 5_000, () => {
+    follow(instance, [request({ chainSha256: createHash('sha256').update('PEM').digest('hex') })])
+    return asked.length >= 2
+  })
+  expect(handed).toHaveLength(1)
+})
+
+test('goal: a problem is told to a VM without a chain; one with a chain keeps it', async () => {
+  const { handed, follow, answered } = setUp(async () => ({ chain: null, problem: 'no room' }))
+  follow(instance, [request()])
+  await until('it is told', 5_000, () => handed.length === 1)
+  follow(instance, [request({ name: 'api', chainSha256: 'ab'.repeat(32) })])
+  await until('it is asked', 5_000, () => answered() === 2)
+  expect(handed).toEqual([{ name: 'web', chain: null, problem: 'no room' }])
+})
+
+test('goal: after a failure the next poll asks again', async () => {
+  const { asked, follow } = setUp(() => Promise.reject(new Error('the server is away')))
+  await until('it is asked again', 5_000, () => {
+    follow(instance, [request()])
+    return asked.length === 2
+  })
+})
