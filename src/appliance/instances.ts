@@ -65,7 +65,7 @@ export type InstancesParts = Runtime & {
   readonly keys: InstanceKeys
   /** CA certificate that instances need to reach this appliance's gateway. */
   readonly guestCaPem: string
-  readonly tls: Pick<Tls, 'publish'>
+  readonly tls: Pick<Tls, 'publish' | 'forgetPublished'>
   readonly names: Pick<Names, 'instanceChanged'>
   readonly link: DirectoryLink
   readonly peers: Pick<Peers, 'forward'>
@@ -296,8 +296,10 @@ function backgroundWork(
     pollIdle: (...question: Parameters<VmEngine['pollIdle']>) => engine.reconciler.pollIdle(...question),
     isSnapshotLost: (instance: Instance) => snapshots.isLost(instance),
     noteUsed: (instance: Instance) => snapshots.noteUsed(instance),
-    notePublished: createPublishedPorts({
+    published: createPublishedPorts({
       certificateFor: request => tls.publish(request),
+      forget: isGone => tls.forgetPublished(isGone),
+      open: (vmId, egressBytes) => engine.network.setPublished(vmId, egressBytes),
       handCertificate: (vmId, ...handed) => engine.reconciler.guest(vmId).certificate(...handed),
       log: log.unit('published'),
     }),

@@ -209,7 +209,13 @@ class Tls {
     const first = this.#acme.publish(request)
     if (first.chain !== null || first.problem !== null) return first
     await this.#acme.settled(request.spkiSha256, publishWaitMs)
-    return this.#acme.publish(request)
+    // The owner may have unpublished the port meanwhile.
+    return this.#acme.issued(request)
+  }
+
+  /** Forgets the certificates of published ports of which this is true. */
+  forgetPublished(isGone: (name: string) => boolean): void {
+    this.#acme?.forgetPublished(isGone)
   }
 
   /** Calls `listener` after every change; its exceptions are logged. */

@@ -24,8 +24,12 @@ export type IdleDeps = {
   readonly isSnapshotLost: (instance: Instance) => boolean
   /** Called each time that an instance is not idle. */
   readonly noteUsed: (instance: Instance) => void
-  /** Called with the names of ports that the instance's owner publishes. */
-  readonly notePublished: (instance: Instance, asked: readonly CertificateRequest[]) => void
+  readonly published: {
+    /** Called at each poll with the ports that the instance's owner publishes. */
+    readonly note: (instance: Instance, asked: readonly CertificateRequest[]) => void
+    /** Called before each round. */
+    readonly noteLiving: (hostnames: ReadonlySet<string>) => void
+  }
   /** Takes a snapshot that is due. Never rejects. */
   readonly takeScheduled: (instance: Instance) => Promise<void>
   /**
@@ -52,7 +56,9 @@ export async function runIdleEnds(deps: IdleDeps, signal: AbortSignal): Promise<
 /** Polls each VM of a ready instance once, and ends those that are idle. Leaves out those that are `busy` with that. */
 export async function endIdleOnes(deps: IdleDeps, busy: Set<string>): Promise<void> {
   const { directory, hostId } = deps
-  const ready = listLiving(directory.db, hostId).filter(({ id, status }) => status === 'ready' && !busy.has(id))
+  const living = listLiving(directory.db, hostId)
+  deps.published.noteLiving(new Set(living.map(({ hostname }) => hostname)))
+  const ready = living.filter(({ id, status }) => status === 'ready' && !busy.has(id))
   await Promise.all(
     ready.map(async instance => {
       busy.add(instance.id)
@@ -62,7 +68,7 @@ export async function endIdleOnes(deps: IdleDeps, busy: Set<string>): Promise<vo
 }
 
 async function endIfIdle(deps: IdleDeps, instance: Instance): Promise<void> {
-  const { directory, minutesOf, isSnapshotLost, pollIdle, takeScheduled, noteUsed, notePublished, endIdle, log } = deps
+  const { directory, minutesOf, isSnapshotLost, pollIdle, takeScheduled, noteUsed, endIdle, log } = deps
   const { vmId } = instance
   if (vmId === null) return
   const slug = organizationById(directory.db, instance.organizationId)?.slug
@@ -70,7 +76,7 @@ async function endIfIdle(deps: IdleDeps, instance: Instance): Promise<void> {
     const minutes = slug === undefined ? null : minutesOf(slug)
     const poll = { minutes, ...(isSnapshotLost(instance) ? { isSnapshotLost: true as const } : {}) }
     const { isIdle, isSnapshotDue, published } = await pollIdle(vmId, poll, askTimeoutMs)
-    if (published !== undefined) notePublished(instance, published)
+    deps.published.note(instance, published ?? [])
     if (isSnapshotDue === true) await takeScheduled(instance)
     return isIdle
   }

@@ -103,6 +103,7 @@ const POLICY_CHECKS: ReadonlySet<string> = new Set([
   ...['workload-pinned', 'workload-settings', 'image'],
   ...['response-upstream', 'gateway-configuration', 'prompts', 'own-key', 'login-keys', 'reach', 'gateway-key'],
   'secrets',
+  'published',
   ...['expected-operator-key', 'tpm-expected-pcrs', 'vtpm-measurement', 'log-witnessed', 'log-age'],
   'gpu-devtools',
   // TDX quotes.

@@ -37,7 +37,7 @@ import { ofForm } from './form.ts'
 import { INSTANCE_PINS, type InstancePins } from './instance-pins.ts'
 import { type ExpectedImage, expectedMeasurement, imageCheck, launchWords, readLaunch } from './launch.ts'
 import { loginKeyChecks } from './ordered/login-keys.ts'
-import { publishedChecks } from './ordered/published.ts'
+import { type ExpectedPort, publishedChecks } from './ordered/published.ts'
 import { reachChecks } from './ordered/reach.ts'
 import { secretChecks } from './ordered/secrets.ts'
 import { pinChecks } from './pins.ts'
@@ -84,6 +84,11 @@ export type InstanceQuestion = {
   readonly egressPolicy?: EgressPolicy | 'any'
   /** Exactly its secrets, in any order. Default: 'any', which accepts and names all. */
   readonly secrets?: readonly SecretFacts[] | 'any'
+  /**
+   * Exactly its published ports, in any order. Default: 'any', which accepts and names all; but none where
+   * `egressPolicy` refuses destinations, because anyone who reaches a port gets what the program there hands out.
+   */
+  readonly published?: readonly ExpectedPort[] | 'any'
 }
 
 export type InstanceVerdict = Verdict & {
@@ -199,7 +204,7 @@ async function judge(
     promptsCheck(claim, { expected: question.gateway, simulated: document.receipt.platform === 'simulated' }),
     ...reachChecks(receipt.statement, question.egressPolicy ?? 'any'),
     ...secretChecks(receipt.statement, question.secrets ?? 'any'),
-    ...publishedChecks(receipt.statement),
+    ...publishedChecks(receipt.statement, question.published ?? publishedDefault(question)),
     ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
     ...groupsOf(receipt.checks, { prefix: 'receipt/', groups: GROUPS, elsewhere: [] }),
   ]
@@ -229,6 +234,10 @@ const GROUPS: readonly Group[] = [
   { name: 'host-key', members: ['expected-ssh-host-key-digest'] },
   { name: 'public-key', members: ['expected-public-key-digest'] },
 ]
+
+function publishedDefault({ egressPolicy = 'any' }: InstanceQuestion): readonly ExpectedPort[] | 'any' {
+  return egressPolicy === 'any' || egressPolicy.default === 'allow' ? 'any' : []
+}
 
 async function judgeReceipt(
   { document, knownHost, publicKey, launch, claim }: ParsedAttestation,

@@ -75,7 +75,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
     ...common,
     metering,
     keys,
-    tls: { publish: () => Promise.reject(new Error('nothing is published here')) },
+    tls: { publish: () => Promise.reject(new Error('nothing is published here')), forgetPublished: () => {} },
     guestCaPem: '',
     stateDir: '/nowhere',
     workloads: null,

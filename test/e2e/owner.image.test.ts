@@ -308,8 +308,6 @@ inOwnNetns(
           for await (const piece of socket) text += piece
           return [toHex(spkiDigestOf(new Uint8Array(raw))), text.split('\r\n\r\n')[1]]
         }
-        // Emulated, the process that serves it starts a moment after the certificate is there.
-        await until('it is reached', 60_000, () => asked(web).catch(() => null))
         expect(await asked(web)).toEqual([key, 'hello\n'])
         const other = await asked(`api.${hostname}`).catch(() => 'refused')
         expect(other).toBe('refused')

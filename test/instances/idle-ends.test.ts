@@ -9,6 +9,7 @@ import { startAppliance } from '../../scripts/rigs/instances/instances-service.t
 import { Fault } from '../../src/base/fault.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import type { IdlePoll } from '../../src/contract/vm/agent.ts'
+import type { CertificateRequest } from '../../src/contract/vm/agent-responses.ts'
 import { createIdle } from '../../src/guest/orders/idle.ts'
 import { guestPaths } from '../../src/guest/paths.ts'
 import { endIdleOnes, type IdleDeps } from '../../src/instances/idle-ends.ts'
@@ -20,12 +21,13 @@ test('goal: only those that say so', async () => {
   const { store } = appliance
   const [idle, busy, silent] = [await appliance.create(), await appliance.create(), await appliance.create()]
   // It is still being provisioned.
-  await appliance.create()
+  const fourth = await appliance.create()
   for (const { id } of [idle, busy, silent]) {
     moveInstance(store.db, { id, from: 'provisioning', to: 'ready', nowMs: 1, readyAtMs: 1 })
   }
   const asked = new Map<string, IdlePoll>()
   const [ended, scheduled, used]: [string[], string[], string[]] = [[], [], []]
+  const published: string[][] = []
   const deps = {
     directory: store.directory,
     hostId: store.hostId,
@@ -35,11 +37,18 @@ test('goal: only those that say so', async () => {
     pollIdle: async (vmId: string, poll: IdlePoll) => {
       asked.set(vmId, poll)
       if (vmId === silent.vmId) throw new Fault('channel.refused', 'bad_request: not a request of this wire')
-      return vmId === busy.vmId ? { isIdle: false, isSnapshotDue: true as const } : { isIdle: true }
+      if (vmId !== busy.vmId) return { isIdle: true }
+      const web = { name: 'web', csr: 'AAAA', chainSha256: null, egressBytes: 1 }
+      return { isIdle: false, isSnapshotDue: true as const, published: [web] }
     },
     isSnapshotLost: (instance: Instance) => instance.id === busy.id,
     takeScheduled: async (instance: Instance) => void scheduled.push(instance.id),
-    notePublished: () => {},
+    published: {
+      note: ({ hostname }: Instance, asked: readonly CertificateRequest[]) => {
+        published.push([hostname, ...asked.map(({ name }) => name)])
+      },
+      noteLiving: (hostnames: ReadonlySet<string>) => void published.push([...hostnames].toSorted()),
+    },
     noteUsed: (instance: Instance) => void used.push(instance.id),
     beforeEnd: async () => true,
     endIdle: async (instance: Instance) => void ended.push(instance.id),
@@ -51,6 +60,11 @@ test('goal: only those that say so', async () => {
     [String(busy.vmId)]: { minutes: 30, isSnapshotLost: true },
     [String(silent.vmId)]: { minutes: 30 },
   })
+  // A VM that publishes nothing is noted too, so that its port closes; one that is silent keeps its own open.
+  expect(published[0]).toEqual([idle, busy, silent, fourth].map(({ hostname }) => hostname).toSorted())
+  expect(published).toContainEqual([busy.hostname, 'web'])
+  expect(published).toContainEqual([idle.hostname])
+  expect(published.slice(1).flat()).not.toContain(silent.hostname)
 })
 
 test('goal: a snapshot comes first; who comes back meanwhile keeps the instance, and a snapshot that has to wait delays the end', async () => {
@@ -68,7 +82,7 @@ test('goal: a snapshot comes first; who comes back meanwhile keeps the instance,
     minutesOf: () => 30,
     pollIdle: async () => ({ isIdle }),
     isSnapshotLost: () => false,
-    notePublished: () => {},
+    published: { note: () => {}, noteLiving: () => {} },
     noteUsed: () => {},
     takeScheduled: async () => {},
     beforeEnd: async () => {
@@ -127,7 +141,7 @@ test.each([
       return { isIdle: guest.isOver(minutes) }
     },
     isSnapshotLost: () => false,
-    notePublished: () => {},
+    published: { note: () => {}, noteLiving: () => {} },
     noteUsed: () => {},
     takeScheduled: async () => {},
     beforeEnd: async () => {

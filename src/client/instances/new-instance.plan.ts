@@ -26,9 +26,9 @@ export function requestedEgress(
   })
 }
 
-/** Refuses secrets and keys that no new instance has: it would be billed, and every verdict would fail. */
+/** Refuses secrets, ports and keys that no new instance has: it would be billed, and every verdict would fail. */
 export function refuseUnacceptable(
-  { secrets = 'any', loginKeys }: Pick<InstanceExpectation, 'secrets' | 'loginKeys'>,
+  { secrets = 'any', published = 'any', loginKeys }: Pick<InstanceExpectation, 'secrets' | 'published' | 'loginKeys'>,
   given: ExpectingOptions,
   { name, publicKey }: { readonly name: string; readonly publicKey: string },
 ): void {
@@ -38,6 +38,12 @@ export function refuseUnacceptable(
     throw new InputFault(`${field} has ${names}, and a new instance has no secrets`, {
       param,
       remedy: `run \`strongroom up ${name}\` without ${field}, then \`strongroom secret put ${name}\`, then this again`,
+    })
+  }
+  if (published !== 'any' && published.length > 0) {
+    throw new InputFault('published of the policy has ports, and a new instance has none', {
+      param: 'policy',
+      remedy: `run \`strongroom up ${name}\` without them, then \`strongroom publish ${name}\`, then this again`,
     })
   }
   const { fingerprint } = readSshKey(publicKey)

@@ -107,12 +107,14 @@ function runWith(
   return withKnownHosts(knownHost, async file => {
     const stdin = input === undefined ? 'inherit' : typeof input === 'string' ? Buffer.from(input) : input
     const child = start(argvOf(file), io.env, { stdin, stdout: onReady === null ? 'inherit' : 'pipe' })
+    using listening = new DisposableStack()
+    const on = (...listener: Parameters<typeof io.onSignal>) => listening.defer(io.onSignal(...listener))
     // The terminal sends SIGINT to the child too, which handles it.
-    io.onSignal('SIGINT', () => {
+    on('SIGINT', () => {
       if (onReady !== null) child.kill('SIGTERM')
     })
-    io.onSignal('SIGTERM', () => child.kill('SIGTERM'))
-    io.onSignal('SIGHUP', () => child.kill('SIGHUP'))
+    on('SIGTERM', () => child.kill('SIGTERM'))
+    on('SIGHUP', () => child.kill('SIGHUP'))
     if (onReady !== null && child.stdout instanceof ReadableStream) {
       for await (const _ of child.stdout) {
         await onReady()

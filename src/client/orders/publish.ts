@@ -4,27 +4,24 @@
 import { InvalidArgumentError } from 'commander'
 import { systemClock } from '../../base/clock.ts'
 import { checkValue } from '../../contract/check.ts'
-import { Closed, OrNull } from '../../contract/forms.ts'
-import { type Static, Type } from '../../contract/type.ts'
-import { PublishBody, publishedMax } from '../../contract/vm/orders/published.ts'
+import type { Static } from '../../contract/type.ts'
+import { PublishBody, publishedEgressBytesMax } from '../../contract/vm/orders/published.ts'
 import { PublishedFacts } from '../../contract/vm/orders/published-facts.ts'
 import { type Command, helpText, type Run } from '../../terminal/command.ts'
-import { AdvisedFault } from '../../terminal/exit.ts'
+import { AdvisedFault, EXIT } from '../../terminal/exit.ts'
+import { bytesOption } from '../../terminal/options.ts'
 import { oneLine } from '../../terminal/render.ts'
 import { clientConfigHelp } from '../client-config.ts'
 import { targetArgument, type UserAt } from '../instances/target.ts'
 import { type VerifiedInstance, verifiedInstance } from '../instances/verified.ts'
 import { addInstanceOptions, type InstanceOptions } from '../verify/instance.ts'
+import { type Published, PublishedResult, probePublished, waited } from './published-wait.ts'
 import { carriedOut, sendOrder } from './send.ts'
 
 const targetWords = '[USER@]NAME, of `strongroom ls`, or a whole host name'
 const argumentsWords = 'after --: options of ssh'
 const signing = `The instance is verified first, and a key of yours that it lets in signs the order. Needs OpenSSH 8.5.`
-/** The host looks once a minute; then one order at the ACME server may take as long. */
-const waitMs = 300_000
-const pauseMs = 15_000
-
-type PublishOptions = InstanceOptions & { readonly name: string; readonly wait: boolean }
+type PublishOptions = InstanceOptions & { readonly name: string; readonly egress?: number; readonly wait: boolean }
 
 export function addPublish(program: Command): void {
   const command = program
@@ -34,6 +31,11 @@ export function addPublish(program: Command): void {
     .argument('<port>', 'where your program listens on 127.0.0.1, 1024 to 65535', portNumber)
     .argument('[ssh-arguments...]', argumentsWords)
     .option('--name <name>', 'the label in front of the host name', label, 'web')
+    .option(
+      '--egress <bytes>',
+      'what answers may use of the egress cap, like 1GiB; default 256MiB, or as before',
+      bytesOption(publishedEgressBytesMax),
+    )
     .option('--no-wait', 'do not wait for the certificate')
   addInstanceOptions(command)
     .addHelpText(
@@ -41,13 +43,15 @@ export function addPublish(program: Command): void {
       `${clientConfigHelp}
 ${signing}
 Clients reach https://web.HOST, and so may anyone: your program decides who may do what. The VM ends the TLS, and passes
-the bytes on to the port. Its operator gets the certificate, and must have opened published ports. The waiting sends the
-order again every 15 seconds. More: strongroom help instances, "A public address for a port".
-${helpText('strongroom publish work 3000', 'strongroom publish work 8080 --name api')}`,
+the bytes on to the port. Its operator gets the certificate, and must have opened published ports. The command waits until
+clients get the VM's key at that address, and ends with exit code 1 if they do not; it then signs once more, to ask why.
+More: strongroom help instances, "A public address for a port".
+${helpText('strongroom publish work 3000', 'strongroom publish work 8080 --name api --egress 1GiB')}`,
     )
-    .runs((run, target: UserAt, port: number, args: readonly string[], options: PublishOptions) =>
-      publish(run, { target, args, options }, { port, ...options }),
-    )
+    .runs(async (run, target: UserAt, port: number, args: readonly string[], options: PublishOptions) => {
+      const instance = await verifiedInstance(run, { target, args, options })
+      if (instance !== null) await publish(run, instance, { port, ...options })
+    })
 }
 
 export function addUnpublish(program: Command): void {
@@ -66,35 +70,37 @@ export function addUnpublish(program: Command): void {
     })
 }
 
-/** `problem`: why the host has no certificate yet; only the host vouches for it. */
-const PublishedState = Closed({
-  ...PublishedFacts.properties,
-  isCertified: Type.Boolean(),
-  problem: OrNull(Type.String({ maxLength: 512 })),
-})
-/** The result of the order: all published ports. */
-export const PublishedResult = Closed({ published: Type.Array(PublishedState, { maxItems: publishedMax }) })
-type Published = Static<typeof PublishedResult>['published']
+type Ordered = { readonly name: string; readonly port: number; readonly egress?: number; readonly wait: boolean }
 
-async function publish(
+type Ways = Pick<Parameters<typeof waited>[1], 'clock'> & {
+  readonly send: typeof order
+  readonly probe: typeof probePublished
+}
+
+/** Publishes a port of a verified instance, and prints the state. `ways`: for tests. */
+export async function publish(
   run: Run,
-  request: Parameters<typeof verifiedInstance>[1],
-  { name, port, wait }: { readonly name: string; readonly port: number; readonly wait: boolean },
+  instance: VerifiedInstance,
+  { name, port, egress, wait }: Ordered,
+  { send, probe, clock }: Ways = { send: order, probe: probePublished, clock: systemClock },
 ): Promise<void> {
-  const instance = await verifiedInstance(run, request)
-  if (instance === null) return
-  const isOpen = (published: Published) =>
-    published.some(port => port.name === name && !port.isCertified && !port.problem)
-  const untilMs = systemClock.monotonicMs() + (wait ? waitMs : 0)
-  let published = await order(run, instance, { name, port })
-  while (isOpen(published) && systemClock.monotonicMs() < untilMs) {
-    await systemClock.sleep(pauseMs)
-    published = await order(run, instance, { name, port })
+  const first = await send(run, instance, { name, port, ...(egress === undefined ? {} : { egressBytes: egress }) })
+  const found = (published: Published) => published.find(port => port.name === name)
+  const end = async (published: Published) => {
+    await shown(run, instance, published)
+    const { isCertified = false, problem = null } = found(published) ?? {}
+    if (problem !== null || (wait && !isCertified)) run.exitWith(EXIT.failed)
   }
-  await shown(run, instance, published)
-  if (wait && isOpen(published)) {
-    await run.hint(`${name}: no certificate yet, and no word of the operator's host; repeat the command later`)
-  }
+  if (!wait || found(first)?.isCertified === true) return await end(first)
+  await run.hint(`${name}: ordered; waiting for its certificate, up to four minutes (--no-wait does not)`)
+  const host = `${name}.${instance.knownHost.hostname}`
+  const last = await waited(first, {
+    name,
+    ask: () => send(run, instance, { name }),
+    probe: keySha256 => probe({ host, address: instance.address, keySha256 }),
+    clock,
+  })
+  await end(last)
 }
 
 async function order(run: Run, instance: VerifiedInstance, body: Static<typeof PublishBody>): Promise<Published> {
@@ -107,13 +113,15 @@ async function order(run: Run, instance: VerifiedInstance, body: Static<typeof P
 
 async function shown(run: Run, { knownHost: { hostname } }: VerifiedInstance, published: Published): Promise<void> {
   const lines = published.map(({ name, port, keySha256, isCertified, problem }) => {
-    const state = isCertified ? '' : `  not reached yet: ${oneLine(problem ?? 'the host has no certificate yet')}\n`
+    const reason = problem ?? (isCertified ? null : 'the host has no certificate yet')
+    const state = reason === null ? '' : `  not reached${isCertified ? '' : ' yet'}: ${oneLine(reason)}\n`
     return `https://${name}.${hostname} → port ${port}, by the key sha256:${keySha256}\n${state}`
   })
   const document = {
     hostname,
-    published: published.map(({ keySha256, isCertified, ...port }) => {
-      return { ...port, host: `${port.name}.${hostname}`, key_sha256: keySha256, certified: isCertified }
+    published: published.map(({ name, port, problem, ...more }) => {
+      const rest = { key_sha256: more.keySha256, certified: more.isCertified, egress_bytes: more.egressBytes }
+      return { name, port, problem, host: `${name}.${hostname}`, ...rest }
     }),
   }
   await run.result(document, lines.length === 0 ? 'no published ports\n' : lines.join(''))

@@ -21,8 +21,8 @@ export async function signOrder(run: Run, order: Uint8Array, instance: VerifiedI
     const argv = ['ssh-keygen', '-q', '-Y', 'sign', '-f', key, '-n', orderNamespace, file]
     // From the file: with a standard input it could ask for no passphrase.
     const child = start(argv, run.io.env, { stdin: 'inherit', stdout: 'pipe' })
-    run.io.onSignal('SIGINT', () => {})
-    const code = await child.exited
+    const remove = run.io.onSignal('SIGINT', () => {})
+    const code = await child.exited.finally(remove)
     if (code === 0) return readFileSync(`${file}.sig`, 'utf8')
     throw new AdvisedFault('host.command_failed', `ssh-keygen: the order was not signed with ${key}`, {
       remedy: 'add the key to ssh-agent, or name its file by --public-key; needs OpenSSH 8.5',

@@ -8,6 +8,7 @@ import type { SecretFacts } from '../../contract/vm/orders/secret-facts.ts'
 import { InputFault } from '../../terminal/exit.ts'
 import { readingInput } from '../../terminal/input-file.ts'
 import { ofForm } from '../../verifier/form.ts'
+import type { ExpectedPort } from '../../verifier/ordered/published.ts'
 import type { Pins } from '../../verifier/pins.ts'
 import { readSshKey } from '../../verifier/ssh-key.ts'
 import { policyFileSchema } from './chip-list.ts'
@@ -18,11 +19,13 @@ import { completePolicy, type FlagsAsOf, readPolicy, readPolicyDocument, readPol
 export type ExpectedStatement = {
   readonly egressPolicy: EgressPolicy | 'any'
   readonly secrets: readonly SecretFacts[] | 'any'
+  /** Undefined if the file does not name any; no option does. */
+  readonly published?: readonly ExpectedPort[]
   /** Public keys as OpenSSH writes them. */
   readonly loginKeys: readonly string[] | 'any'
 }
 
-/** JSON schema of the file. Its last three fields are refused by commands for other evidence. */
+/** JSON schema of the file. Its last four fields are refused by commands for other evidence. */
 export const instancePolicySchema = {
   ...policyFileSchema,
   properties: { ...policyFileSchema.properties, ...StatedFields.properties },
@@ -39,8 +42,9 @@ export async function readInstancePolicy(
   if (path === undefined) return { policy: await readPolicy(path, pins, flags), ...options }
   const document = readPolicyJson(path, 'policy')
   const { report, stated } = await readingInput(`--policy ${path}`, () => parsedFields(document))
-  const { egress, secrets, loginKeys } = stated
+  const { egress, secrets, published, loginKeys } = stated
   return {
+    ...(published === undefined ? {} : { published }),
     policy: await completePolicy(path, report, flags, operatorKey),
     egressPolicy: either({ path, option: 'egress-policy', field: 'egress' }, options.egressPolicy, egress),
     secrets: either({ path, option: 'secrets', field: 'secrets' }, options.secrets, secrets),

@@ -6,7 +6,7 @@ import { SignedSnapshot } from '../snapshot.ts'
 import { type Static, Type } from '../type.ts'
 import { agentProtocol, Base64Key, id } from './agent.ts'
 import { DrawnKey } from './claim.ts'
-import { publishedMax } from './orders/published.ts'
+import { publishedEgressBytesMax, publishedMax } from './orders/published.ts'
 import { PublishedFacts } from './orders/published-facts.ts'
 
 /** The guest's description of itself. Its keys are made at boot inside the VM and are only in its memory. */
@@ -68,11 +68,15 @@ export type GuestEvidence = Static<typeof GuestEvidence>
 export const AgentErrorCode = OneOf(['bad_request', 'bad_claim', 'claimed', 'unclaimed', 'failed', 'unchanged'])
 export type AgentErrorCode = Static<typeof AgentErrorCode>
 
-/** `csr`: PKCS #10, DER, for the whole name alone. `chainSha256`: of the PEM chain that the guest has. */
+/**
+ * `csr`: PKCS #10, DER, for the whole name alone. `chainSha256`: of the PEM chain that the guest serves. `egressBytes`:
+ * what answers of the port may use of the VM's egress cap.
+ */
 export const CertificateRequest = Closed({
   name: PublishedFacts.properties.name,
   csr: Base64Url(1, 1_024),
   chainSha256: OrNull(Sha256),
+  egressBytes: Type.Integer({ minimum: 1, maximum: publishedEgressBytesMax }),
 })
 export type CertificateRequest = Static<typeof CertificateRequest>
 

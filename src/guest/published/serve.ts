@@ -4,16 +4,14 @@
 // Strangers reach it. So it runs as a user of its own, with the keys of the ports and no other secret, and each
 // connection has bounds. A change of the ports starts it again.
 
-import { connect, createServer, isIPv6, type Server, type Socket } from 'node:net'
+import { connect, createServer, type Server, type Socket } from 'node:net'
 import { createSecureContext, TLSSocket, type TLSSocketOptions } from 'node:tls'
-import { parseIpv6 } from '../../base/ipv6.ts'
 import { publicTlsPort } from '../../contract/vm/orders/published.ts'
 import type { GuestPaths } from '../paths.ts'
 import { type PublishedPort, readPublished } from './state.ts'
 
-/** Connections in progress. Share: of one source, an IPv4 address or an IPv6 network of 64 bits. */
+/** Connections in progress. Share: the host's firewall bounds those of one source. */
 const connectionsMax = 256
-const connectionsOfOneMax = 32
 const times = { handshakeMs: 10_000, idleMs: 300_000 }
 
 export function servePublished(paths: Pick<GuestPaths, 'published'>): void {
@@ -32,25 +30,18 @@ export function listenPublished(
       return chain === null ? [] : [[host, { port, context: createSecureContext({ key, cert: chain, minVersion }) }]]
     }),
   )
-  /** One entry for each connection in progress. */
-  const sources: string[] = []
-
   const serve = (client: Socket) => {
-    const source = sourceOf(client.remoteAddress ?? '')
-    const ofSource = sources.filter(other => other === source).length
-    client.on('error', () => {})
-    if (sources.length >= connectionsMax || ofSource >= connectionsOfOneMax) return void client.destroy()
-    sources.push(source)
     const opened: Socket[] = [client]
     const end = () => {
       for (const socket of opened) socket.destroy()
     }
     const late = setTimeout(end, handshakeMs)
-    client.once('close', () => {
-      clearTimeout(late)
-      end()
-      sources.splice(sources.indexOf(source), 1)
-    })
+    client
+      .on('error', () => {})
+      .once('close', () => {
+        clearTimeout(late)
+        end()
+      })
     const tls = new TLSSocket(client, { isServer: true, minVersion, SNICallback } as TLSSocketOptions)
     opened.push(tls)
     tls.on('error', end).once('secure', () => {
@@ -69,12 +60,9 @@ export function listenPublished(
     const target = served.get(name.toLowerCase())
     done(target === undefined ? new Error('no such name') : null, target?.context)
   }
-  return createServer(serve).listen(listenPort)
+  const server = createServer(serve)
+  server.maxConnections = connectionsMax
+  return server.listen(listenPort)
 }
 
 const minVersion = 'TLSv1.2' as const
-
-/** Returns an address that one client may own: of IPv4, or the network of 64 bits of IPv6. */
-function sourceOf(address: string): string {
-  return isIPv6(address) && !address.includes('.') ? String(parseIpv6(address) >> 64n) : address
-}

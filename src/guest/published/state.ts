@@ -10,8 +10,9 @@ export type PublishedPort = PublishedFacts & {
   readonly host: string
   /** PEM, PKCS #8. */
   readonly key: string
-  /** SubjectPublicKeyInfo of the key: DER, base64. */
-  readonly spki: string
+  /** For `host`, by the key: PKCS #10, DER, base64url. */
+  readonly csr: string
+  readonly egressBytes: number
   /** PEM, leaf first. Without one the port is not served. */
   readonly chain: string | null
   /** Why the host has no certificate, in its words. */

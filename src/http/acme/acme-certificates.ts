@@ -65,10 +65,6 @@ const gatewayKeysMax = 2
 const gatewayKeysPerDayMax = 12
 /** Published ports with a certificate, of all instances. Share: an organization has at most half of them. */
 const publishedMax = 128
-/** VMs repeat their request every minute. A VM without one for so long has ended. */
-const publishedKeptMs = dayMs
-/** Between two writes of the time of its last request. */
-const publishedNotedMs = 3_600_000
 export const closedPublishing =
   'the operator has not opened published ports: tls.acme.directory and tls.acme.published_per_week of strongroom.toml'
 /** Also notices a clock that was set. */
@@ -80,7 +76,8 @@ export class AcmeCertificates {
   readonly #publishedFile: string
   readonly #listeners: (() => void)[] = []
   readonly #stopping = new AbortController()
-  #wake = new AbortController()
+  /** One for each of the two runs: no order for a tenant holds up those of the gateway. */
+  readonly #wake = { own: new AbortController(), instances: new AbortController() }
   #rows: Row[]
   /** Stamp of the chains when the listeners were last called. */
   #shown = ''
@@ -115,12 +112,14 @@ export class AcmeCertificates {
 
   /** From now on orders are placed. */
   start(challenges: Pick<ChallengesDeps, 'domain' | 'httpListen' | 'showTexts'>): void {
-    this.#running ??= this.#run(new Challenges(challenges))
+    const shared = new Challenges(challenges)
+    const runs = [this.#run(shared, 'own'), this.#run(shared, 'instances')]
+    this.#running ??= Promise.all(runs).then(() => {})
   }
 
   async stop(): Promise<void> {
     this.#stopping.abort()
-    this.#wake.abort()
+    for (const wake of Object.values(this.#wake)) wake.abort()
     await this.#running
   }
 
@@ -167,20 +166,15 @@ export class AcmeCertificates {
       .map(({ key }) => key)
     this.#rows = this.#rows.filter(row => row.holder !== 'gateway' || newest.includes(row.spkiSha256))
     this.#save()
-    this.#wake.abort()
+    this.#wake.own.abort()
   }
 
   /** Takes the request for a published port; its VM repeats it. The result is what there is at the moment. */
   publish(asked: PublishRequest & { readonly spkiSha256: string }): Issued {
     const nowMs = this.#deps.clock.nowMs()
     const { name, organizationId, spkiSha256, csr } = asked
-    const found = this.#rows.find(row => row.holder === 'instance' && row.name === name)
-    if (found?.spkiSha256 === spkiSha256) {
-      if (Math.abs(nowMs - found.askedAtMs) > publishedNotedMs) this.#notePublished(found, nowMs)
-      const verdict = this.#verdictOf(found, nowMs)
-      const refused = found.failure === null ? null : `no certificate: ${found.failure.detail}`.slice(0, 512)
-      return verdict?.ok === true ? { chain: verdict.pem, problem: null } : { chain: null, problem: refused }
-    }
+    const found = this.#rowOf(name)
+    if (found?.spkiSha256 === spkiSha256) return this.issued(asked)
     // The same name has another key, because its owner has published it again.
     this.#rows = this.#rows.filter(row => row !== found)
     const problem = this.#whyNotPublished(organizationId, nowMs)
@@ -188,22 +182,29 @@ export class AcmeCertificates {
     const row = { ...newRow({ name, holder: 'instance', spkiSha256 }), organizationId, csr: toBase64Url(csr) }
     this.#rows.push(row)
     this.#ordered.push({ organizationId, atMs: nowMs })
-    this.#notePublished(row, nowMs)
-    this.#wake.abort()
+    this.#save()
+    this.#wake.instances.abort()
     return { chain: null, problem: null }
   }
 
-  /** Rows of instances that have ended. */
-  #dropEnded(nowMs: number): void {
-    const isLiving = (row: Row) => isServedHere(row) || Math.abs(nowMs - row.askedAtMs) < publishedKeptMs
-    const living = this.#rows.filter(isLiving)
-    if (living.length === this.#rows.length) return
-    this.#rows = living
-    this.#save()
+  /** Returns the result so far for a name and key that `publish` took. */
+  issued({ name, spkiSha256 }: { readonly name: string; readonly spkiSha256: string }): Issued {
+    const found = this.#rowOf(name)
+    if (found?.spkiSha256 !== spkiSha256) return { chain: null, problem: null }
+    const verdict = this.#verdictOf(found, this.#deps.clock.nowMs())
+    const refused = found.failure === null ? null : `no certificate: ${found.failure.detail}`.slice(0, 512)
+    return verdict?.ok === true ? { chain: verdict.pem, problem: null } : { chain: null, problem: refused }
   }
 
-  #notePublished(row: Row, nowMs: number): void {
-    row.askedAtMs = nowMs
+  #rowOf(name: string): Row | undefined {
+    return this.#rows.find(row => row.holder === 'instance' && row.name === name)
+  }
+
+  /** Forgets published ports of which this is true: of instances that have ended, and those that owners unpublished. */
+  forgetPublished(isGone: (name: string) => boolean): void {
+    const living = this.#rows.filter(row => isServedHere(row) || !isGone(row.name))
+    if (living.length === this.#rows.length) return
+    this.#rows = living
     this.#save()
   }
 
@@ -218,8 +219,9 @@ export class AcmeCertificates {
       return 'your organization has half of the published ports of this host'
     if (this.#ordered.length >= perWeek)
       return `the operator allows ${perWeek} new certificates in 7 days (tls.acme.published_per_week)`
-    if (this.#ordered.filter(isOwn).length < Math.ceil(perWeek / 2)) return null
-    return `your organization had ${Math.ceil(perWeek / 2)} new certificates within 7 days, its share`
+    const share = Math.max(Math.floor(perWeek / 2), 1)
+    if (this.#ordered.filter(isOwn).length < share) return null
+    return `your organization had ${share} new certificates within 7 days, its share`
   }
 
   #mayAddKey(nowMs: number): boolean {
@@ -249,7 +251,7 @@ export class AcmeCertificates {
     for (const row of this.#rows) {
       if (row.failure !== null && row.failure.type !== RATE_LIMITED) row.retryAtMs = 0
     }
-    this.#wake.abort()
+    for (const wake of Object.values(this.#wake)) wake.abort()
   }
 
   view(): AcmeName[] {
@@ -275,14 +277,14 @@ export class AcmeCertificates {
     })
   }
 
-  async #run(challenges: Challenges): Promise<void> {
+  async #run(challenges: Challenges, lane: 'own' | 'instances'): Promise<void> {
     const { clock } = this.#deps
     const { signal } = this.#stopping
     while (!signal.aborted) {
       const nowMs = clock.nowMs()
-      this.#dropEnded(nowMs)
+      const rows = this.#rows.filter(row => isServedHere(row) === (lane === 'own'))
       // A VM that waits for its first certificate comes first.
-      const [due] = this.#rows
+      const [due] = rows
         .filter(row => dueAtMs(row) <= nowMs)
         .sort((a, b) => rank(a) - rank(b) || dueAtMs(a) - dueAtMs(b))
       if (due !== undefined) {
@@ -290,13 +292,14 @@ export class AcmeCertificates {
         this.#settled.resolve()
         this.#settled = Promise.withResolvers()
       }
-      const asked = due === undefined ? this.#rows.find(row => infoAtMs(row, nowMs) <= nowMs) : undefined
+      const asked = due === undefined ? rows.find(row => infoAtMs(row, nowMs) <= nowMs) : undefined
       if (asked !== undefined) await this.#ask(asked)
       this.#tellOfChange()
       if (due !== undefined || asked !== undefined) continue
-      this.#wake = new AbortController()
-      const nextMs = Math.min(...this.#rows.flatMap(row => [dueAtMs(row), infoAtMs(row, nowMs)]), nowMs + checkMs)
-      await pause(clock, Math.max(nextMs - nowMs, 1), AbortSignal.any([signal, this.#wake.signal]))
+      const wake = new AbortController()
+      this.#wake[lane] = wake
+      const nextMs = Math.min(...rows.flatMap(row => [dueAtMs(row), infoAtMs(row, nowMs)]), nowMs + checkMs)
+      await pause(clock, Math.max(nextMs - nowMs, 1), AbortSignal.any([signal, wake.signal]))
     }
   }
 
@@ -416,7 +419,6 @@ function infoAtMs(row: Row, nowMs: number): number {
 }
 
 function rank(row: Row): number {
-  if (row.holder === 'instance') return 2
   return row.holder === 'gateway' && row.chain === null ? 0 : 1
 }
 

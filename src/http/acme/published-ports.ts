@@ -1,5 +1,5 @@
-// Certificates for ports that owners of instances publish: the VM names them, and gets what the ACME server issues.
-// Effects: the VMs, orders of certificates.
+// Ports that owners of instances publish: the VM names them at each poll, the firewall opens, and the VM gets what the
+// ACME server issues. Effects: the firewall, the VMs, orders of certificates.
 
 import { createHash } from 'node:crypto'
 import { fromBase64Url } from '../../base/bytes.ts'
@@ -15,6 +15,13 @@ export type PublishedDeps = {
     readonly organizationId: string
     readonly csr: Uint8Array
   }) => Promise<Omit<IssuedCertificate, 'name'>>
+  /** Forgets the certificates of all names of which this is true. */
+  readonly forget: (isGone: (name: string) => boolean) => void
+  /**
+   * Opens the public port of a VM, whose answers may use so many bytes in all; 0 closes it. Returns whether they are
+   * used up.
+   */
+  readonly open: (vmId: string, egressBytes: number) => Promise<boolean>
   readonly handCertificate: (vmId: string, certificate: IssuedCertificate, timeoutMs: number) => Promise<void>
   readonly log: Logger
 }
@@ -26,34 +33,62 @@ type Owned = {
   readonly organizationId: string
 }
 
-const handTimeoutMs = 30_000
+export type PublishedPorts = {
+  /** Takes the names of a VM at each poll. Its work goes on by itself, and never rejects. */
+  readonly note: (instance: Owned, asked: readonly CertificateRequest[]) => void
+  /** Takes the host names of all instances of this host: certificates of others are forgotten. */
+  readonly noteLiving: (hostnames: ReadonlySet<string>) => void
+}
 
-/** Returns the function that takes the names of a VM at each poll. Its work goes on by itself, and never rejects. */
-export function createPublishedPorts(
-  deps: PublishedDeps,
-): (instance: Owned, asked: readonly CertificateRequest[]) => void {
+const handTimeoutMs = 30_000
+const usedUp =
+  'answers have used up their part of the egress cap: `strongroom publish` the port again with a greater --egress'
+
+export function createPublishedPorts(deps: PublishedDeps): PublishedPorts {
   const busy = new Set<string>()
-  return (instance, asked) => {
-    for (const request of asked) {
-      const at = `${instance.vmId} ${request.name}`
-      if (busy.has(at)) continue
-      busy.add(at)
-      follow(deps, instance, request)
-        .catch(error => {
-          deps.log.warn('a published port got no certificate', { instance: instance.id, reason: messageOf(error) })
-        })
-        .finally(() => busy.delete(at))
-    }
+  const once = (at: string, instance: Owned, work: () => Promise<void>) => {
+    if (busy.has(at)) return
+    busy.add(at)
+    work()
+      .catch(error => {
+        deps.log.warn('a published port waits', { instance: instance.id, reason: messageOf(error) })
+      })
+      .finally(() => busy.delete(at))
   }
+  return {
+    note: (instance, asked) => {
+      const { vmId, hostname } = instance
+      if (vmId === null) return
+      const names = new Set(asked.map(({ name }) => `${name}.${hostname}`))
+      deps.forget(name => hostnameOf(name) === hostname && !names.has(name))
+      once(vmId, instance, async () => {
+        const isUsedUp = await deps.open(
+          vmId,
+          asked.reduce((sum, { egressBytes }) => sum + egressBytes, 0),
+        )
+        for (const { name } of isUsedUp ? asked : []) {
+          await deps.handCertificate(vmId, { name, chain: null, problem: usedUp }, handTimeoutMs)
+        }
+      })
+      for (const request of asked) {
+        once(`${vmId} ${request.name}`, instance, () => follow(deps, { ...instance, vmId }, request))
+      }
+    },
+    noteLiving: hostnames => deps.forget(name => !hostnames.has(hostnameOf(name))),
+  }
+}
+
+function hostnameOf(name: string): string {
+  return name.slice(name.indexOf('.') + 1)
 }
 
 async function follow(
   { certificateFor, handCertificate }: PublishedDeps,
-  { vmId, hostname, organizationId }: Owned,
+  { vmId, hostname, organizationId }: Owned & { readonly vmId: string },
   { name, csr, chainSha256 }: CertificateRequest,
 ): Promise<void> {
   const bytes = fromBase64Url(csr)
-  if (vmId === null || bytes === null) return
+  if (bytes === null) return
   const issued = await certificateFor({ name: `${name}.${hostname}`, organizationId, csr: bytes })
   const isKnown = issued.chain !== null && createHash('sha256').update(issued.chain).digest('hex') === chainSha256
   // With the chain that it has, a VM goes on until a newer one is there.

@@ -12,10 +12,11 @@ export type WantedVm = NftVm & {
 type WantedQuota = Quota & { readonly name: string }
 
 export function quotasOf({ tap, ...vm }: NftVm): WantedQuota[] {
-  const { cap, rescue } = quotaNames(tap)
+  const { cap, rescue, published } = quotaNames(tap)
   return [
     { name: cap, limitBytes: vm.limitBytes, usedBytes: vm.usedBytes },
     { name: rescue, limitBytes: vm.rescueLimitBytes, usedBytes: vm.rescueUsedBytes },
+    ...(vm.published === undefined ? [] : [{ name: published, ...vm.published }]),
   ]
 }
 
@@ -25,14 +26,19 @@ export function quotasOf({ tap, ...vm }: NftVm): WantedQuota[] {
  * kernel accepts no quota that has used more.
  */
 export function countedIn(found: ReadonlyMap<string, Quota>, vm: WantedVm): WantedVm {
-  const { cap, rescue } = quotaNames(vm.tap)
+  const { cap, rescue, published } = quotaNames(vm.tap)
   const kernel = found.get(cap)
   const usedBytes = kernel === undefined || hasLost(vm, kernel) ? vm.usedBytes + vm.unseenBytes : kernel.usedBytes
   return {
     ...vm,
     usedBytes: Math.min(vm.limitBytes, Math.max(vm.usedBytes, usedBytes)),
     rescueUsedBytes: Math.min(vm.rescueLimitBytes, Math.max(vm.rescueUsedBytes, found.get(rescue)?.usedBytes ?? 0)),
+    ...(vm.published === undefined ? {} : { published: usedOf(vm.published, found.get(published)) }),
   }
+}
+
+function usedOf({ limitBytes, usedBytes }: Quota, found: Quota | undefined): Quota {
+  return { limitBytes, usedBytes: Math.min(limitBytes, Math.max(usedBytes, found?.usedBytes ?? 0)) }
 }
 
 /**

@@ -4,14 +4,11 @@
 // The kernel enforces the cap; samples serve reports and restore a flushed table.
 
 import { isIPv4 } from 'node:net'
-import { type Static, Type } from '@sinclair/typebox'
 import type { Clock } from '../../base/clock.ts'
-import { Fault, wrapFault } from '../../base/fault.ts'
+import { wrapFault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import { createSerial } from '../../base/work/serial.ts'
-import { checked } from '../../contract/check.ts'
-import { OrNull } from '../../contract/forms.ts'
 import { forgetConnections } from '../../host/network/conntrack.ts'
 import { hereNetns, type Netns } from '../../host/network/netns.ts'
 import type { Counters, Nft, Quota } from '../../host/network/nft.ts'
@@ -32,6 +29,8 @@ import { type NamedAddress, openNamesText } from './egress-names.plan.ts'
 import { type HostTablePlan, hostTableText } from './host-table.plan.ts'
 import { NamedAddresses } from './named-addresses.ts'
 import { type GatewayVmService, type NftPlan, quotaNames, rulesetText } from './nft.plan.ts'
+import { PublishedAllowances } from './published/allowances.ts'
+import { gatewayVmServiceOf, readGatewayVm, type ServedGatewayVm } from './served-gateway.ts'
 
 export type VmNetworkDeps = {
   readonly ledger: LedgerStore
@@ -57,26 +56,6 @@ export type VmNetworkDeps = {
   /** Egress allowance in bytes for answers to SSH once the cap is spent. */
   readonly rescueLimitBytes: number
 }
-
-const Port = Type.Integer({ minimum: 1, maximum: 65_535 })
-
-/** Upstreams of a workload times addresses of each VM. No share: upstreams are the operator's. */
-const upstreamCountMax = 64 * 8
-
-/** The gateway in VMs of network `gateway`. */
-const ServedGatewayVm = Type.Object({
-  /** The VM that gets new connections once it is opened. Null if there is none. */
-  serving: OrNull(Type.String()),
-  /** TCP port of the gateway in each VM. */
-  port: Port,
-  /**
-   * Upstreams, only IPv4. An address of this host opens nothing, except the next hop of VMs: include it only if the
-   * configuration names it, never because a resolver answered with it.
-   */
-  upstreams: Type.Array(Type.Object({ address: Type.String(), port: Port }), { maxItems: upstreamCountMax }),
-})
-export type ServedGatewayVm = Readonly<Omit<Static<typeof ServedGatewayVm>, 'upstreams'>> &
-  Pick<GatewayVmService, 'upstreams'>
 
 /** Name of the fact in the ledger. */
 const gatewayVmFact = 'served_gateway'
@@ -115,10 +94,12 @@ export class VmNetwork {
   #toOpen = new Map<string, NamedAddress>()
   #opening: Promise<void> | null = null
   #gatewayVm: ServedGatewayVm | null
+  readonly #published: PublishedAllowances
 
   constructor(deps: VmNetworkDeps) {
     this.#deps = deps
     this.#named = new NamedAddresses(deps.clock)
+    this.#published = new PublishedAllowances(deps.ledger)
     this.#isNamedStale = deps.names !== null && readMeta(deps.ledger.db, namesFact) !== listText(deps.names)
     const kept = readMeta(deps.ledger.db, gatewayVmFact)
     this.#gatewayVm = kept === null ? null : readGatewayVm(JSON.parse(kept))
@@ -151,6 +132,17 @@ export class VmNetwork {
     swapMeta(this.#deps.ledger.db, gatewayVmFact, JSON.stringify(read))
     this.#gatewayVm = read
     await this.sync()
+  }
+
+  /**
+   * Opens the public port of a VM, whose answers may use so many bytes of its cap, what they have used included; 0
+   * closes it. The setting is stored. Returns whether all are used, as of the newest sample. Faults: host.*.
+   */
+  async setPublished(vmId: string, limitBytes: number): Promise<boolean> {
+    // A spent quota under a higher limit is replaced, which needs the kernel's count.
+    if (this.#published.set(vmId, limitBytes) || this.#installed === null) await this.resync()
+    const { usedBytes = 0 } = this.#published.of(vmId) ?? {}
+    return limitBytes > 0 && usedBytes >= limitBytes
   }
 
   /**
@@ -237,8 +229,10 @@ export class VmNetwork {
     const vms = this.#wanted()
     const observedAtMs = clock.nowMs()
     const samples = vms.flatMap(({ vmId, tap, usedBytes }): EgressRow[] => {
-      const { cap, rescue } = quotaNames(tap)
+      const { cap, rescue, published } = quotaNames(tap)
       const found = quotas.get(cap)
+      const answered = quotas.get(published)
+      if (answered !== undefined) this.#published.noteUsed(vmId, answered.usedBytes)
       // A lost quota keeps the last sample; the tap's bytes are counted from there.
       if (found === undefined || hasLost({ usedBytes }, found)) return []
       // Uses the kernel's limit, because a recorded limit may not be in force yet.
@@ -250,7 +244,7 @@ export class VmNetwork {
     })
     const pairs = vms.flatMap(quotasOf).map(wanted => ({ wanted, found: quotas.get(wanted.name) }))
     return {
-      ...this.#store(samples),
+      ...this.#store(samples, vms),
       isDiminished: pairs.some(({ wanted, found }) =>
         found === undefined ? this.#installed?.quotas.has(wanted.name) === true : hasLost(wanted, found),
       ),
@@ -259,8 +253,12 @@ export class VmNetwork {
   }
 
   /** Stores the samples. A failed write does not stop the firewall's maintenance. */
-  #store(samples: readonly EgressRow[]): { stored: readonly EgressSample[]; unstored: Error | null } {
+  #store(
+    samples: readonly EgressRow[],
+    vms: readonly WantedVm[],
+  ): { stored: readonly EgressSample[]; unstored: Error | null } {
     try {
+      this.#published.store(new Set(vms.map(({ vmId }) => vmId)))
       return { stored: this.#deps.ledger.transact(tx => recordEgress(tx, samples)), unstored: null }
     } catch (error) {
       return { stored: [], unstored: wrapFault(error, 'store samples') }
@@ -353,7 +351,10 @@ export class VmNetwork {
       const limitBytes = network === 'gateway' ? unlimitedBytes : (vm.egressLimitBytes ?? egressLimitBytes)
       const limits = { limitBytes, usedBytes, rescueLimitBytes, rescueUsedBytes }
       const { address, addressV6 } = vm
-      return [{ vmId, tap, address, addressV6, mac: macAddress(vmId), opened, network, ...limits, unseenBytes }]
+      const isPublic = this.#deps.ruleset.publicPort !== null && network === 'world'
+      const published = isPublic ? this.#published.of(vmId) : undefined
+      const at = { vmId, tap, address, addressV6, mac: macAddress(vmId), opened, network }
+      return [{ ...at, ...limits, unseenBytes, ...(published === undefined ? {} : { published }) }]
     })
   }
 
@@ -375,7 +376,7 @@ export class VmNetwork {
     const found = read?.quotas ?? new Map<string, Quota>()
     const vms = this.#wanted().map(vm => countedIn(found, vm))
     const objects = {
-      quotas: new Set(vms.flatMap(vm => Object.values(quotaNames(vm.tap)))),
+      quotas: new Set(vms.flatMap(quotasOf).map(({ name }) => name)),
       counters: new Set(vms.map(vm => vm.tap)),
     }
     const removed = {
@@ -427,22 +428,6 @@ type OwnAddresses = Pick<NftPlan, 'ownNetworks' | 'hostAddresses'>
 
 function listText({ entries }: { readonly entries: readonly string[] }): string {
   return entries.toSorted().join('\n')
-}
-
-function gatewayVmServiceOf(gatewayVm: ServedGatewayVm | null, vms: readonly WantedVm[]): GatewayVmService | null {
-  if (gatewayVm === null) return null
-  const { serving, port, upstreams } = gatewayVm
-  const vm = vms.find(({ vmId, network, opened }) => vmId === serving && network === 'gateway' && opened)
-  return { port, address: vm?.address ?? null, upstreams }
-}
-
-/** Parses the setting. Refuses anything but addresses, because they are written into a ruleset. Fault internal. */
-function readGatewayVm(value: unknown): ServedGatewayVm {
-  const gatewayVm = checked(ServedGatewayVm, value, { what: 'the gateway VM that serves', code: 'internal' })
-  const wrong = gatewayVm.upstreams.find(({ address }) => !isIPv4(address))
-  if (wrong !== undefined)
-    throw new Fault('internal', `not an address of an upstream: ${JSON.stringify(wrong.address)}`)
-  return gatewayVm
 }
 
 function installedOf(read: Counters | null): Installed {

@@ -16,7 +16,7 @@ export type ServiceConnections = {
   readonly newPerSecondMax: number
 }
 
-const reset = 'counter reject with tcp reset'
+export const reset = 'counter reject with tcp reset'
 const network4 = 'ip saddr and 255.255.255.0'
 const network6 = 'ip6 saddr and ffff:ffff:ffff::'
 
@@ -139,17 +139,5 @@ export function serviceRules(
     ['services', `${others} ${fresh} add @connections_n4 { ${network4} ${overNetwork}`],
     ['services', `${others} ${fresh} add @connections_n6 { ${network6} ${overNetwork}`],
     ['services', `${fresh} ct count over ${allMax} ${reset}`],
-  ]
-}
-
-/** Connections to the public port of one VM: those beyond are reset. No share: limits one VM. */
-const publicConnectionsMax = 512
-
-/** Returns the rules of the port of VMs that all may reach. */
-export function publicRules(port: number): ['forward' | 'gateway_clients', string][] {
-  const fresh = `oifname @opened tcp dport ${port} ct state new`
-  return [
-    ['forward', `oifname @taps tcp dport ${port} accept`],
-    ['gateway_clients', `${fresh} add @public_counts { oifname ct count over ${publicConnectionsMax} } ${reset}`],
   ]
 }

@@ -7,9 +7,10 @@
 // Sets and maps with the tap as key dispatch packets, so the number of rules does not depend on the number of VMs.
 // Names are tap names, never user input. Chains are flushed and rewritten; quotas and counters keep their counts.
 
-import { filteredMark, linkNames } from '../../base/link-names.ts'
+import { linkNames } from '../../base/link-names.ts'
 import type { VmNetworkKind } from '../../store/ledger/vm.table.ts'
 import { arpLines, unknownTap } from './arp.plan.ts'
+import { chargeRules } from './charge.plan.ts'
 import {
   atRefusalRate,
   EGRESS_CHAINS,
@@ -22,7 +23,8 @@ import {
 import { type EgressNames, nameSetLines, type namesChain } from './egress-names.plan.ts'
 import { EGRESS_SETS_V6, type EgressPlanV6, ENTRY_RULES_V6 } from './egress-v6.plan.ts'
 import { type Element, elementLines } from './nft-elements.plan.ts'
-import { guestClientRules, publicRules, RATED, ratedSetForm, type ServiceConnections } from './nft-services.plan.ts'
+import { guestClientRules, RATED, ratedSetForm, type ServiceConnections } from './nft-services.plan.ts'
+import { PUBLIC_RATED, publicRules } from './published/rules.plan.ts'
 
 export type NftVm = {
   readonly tap: string
@@ -39,6 +41,11 @@ export type NftVm = {
   readonly rescueLimitBytes: number
   /** See `usedBytes`. */
   readonly rescueUsedBytes: number
+  /**
+   * Answers of the public port: the owner's part of the cap for them, and bytes used of it. Limit 0: the port is
+   * closed. Absent if the VM has never published a port.
+   */
+  readonly published?: { readonly limitBytes: number; readonly usedBytes: number }
   /** Whether the VM has proved its identity. Until then only the host's probe of its SSH server passes, uncounted. */
   readonly opened: boolean
   readonly network: VmNetworkKind
@@ -86,7 +93,7 @@ export type NftPlan = {
   readonly nextHopPorts: readonly number[]
   /** TCP port of the next hop for snapshots of opened VMs: uncounted, and open when the cap is spent. Null for none. */
   readonly snapshotPort: number | null
-  /** TCP port of opened VMs that all may reach, beside 22: that of published ports. Null for none. */
+  /** TCP port of opened VMs with `published` that all may reach, beside 22. Null for none. */
   readonly publicPort: number | null
   /** TCP port of the next hop for VMs of network `fetch`, the only one they reach. Null if there is none. */
   readonly fetchPort: number | null
@@ -100,13 +107,13 @@ export type NftPlan = {
 }
 
 /** Returns the names of a VM's objects. */
-export function quotaNames(tap: string): { readonly cap: string; readonly rescue: string } {
-  return { cap: tap, rescue: `${tap}_rescue` }
+export function quotaNames(tap: string) {
+  return { cap: tap, rescue: `${tap}_rescue`, published: `${tap}_published` } as const
 }
 
-/** Returns the tap of a quota. The ledger has one row for both quotas. */
+/** Returns the tap of a quota. */
 export function tapOfQuota(name: string): string {
-  return name.replace(/_rescue$/, '')
+  return name.replace(/_(rescue|published)$/, '')
 }
 
 /** Returns the ruleset. Adding is idempotent; `removed` must name only objects that exist. */
@@ -119,7 +126,9 @@ export function rulesetText(plan: NftPlan): string {
     ...collections.map(([kind, name, type]) => `add ${kind} ${table} ${name} { type ${type}; }`),
     // Never flushed, because they hold counts.
     ...COUNTED.map(([name, type]) => `add set ${table} ${name} { type ${type}; size 65535; flags dynamic; }`),
-    ...RATED.slice(0, 1).map(([name, type]) => `add set ${table} ${name} { type ${type}; ${ratedSetForm} }`),
+    ...[...RATED.slice(0, 1), ...PUBLIC_RATED].map(
+      ([name, type]) => `add set ${table} ${name} { type ${type}; ${ratedSetForm} }`,
+    ),
     ...FLEETING.map(
       ([name, timeout]) =>
         `add set ${table} ${name} { type ifname; size 65535; flags dynamic,timeout; timeout ${timeout}; }`,
@@ -166,6 +175,9 @@ const COLLECTIONS = [
   ['set', 'guests', 'ifname . ether_addr . ipv4_addr'],
   ['map', 'quotas', 'ifname : quota'],
   ['map', 'rescues', 'ifname : quota'],
+  // Opened VMs whose public port is open, and what its answers may use.
+  ['set', 'publishing', 'ifname'],
+  ['map', 'published', 'ifname : quota'],
   ['map', 'counters', 'ifname : counter'],
   ...EGRESS_SETS,
 ] as const
@@ -191,6 +203,8 @@ const COUNTED = [
   ['connections_v4', 'ipv4_addr'],
   // Connections to the gateway's VMs, of all guests together.
   ['connections_gateway', 'inet_service'],
+  ['public_v4', 'ifname . ipv4_addr'],
+  ['public_v6', 'ifname . ipv6_addr'],
   ...FLOWS,
 ] as const
 
@@ -218,16 +232,20 @@ const CHAINS = [
 const CHAINS_V6 = EGRESS_CHAINS_V6.map(name => [name, null] as const)
 
 function objectLines(table: string, vm: NftVm): string[] {
-  const { cap, rescue } = quotaNames(vm.tap)
+  const { cap, rescue, published } = quotaNames(vm.tap)
+  const quota = (name: string, limitBytes: number, usedBytes: number) =>
+    `add quota ${table} ${name} { over ${limitBytes} bytes used ${usedBytes} bytes; }`
   return [
-    `add quota ${table} ${cap} { over ${vm.limitBytes} bytes used ${vm.usedBytes} bytes; }`,
-    `add quota ${table} ${rescue} { over ${vm.rescueLimitBytes} bytes used ${vm.rescueUsedBytes} bytes; }`,
+    quota(cap, vm.limitBytes, vm.usedBytes),
+    quota(rescue, vm.rescueLimitBytes, vm.rescueUsedBytes),
+    ...(vm.published === undefined ? [] : [quota(published, vm.published.limitBytes, vm.published.usedBytes)]),
     `add counter ${table} ${vm.tap}`,
   ]
 }
 
 function vmElements(vm: NftVm, hasV6: boolean): Element[] {
-  const { cap, rescue } = quotaNames(vm.tap)
+  const { cap, rescue, published } = quotaNames(vm.tap)
+  const isPublishing = vm.opened && vm.published !== undefined && vm.published.limitBytes > 0
   return [
     ['taps', `"${vm.tap}"`],
     ...(vm.network === 'gateway' ? [['gateways', `"${vm.tap}"`] satisfies Element] : []),
@@ -241,6 +259,8 @@ function vmElements(vm: NftVm, hasV6: boolean): Element[] {
       : []),
     ['quotas', `"${vm.tap}" : "${cap}"`],
     ['rescues', `"${vm.tap}" : "${rescue}"`],
+    ...(vm.published === undefined ? [] : [['published', `"${vm.tap}" : "${published}"`] satisfies Element]),
+    ...(isPublishing ? [['publishing', `"${vm.tap}"`] satisfies Element] : []),
     ['counters', `"${vm.tap}" : "${vm.tap}"`],
   ]
 }
@@ -313,7 +333,7 @@ function rules(plan: NftPlan): Rule[] {
     ...fetchRules(plan),
     ['from_vm', 'iifname != @fetching drop'],
     ...egressRules({ ...reached, servicePort: gatewayVmService?.port ?? null }),
-    ...chargeRules(egress, snapshotMatches(plan)),
+    ...chargeRules(egress, snapshotMatches(plan), publicPorts),
     // No program here offers a service; this host sends forwarded packets, and the kernel's refusals and path MTU
     // messages.
     ['input', 'drop'],
@@ -329,7 +349,7 @@ function rules(plan: NftPlan): Rule[] {
     // From outside and from this host, a guest is reachable only by SSH, and at published ports.
     ['forward', 'oifname @taps ct state established,related accept'],
     ['forward', 'oifname @taps tcp dport 22 accept'],
-    ...publicPorts.flatMap(publicRules),
+    ...publicPorts.flatMap(port => publicRules(port, v6 !== null)),
     ['forward', 'oifname @taps icmp type echo-request accept'],
     ...withV6(() => [['forward', 'oifname @taps meta nfproto ipv6 icmpv6 type echo-request accept']]),
     ['forward', 'drop'],
@@ -409,38 +429,5 @@ function fetchRules({ nextHop, fetchPort }: NftPlan): Rule[] {
     ['from_vm', 'iifname @fetching meta l4proto != tcp drop'],
     ['forward', `iifname @fetching ip daddr ${nextHop} tcp dport ${fetchPort} accept`],
     ['forward', `oifname @fetching iifname != @taps ${answer} accept`],
-  ]
-}
-
-/**
- * Counts all packets of a guest that `from_vm` passes, also those to the host, and drops what exceeds the cap. Answers
- * within SSH connections that others began have a separate allowance; they are recognized after connection tracking.
- * The quota of a gateway's VM is unlimited.
- */
-function chargeRules({ newFlowsPerSecondMax: rate, flowsMax }: EgressPlan, uncounted: readonly string[]): Rule[] {
-  const burst = 4 * rate
-  const unconfirmed = 'ct state new ct status & confirmed == 0'
-  return [
-    // Without this mark, no packet is routed (host/network/vm-link.ts).
-    ['charge', `meta mark set meta mark | 0x${filteredMark.toString(16).padStart(8, '0')}`],
-    ['charge', 'iifname != @opened iifname != @fetching iifname != @serving accept'],
-    // Without a connection, it would leave with the VM's own address.
-    ['charge', 'ct state invalid,untracked drop'],
-    ...uncounted.flatMap((match): Rule[] => [
-      ['charge', `${match} ${unconfirmed} jump flows`],
-      ['charge', `${match} accept`],
-    ]),
-    ['charge', 'iifname @opened jump replies'],
-    // The clients' limits bound the gateway's flows. An unanswered flow stays `new`; only its first packet is
-    // unconfirmed.
-    ['charge', `${unconfirmed} iifname != @serving jump flows`],
-    ['charge', 'counter name iifname map @counters quota name iifname map @quotas goto spent'],
-    ['flows', `add @flow_rates { iifname limit rate over ${rate}/second burst ${burst} packets } drop`],
-    ['flows', `add @flow_counts { iifname ct count over ${flowsMax} } drop`],
-    ['spent', 'iifname @opened tcp sport 22 ct state established ct direction reply goto rescue'],
-    ['spent', 'add @closed { iifname }'],
-    ['spent', 'iifname != @opened drop'],
-    ['spent', 'goto refuse_all'],
-    ['rescue', 'quota name iifname map @rescues drop'],
   ]
 }

@@ -195,15 +195,18 @@ describe.skipIf(noSshd)('orders', () => {
     const first = await said(['publish', target, '3000'], ['--name', 'api', '--no-wait'])
     expect(first).toMatch(line)
     expect(first).toContain('not reached yet: the host has no certificate yet')
-    // The host's words, on one line.
-    await publishing.take({ name: 'api', chain: null, problem: 'no room\n\u001b[2Jyou may log in' })
-    const second = await command(['publish', target, '3000'], { more: ['--name', 'api'] })
+    const more = ['--name', 'api', '--no-wait']
+    const second = await command(['publish', target, '3000'], { more: [...more, '--egress', '1GiB'] })
     const [published] = JSON.parse(second.stdout).published
-    expect(published).toMatchObject({ name: 'api', host: `api.${hostname}`, port: 3_000, certified: false })
+    const expected = { name: 'api', host: `api.${hostname}`, port: 3_000, certified: false, problem: null }
+    expect(published).toMatchObject({ ...expected, egress_bytes: 2 ** 30 })
     expect(published.key_sha256).toBe(line.exec(first)?.[1])
-    const again = await said(['publish', target, '3000'], ['--name', 'api'])
-    expect(again.split('\n')).toHaveLength(3)
+    await publishing.take({ name: 'api', chain: null, problem: 'no room\n\u001b[2Jyou may log in' })
+    const again = await said(['publish', target, '4000'], ['--no-wait'])
+    expect(again).toContain('not reached yet: no room')
+    expect(again.split('\n')).toHaveLength(5)
     expect(again).not.toContain('\u001b')
+    expect(await said(['unpublish', target])).toMatch(line)
     expect(await said(['publish', target, '18442'])).toContain('anyone could use your key')
     expect(await said(['publish', target, '80'])).toContain('a port from 1024 to 65535')
     expect(await said(['publish', target, '3000'], ['--name', 'a.b'])).toContain('a lowercase letter')

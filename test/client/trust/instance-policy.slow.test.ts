@@ -25,9 +25,11 @@ afterAll(() => rmSync(dir, { recursive: true }))
 
 const keys = await crypto.subtle.generateKey({ name: 'ECDSA', namedCurve: 'P-384' }, true, ['sign', 'verify'])
 const operator = await idKeyDigest(await publicIdKey(keys.publicKey))
+const keySha256 = 'ab'.repeat(32)
 const stated = {
   egress: { allow: [{ host: 'api.github.com', port: 443 }], default: 'refuse' },
   secrets: [{ header: 'Authorization', host: 'api.github.com', name: 'TOKEN', port: 443 }],
+  published: [{ name: 'web', port: 3_000 }],
   loginKeys: [samplePublicKey],
 }
 
@@ -45,6 +47,7 @@ const attestation = await makeInstanceAttestation({
     operatorKey: operator,
     egressPolicy: JSON.stringify(stated.egress),
     secrets: stated.secrets.map(secret => JSON.stringify(secret)),
+    published: [JSON.stringify({ keySha256, name: 'web', port: 3_000 })],
   },
 })
 const argv = [
@@ -74,9 +77,19 @@ test('goal: all of them in one file pass, and each that differs fails', async ()
   expect(commented).toContain('"list": "chips.json"')
   const good = await judge(commented)
   expect([good.code, good.failed]).toEqual([0, []])
-  expect(good.passed).toEqual(expect.arrayContaining(['chip-list', 'login-keys', 'reach', 'secrets']))
+  expect(good.passed).toEqual(expect.arrayContaining(['chip-list', 'login-keys', 'reach', 'secrets', 'published']))
   const changes = { egress: { ...stated.egress, allow: [] }, secrets: [], loginKeys: [ed25519Line(7)] }
   expect(await judge(commented, changes)).toMatchObject({ code: 6, failed: ['login-keys', 'reach', 'secrets'] })
+  // A published port is a way out beside the reach, so a file that pins one names the other.
+  for (const published of [
+    undefined,
+    [],
+    [{ name: 'web', port: 3_001 }],
+    [{ ...stated.published[0], keySha256: 'cd'.repeat(32) }],
+  ]) {
+    expect(await judge(commented, { published })).toMatchObject({ code: 6, failed: ['published'] })
+  }
+  expect(await judge(commented, { published: undefined, egress: undefined })).toMatchObject({ code: 0, failed: [] })
   // The operator key of client.toml counts as that of the file.
   const keyless = commented.replace(`"idKeyDigest": "${toHex(operator)}"`, '"idKeyDigest": "any"')
   await expect(judge(keyless)).rejects.toThrow('no operator key is named')
@@ -88,7 +101,7 @@ test('goal: all of them in one file pass, and each that differs fails', async ()
   expect([moved.code, moved.failed]).toEqual([6, ['receipt/evidence', 'evidence', 'chip-id']])
 })
 
-test('goal: the printed schema has the list and the three fields', async () => {
+test('goal: the printed schema has the list and these fields', async () => {
   const { properties } = JSON.parse((await runHere(['verify', 'policy-schema', '--json'])).stdout)
   expect(Object.keys(properties)).toEqual(expect.arrayContaining(Object.keys(stated)))
   expect(JSON.stringify(properties.chipIds)).toContain('"list"')

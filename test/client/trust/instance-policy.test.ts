@@ -29,7 +29,7 @@ function file(document: unknown): string {
 const read = async (document: unknown, options: Partial<ExpectedStatement> = {}) =>
   await readInstancePolicy(file(document), required, {}, { ...none, ...options })
 
-test('goal: a file has any of the three fields; the policy of the report stays as it is', async () => {
+test('goal: a file has any of these fields; the policy of the report stays as it is', async () => {
   const { policy, ...stated } = await read({ ...report, egress, secrets, loginKeys })
   expect(stated).toEqual({ egressPolicy: { ...egress, allow: [...egress.allow] }, secrets, loginKeys })
   expect(encodePolicy(policy)).toEqual(report)
@@ -39,6 +39,17 @@ test('goal: a file has any of the three fields; the policy of the report stays a
     policy: await readPolicy(undefined, required, {}),
     ...none,
   })
+})
+
+test('goal: a file names published ports, by any key or one', async () => {
+  const published = [
+    { name: 'api', port: 3_000 },
+    { name: 'web', port: 3_001, keySha256: 'ab'.repeat(32) },
+  ]
+  expect((await read({ ...report, published })).published).toEqual(published)
+  for (const wrong of [{ name: 'Api', port: 3_000 }, { name: 'api', port: 80 }, { name: 'api' }]) {
+    await expect(read({ ...report, published: [wrong] })).rejects.toMatchObject({ code: 'invalid_request' })
+  }
 })
 
 test('goal: an option counts where the file is silent, and both are an error', async () => {

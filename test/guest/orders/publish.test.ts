@@ -8,10 +8,10 @@ import { dirname, join } from 'node:path'
 import { loadX509 } from '../../../src/attest/x509/runtime.ts'
 import { fromBase64Url } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
-import { PublishedResult } from '../../../src/client/orders/publish.ts'
+import { PublishedResult } from '../../../src/client/orders/published-wait.ts'
 import { checkValue } from '../../../src/contract/check.ts'
 import { AgentResponse } from '../../../src/contract/vm/agent-responses.ts'
-import { publishedMax } from '../../../src/contract/vm/orders/published.ts'
+import { publishedEgressBytes, publishedMax } from '../../../src/contract/vm/orders/published.ts'
 import { endpointPort } from '../../../src/guest/gateway/address.ts'
 import { createPublishing, type Publishing } from '../../../src/guest/orders/publish.ts'
 import { guestPaths } from '../../../src/guest/paths.ts'
@@ -34,7 +34,12 @@ let publishing: Publishing
 /** Each start and stop of the process that serves the ports, with the names in the file at that moment. */
 let acts: string[]
 const names = () => readPublished(paths).map(({ name, chain }) => `${name}${chain === null ? '' : '+'}`)
-const act = (what: string) => async () => void acts.push(`${what} ${names().join(',')}`)
+/** Whether the process starts. */
+let starts = true
+const act = (what: string) => async () => {
+  acts.push(`${what} ${names().join(',')}`)
+  if (what === 'start' && !starts) throw new Error('it does not start')
+}
 
 const open = () =>
   createPublishing({
@@ -49,6 +54,7 @@ beforeEach(() => {
   paths = guestPaths(mkdtempSync(join(dir, 'root-')))
   mkdirSync(dirname(paths.published), { recursive: true })
   acts = []
+  starts = true
   publishing = open()
 })
 
@@ -59,12 +65,12 @@ async function refused(body: unknown): Promise<string> {
   return outcome.ok ? 'carried out' : outcome.message
 }
 
-async function certified(name: string): Promise<string> {
+async function certified(name: string, host = `${name}.${hostname}`): Promise<string> {
   const asked = publishing.requests().find(request => request.name === name)
   const { Pkcs10CertificateRequest } = await loadX509()
   const request = new Pkcs10CertificateRequest(Uint8Array.from(fromBase64Url(asked?.csr ?? '') ?? []))
   expect(await request.verify()).toBe(true)
-  return await ca.certify(new Uint8Array(request.publicKey.rawData), [`${name}.${hostname}`], 30)
+  return await ca.certify(new Uint8Array(request.publicKey.rawData), [host], 30)
 }
 
 test('goal: without an order nothing is stated, requested, written or started', async () => {
@@ -110,9 +116,11 @@ test('goal: the host cannot put in a chain for another key, or what is no chain'
   await publish('api')
   const [other, own] = [await certified('api'), await certified('web')]
   const foreign = (await ca.issue([`web.${hostname}`], 30)).cert
-  for (const chain of [other, foreign, '', 'x', own.replace('CERTIFICATE', 'PRIVATE KEY')]) {
-    // Text that is no certificate is an error, which the agent answers as a refusal.
-    const taken = await publishing.take({ name: 'web', chain, problem: null }).catch(() => ({ ok: false }))
+  // For the key, but another name; and one whose second certificate would keep the process from starting.
+  const elsewhere = await certified('web', 'web.other234.acme.vm.example')
+  const junk = `${own}-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n`
+  for (const chain of [other, foreign, elsewhere, junk, '', 'x', own.replace('CERTIFICATE', 'PRIVATE KEY')]) {
+    const taken = await publishing.take({ name: 'web', chain, problem: null })
     expect([chain.slice(0, 40), taken.ok]).toEqual([chain.slice(0, 40), false])
   }
   expect((await publishing.take({ name: 'www', chain: own, problem: null })).ok).toBe(false)
@@ -123,6 +131,56 @@ test('goal: the host cannot put in a chain for another key, or what is no chain'
   const web = readPublished(paths).find(({ name }) => name === 'web')
   expect([web?.chain, web?.problem]).toEqual([own, 'the server is away'])
   expect(web?.keySha256).not.toBe(spkiSha256Of(new Uint8Array()))
+})
+
+test('goal: a question changes nothing, so whoever waits for a port does not publish it again', async () => {
+  await publish('web')
+  await publish('web', null)
+  expect(await order({ name: 'web' })).toEqual({ ok: true, result: { published: [] } })
+  expect([publishing.stated(), readPublished(paths)]).toEqual([null, []])
+  await publish('web')
+  await publishing.take({ name: 'web', chain: null, problem: 'no room' })
+  const asked = await order({ name: 'web' })
+  expect(asked).toMatchObject({ result: { published: [{ name: 'web', isCertified: false, problem: 'no room' }] } })
+})
+
+test('goal: a new order begins without the problem of an earlier one, and keeps its part of the cap', async () => {
+  await order({ name: 'web', port: 3_000, egressBytes: 5_000 })
+  const [request] = publishing.requests()
+  await publishing.take({ name: 'web', chain: null, problem: 'no room' })
+  expect(await publish('web')).toMatchObject({ result: { published: [{ problem: null, egressBytes: 5_000 }] } })
+  // One request for one key: nothing is signed at each poll.
+  expect(publishing.requests()).toEqual(request === undefined ? [] : [request])
+  await order({ name: 'web', port: 3_000, egressBytes: 6_000 })
+  expect(publishing.requests()).toMatchObject([{ csr: request?.csr, egressBytes: 6_000 }])
+  await publish('api')
+  expect(publishing.requests()).toMatchObject([{ egressBytes: publishedEgressBytes }, { egressBytes: 6_000 }])
+  // A port that is certified keeps its problem, about the part of the cap, until an order changes that.
+  await publishing.take({ name: 'web', chain: await certified('web'), problem: null })
+  await publishing.take({ name: 'web', chain: null, problem: 'used up' })
+  expect(await publish('web')).toMatchObject({ result: { published: [{}, { problem: 'used up' }] } })
+  const raised = await order({ name: 'api', port: 3_000, egressBytes: 6_000 })
+  expect(raised).toMatchObject({ result: { published: [{ problem: null }, { name: 'web', problem: null }] } })
+  for (const egressBytes of [0, -1, 0.5, 2 ** 45, '1']) {
+    expect(await refused({ name: 'web', port: 3_000, egressBytes })).toContain('egressBytes')
+  }
+})
+
+test('goal: a process that does not start is started once the host hands in again what it then sees missing', async () => {
+  await publish('web')
+  const chain = await certified('web')
+  starts = false
+  const hand = () => publishing.take({ name: 'web', chain, problem: null })
+  expect(await hand().catch(() => 'failed')).toBe('failed')
+  expect(publishing.requests()).toMatchObject([{ chainSha256: null }])
+  // Neither does another agent end by it.
+  publishing = open()
+  await publishing.restore()
+  expect(publishing.requests()).toMatchObject([{ chainSha256: null }])
+  starts = true
+  expect(await hand()).toEqual({ ok: true })
+  expect(publishing.requests()).toMatchObject([{ chainSha256: expect.stringMatching(/^[0-9a-f]{64}$/) }])
+  expect(acts.at(-1)).toBe('start web+')
 })
 
 test('goal: what cannot be published is refused with the field and the remedy', async () => {

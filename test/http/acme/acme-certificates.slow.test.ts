@@ -51,7 +51,8 @@ const nothing: AskRenewal = () => Promise.resolve(null)
 
 function setUp({ place = issue, gatewayNames = [] as string[], publishedPerWeek = 0, askRenewal = nothing } = {}) {
   const placed: string[] = []
-  let running = 0
+  /** One for this host and the gateways, one for instances. */
+  const running = new Set<boolean>()
   const acme = new AcmeCertificates({
     dir,
     names: { host: [host], gateway: gatewayNames },
@@ -60,10 +61,11 @@ function setUp({ place = issue, gatewayNames = [] as string[], publishedPerWeek 
     host: { spkiSha256: spkiSha256Of(key), request: () => key },
     placeOrder: async order => {
       placed.push(order.name)
-      running += 1
-      expect(running).toBe(1)
+      const isInstance = order.name.endsWith('.acme.agents.example')
+      expect(running.has(isInstance)).toBe(false)
+      running.add(isInstance)
       return place(order).finally(() => {
-        running -= 1
+        running.delete(isInstance)
       })
     },
     askRenewal,
@@ -311,10 +313,43 @@ test('goal: a published port gets its chain for its key, once, over a restart; i
     asking(second.acme)
   }
   await until('it is renewed', 15_000, () => second.placed.includes(web))
+  second.acme.forgetPublished(name => name !== web)
+  expect(asking(second.acme).chain).not.toBeNull()
+  second.acme.forgetPublished(name => name === web)
+  expect(readRows(join(dir, 'published.json'))).toEqual([])
+  // A request that waited for the order learns nothing, and places none.
+  expect(second.acme.issued({ name: web, spkiSha256: spkiSha256Of(key) })).toEqual({ chain: null, problem: null })
   const placed = second.placed.filter(name => name === web).length
-  await clock.elapse(30 * dayMs)
+  await clock.elapse(90 * dayMs)
   expect(second.placed.filter(name => name === web)).toHaveLength(placed)
-  await until('the row is gone', 15_000, () => readRows(join(dir, 'published.json')).length === 0)
+})
+
+test("goal: a tenant's order that takes its time holds up none of the gateway's", async () => {
+  const gateway = 'inference.agents.example'
+  const never = Promise.withResolvers<string>()
+  const place = (order: Order) => (order.name === web ? never.promise : issue(order))
+  const { acme, placed, start } = setUp({ publishedPerWeek: 4, gatewayNames: [gateway], place })
+  start()
+  asking(acme)
+  await until('the order is under way', 15_000, () => placed.includes(web))
+  const other = await newKey()
+  acme.takeRequests(spkiSha256Of(other), [{ name: gateway, csr: other }])
+  await acme.settled(spkiSha256Of(other), 45_000)
+  expect(acme.chainsFor(spkiSha256Of(other))).toHaveLength(1)
+  never.reject(new Error('over'))
+})
+
+test('goal: of an odd number of certificates an organization gets less than half, and of a single one that', async () => {
+  const { acme, start } = setUp({ publishedPerWeek: 3 })
+  start()
+  const [first, second] = ['a.abcd2345.acme.agents.example', 'b.abcd2345.acme.agents.example']
+  expect(asking(acme, { name: first }).problem).toBeNull()
+  expect(asking(acme, { name: second }).problem).toContain('your organization had 1 new')
+  await acme.stop()
+  rmSync(join(dir, 'published.json'))
+  const single = setUp({ publishedPerWeek: 1 })
+  single.start()
+  expect(asking(single.acme, { name: first }).problem).toBeNull()
 })
 
 test('goal: new certificates for published ports are bounded for all, for one organization, and over a restart', async () => {

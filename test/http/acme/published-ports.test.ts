@@ -14,18 +14,29 @@ const request = (change: Partial<CertificateRequest> = {}) => ({
   name: 'web',
   csr: 'AAAA',
   chainSha256: null,
+  egressBytes: 100,
   ...change,
 })
 
-function setUp(answer: () => Promise<Omit<IssuedCertificate, 'name'>>) {
+function setUp(answer: () => Promise<Omit<IssuedCertificate, 'name'>>, isUsedUp = async () => false) {
   const [asked, handed]: [string[], IssuedCertificate[]] = [[], []]
   let answered = 0
-  const follow = createPublishedPorts({
+  const opened: number[] = []
+  let rows: string[] = []
+  const ports = createPublishedPorts({
     certificateFor: async ({ name, organizationId }) => {
       asked.push(`${organizationId} ${name}`)
       return await answer().finally(() => {
         answered += 1
       })
+    },
+    open: async (vmId, egressBytes) => {
+      expect(vmId).toBe('vm1')
+      opened.push(egressBytes)
+      return await isUsedUp()
+    },
+    forget: isGone => {
+      rows = rows.filter(name => !isGone(name))
     },
     handCertificate: async (vmId, certificate) => {
       expect(vmId).toBe('vm1')
@@ -33,7 +44,11 @@ function setUp(answer: () => Promise<Omit<IssuedCertificate, 'name'>>) {
     },
     log: silentLogger,
   })
-  return { asked, handed, follow, answered: () => answered }
+  const keep = (names: readonly string[]) => {
+    rows = [...names]
+    return () => rows
+  }
+  return { asked, handed, opened, follow: ports.note, noteLiving: ports.noteLiving, keep, answered: () => answered }
 }
 
 test('goal: one order for a name at a time, and the chain is handed in once', async () => {
@@ -66,4 +81,39 @@ test('goal: after a failure the next poll asks again', async () => {
     follow(instance, [request()])
     return asked.length === 2
   })
+})
+
+test('goal: the port of a VM is open for the sum of its parts, and closed once nothing is published', async () => {
+  const { opened, follow } = setUp(() => Promise.reject(new Error('the server is away')))
+  for (const asked of [[request(), request({ name: 'api', egressBytes: 11 })], []]) {
+    const before = opened.length
+    await until('it is set', 5_000, () => {
+      follow(instance, asked)
+      return opened.length > before
+    })
+  }
+  expect([opened[0], opened.at(-1)]).toEqual([111, 0])
+})
+
+test('goal: a VM is told at each poll that its part is used up, and its certificate stays', async () => {
+  const chain = 'PEM'
+  const { handed, follow } = setUp(
+    async () => ({ chain, problem: null }),
+    async () => true,
+  )
+  follow(instance, [request({ chainSha256: createHash('sha256').update(chain).digest('hex') })])
+  await until('it is told', 5_000, () => handed.length === 1)
+  expect(handed).toEqual([{ name: 'web', chain: null, problem: expect.stringContaining('--egress') }])
+})
+
+test('goal: certificates of unpublished names and of ended instances are forgotten at once, and no others', () => {
+  const { follow, noteLiving, keep } = setUp(() => Promise.reject(new Error('the server is away')))
+  const other = 'web.bcde3456.acme.vm.example'
+  const rows = keep(['web.abcd2345.acme.vm.example', 'api.abcd2345.acme.vm.example', other])
+  follow(instance, [request()])
+  expect(rows()).toEqual(['web.abcd2345.acme.vm.example', other])
+  noteLiving(new Set([instance.hostname]))
+  expect(rows()).toEqual(['web.abcd2345.acme.vm.example'])
+  follow(instance, [])
+  expect(rows()).toEqual([])
 })

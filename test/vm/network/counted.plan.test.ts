@@ -32,6 +32,21 @@ test('goal: both quotas of a VM have its limits and its counts', () => {
   ])
 })
 
+test('goal: a VM that has published a port has a third one, whose count is kept while the port is closed', () => {
+  const published = { limitBytes: 300, usedBytes: 200 }
+  expect(quotasOf({ ...vm, published }).at(-1)).toEqual({ name: 'sr1_published', limitBytes: 300, usedBytes: 200 })
+  const after = (kernel: number | null, limitBytes = 300) => {
+    const found = new Map(kernel === null ? [] : [['sr1_published', quota(kernel, limitBytes)] as const])
+    return countedIn(found, { ...vm, published: { ...published, limitBytes } }).published
+  }
+  expect([after(null), after(250), after(100)].map(counted => counted?.usedBytes)).toEqual([200, 250, 200])
+  expect([after(null, 0), after(0, 0)]).toEqual([
+    { limitBytes: 0, usedBytes: 0 },
+    { limitBytes: 0, usedBytes: 0 },
+  ])
+  expect(countedIn(new Map(), vm).published).toBeUndefined()
+})
+
 test("goal: the kernel's count where it has one, else the ledger's with what came since, at most the limit", () => {
   expect(counted(450)).toEqual([450, 10])
   expect(counted(400)).toEqual([400, 10])

@@ -16,7 +16,7 @@ import { tapName } from '../../../src/vm/launch.plan.ts'
 import { VmNetwork, type VmNetworkDeps } from '../../../src/vm/network/network.driver.ts'
 import { formerNetworkNames, keepNetworkNames } from '../../../src/vm/network/network-names.query.ts'
 
-function bench(names: VmNetworkDeps['names'] = null) {
+function bench(names: VmNetworkDeps['names'] = null, publicPort: number | null = null) {
   const store = openStore(':memory:')
   const clock = createManualClock()
   const kernel = new Set<string>()
@@ -42,7 +42,7 @@ function bench(names: VmNetworkDeps['names'] = null) {
     deleteTables: async () => {},
   }
   const limits = { egressLimitBytes: 1, rescueLimitBytes: 1, names }
-  const ruleset = plan({ gatewayListen: { address: '0.0.0.0', port: 9442 } })
+  const ruleset = plan({ publicPort, gatewayListen: { address: '0.0.0.0', port: 9442 } })
   let networks: readonly string[] = ['192.0.2.0/24']
   const ownNetworks = () => networks
   const hostTexts: string[] = []
@@ -100,6 +100,33 @@ function elementsOf(texts: readonly string[], set: string): string[] {
   const found = new RegExp(`^add element inet \\S+ ${set} \\{ (.*) \\}$`, 'm').exec(texts.at(-1) ?? '')?.[1]
   return found?.split(', ') ?? []
 }
+
+test('goal: the public port is open for VMs that publish, over a restart, and for no others', async () => {
+  const b = bench(null, 443)
+  const [id, build] = [b.addVm(1), b.addVm(2, { network: 'fetch' })]
+  b.addVm(3)
+  for (const vmId of [id, build]) openVm(b.store.ledger.db, { id: vmId, nowMs: 1 })
+  await b.network.sync()
+  expect([elementsOf(b.texts, 'publishing'), b.kernel.has('tap1_published')]).toEqual([[], false])
+  expect(await b.network.setPublished(id, 0)).toBe(false)
+  expect(b.texts).toHaveLength(1)
+  expect([await b.network.setPublished(id, 100), await b.network.setPublished(build, 100)]).toEqual([false, false])
+  const open = ['"tap1"']
+  expect([elementsOf(b.texts, 'publishing'), b.kernel.has('tap2_published')]).toEqual([open, false])
+  const runs = b.texts.length
+  await b.network.setPublished(id, 100)
+  expect(b.texts).toHaveLength(runs)
+  // A run that fails is repeated with the next poll, though nothing has changed since.
+  b.refused.push('add table')
+  await failure(b.network.setPublished(id, 200))
+  b.refused.pop()
+  await b.network.setPublished(id, 200)
+  expect(b.texts.at(-1)).toContain('tap1_published { over 200 bytes used 0 bytes; }')
+  await b.create().sync()
+  expect(elementsOf(b.texts, 'publishing')).toEqual(open)
+  await b.network.setPublished(id, 0)
+  expect([elementsOf(b.texts, 'publishing'), b.kernel.has('tap1_published')]).toEqual([[], true])
+})
 
 test('what is removed does not come back by a run for another VM before its row is struck', async () => {
   // Goal: a VM that ends beside others that open, as at a start that drains the warm pool, leaves nothing in the

@@ -24,6 +24,18 @@ test('the ruleset with the gateway in VMs', () => {
   expectGolden('nft-gateway.nft', rulesetText(gatewayVmPlan({ service: { address: guest(2).address }, vms })))
 })
 
+test('the ruleset where a VM publishes ports, another has unpublished them, and a third one is not opened', () => {
+  // Goal: as above; strangers have shares of each VM's port in both families, and rates.
+  const change = [
+    { published: { limitBytes: 300, usedBytes: 200 } },
+    { published: { limitBytes: 0, usedBytes: 0 } },
+    { opened: false, published: { limitBytes: 300, usedBytes: 0 } },
+  ]
+  const { vms } = planV6()
+  const all = change.map((changed, n) => ({ ...(vms[0] ?? never()), ...guest(n + 1), addressV6: null, ...changed }))
+  expectGolden('nft-published.nft', rulesetText(planV6({ publicPort: 443, vms: all })))
+})
+
 test('the ruleset where instances reach the world by name alone', () => {
   // Goal: as above; what is of another list goes.
   const names = { port: 53, isStale: false }
@@ -69,3 +81,7 @@ test('both quotas of a VM lead to its tap, which is the name in the ledger', () 
   // Goal: `doctor --leaks` takes neither for something that nobody owns.
   for (const name of Object.values(quotaNames('sr0123456789'))) expect(tapOfQuota(name)).toBe('sr0123456789')
 })
+
+function never(): never {
+  throw new Error('the plan has VMs')
+}
