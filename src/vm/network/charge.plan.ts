@@ -1,6 +1,7 @@
 // Rules that count the egress of VMs, and drop what exceeds a cap or an allowance. Pure.
 
 import { filteredMark } from '../../base/link-names.ts'
+import { publicTlsPort } from '../../contract/vm/orders/published.ts'
 import type { EgressPlan } from './egress.plan.ts'
 
 type Rule = [chain: 'charge' | 'flows' | 'spent' | 'rescue', rule: string]
@@ -13,9 +14,10 @@ type Rule = [chain: 'charge' | 'flows' | 'spent' | 'rescue', rule: string]
 export function chargeRules(
   { newFlowsPerSecondMax: rate, flowsMax }: EgressPlan,
   uncounted: readonly string[],
-  publicPorts: readonly number[],
+  publicPort: number | null,
 ): Rule[] {
   const burst = 4 * rate
+  const beyond = publicPort === null ? '' : 'quota name iifname map @published '
   const unconfirmed = 'ct state new ct status & confirmed == 0'
   return [
     // Without this mark, no packet is routed (host/network/vm-link.ts).
@@ -31,13 +33,9 @@ export function chargeRules(
     // The clients' limits bound the gateway's flows. An unanswered flow stays `new`; only its first packet is
     // unconfirmed.
     ['charge', `${unconfirmed} iifname != @serving jump flows`],
-    // They count towards the cap too. Beyond the owner's part of it only they are dropped: strangers cause them.
-    ...publicPorts.map(
-      (port): Rule => [
-        'charge',
-        `iifname @opened tcp sport ${port} ct direction reply quota name iifname map @published drop`,
-      ],
-    ),
+    // They count towards the cap too. Beyond the owner's part of it only they are dropped: strangers cause them. Where
+    // the operator has closed the port again, connections that are still open get nothing more.
+    ['charge', `iifname @opened tcp sport ${publicPort ?? publicTlsPort} ct direction reply ${beyond}drop`],
     ['charge', 'counter name iifname map @counters quota name iifname map @quotas goto spent'],
     ['flows', `add @flow_rates { iifname limit rate over ${rate}/second burst ${burst} packets } drop`],
     ['flows', `add @flow_counts { iifname ct count over ${flowsMax} } drop`],

@@ -333,7 +333,7 @@ function rules(plan: NftPlan): Rule[] {
     ...fetchRules(plan),
     ['from_vm', 'iifname != @fetching drop'],
     ...egressRules({ ...reached, servicePort: gatewayVmService?.port ?? null }),
-    ...chargeRules(egress, snapshotMatches(plan), publicPorts),
+    ...chargeRules(egress, snapshotMatches(plan), plan.publicPort),
     // No program here offers a service; this host sends forwarded packets, and the kernel's refusals and path MTU
     // messages.
     ['input', 'drop'],

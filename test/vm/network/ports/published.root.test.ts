@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { createGuestNetwork, type GuestNetwork, worldAddress } from '../../../../scripts/rigs/guest/network.ts'
 import { guest, plan } from '../../../../scripts/rigs/guest/two-guests.ts'
 import { needsRoot } from '../../../../scripts/rigs/netns.ts'
+import { until } from '../../../../scripts/rigs/until.ts'
 import { publicTlsPort } from '../../../../src/contract/vm/orders/published.ts'
 import { type NftVm, rulesetText } from '../../../../src/vm/network/nft.plan.ts'
 
@@ -69,7 +70,7 @@ describe.if(needsRoot('the test of published ports'))('a client', () => {
     await apply(rulesetText({ ...first({ published: next }), removed }))
     expect(await reached()).not.toBeNull()
     expect((await usedOf()).port).toBeGreaterThan(used.port)
-    // Unpublished, established connections end too.
+    // Unpublished, it gets no new connection.
     await apply(rulesetText(first({ published: { limitBytes: 0, usedBytes: 0 } })))
     expect(await reached()).toBeNull()
   })
@@ -95,7 +96,45 @@ describe.if(needsRoot('the test of published ports'))('a client', () => {
     expect(await reached(neighbour)).toBeNull()
     expect(await reach(world, guest(1).address, 22)).not.toBeNull()
   })
+
+  test('goal: gets nothing more by a connection that is open when the operator or the owner closes the port', async () => {
+    const { apply, world, guests, reach, program, countArrivals } = network
+    const open = first({ published: { limitBytes: 900_000, usedBytes: 0 } })
+    const closed = { operator: first({}, null), owner: first({ published: { limitBytes: 0, usedBytes: 0 } }) }
+    for (const [who, text] of Object.entries(closed)) {
+      await flush()
+      await apply(rulesetText(open))
+      const { write, says } = await program(world, asking(guest(1).address))
+      const removed = { quotas: [`${guest(1).tap}_published`], counters: [] }
+      await apply(rulesetText({ ...text, removed }))
+      const [before, arrived] = [await usedOf(), await countArrivals(guests[0])]
+      write('50000')
+      await until('the request is in the VM', 10_000, async () => (await countArrivals(guests[0])) > arrived)
+      // Its answers take the way that those on 443 would have taken before.
+      expect(await reach(world, guest(1).address, 22)).not.toBeNull()
+      expect([who, (await usedOf()).cap - before.cap < 5_000]).toEqual([who, true])
+      // Nothing but the firewall held them back.
+      await apply(rulesetText({ ...open, removed: who === 'owner' ? removed : open.removed }))
+      await says('got 50000')
+    }
+  })
 })
+
+/** Connects, and has the server send as many bytes as each line says. */
+function asking(address: string): string {
+  return `
+const { connect } = await import('node:net')
+const { createInterface } = await import('node:readline')
+let got = 0
+const socket = connect({ host: '${address}', port: ${publicTlsPort}, localAddress: '${worldAddress}' })
+socket.on('error', () => {}).once('data', () => {
+  console.log('up')
+  socket.on('data', data => { got += data.length; if (got >= 50_000) console.log('got ' + got) })
+})
+createInterface({ input: process.stdin }).on('line', line => socket.write(line + '\\n'))
+await new Promise(() => {})
+`
+}
 
 /** Has the server send as many bytes to one connection, and waits until no more come. */
 function flood(address: string, bytes: number): string {
