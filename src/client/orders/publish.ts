@@ -44,7 +44,8 @@ export function addPublish(program: Command): void {
 ${signing}
 Clients reach https://web.HOST, and so may anyone: your program decides who may do what. The VM ends the TLS, and passes
 the bytes on to the port. Its operator gets the certificate, and must have opened published ports. The command waits until
-clients get the VM's key at that address, and ends with exit code 1 if they do not; it then signs once more, to ask why.
+it gets the VM's key at that address, and ends with exit code 1 if it does not; it then signs once more, to ask why. It
+compares the key alone: whether clients trust the certificate depends on the operator's ACME server.
 More: strongroom help instances, "A public address for a port".
 ${helpText('strongroom publish work 3000', 'strongroom publish work 8080 --name api --egress 1GiB')}`,
     )
@@ -86,13 +87,14 @@ export async function publish(
 ): Promise<void> {
   const first = await send(run, instance, { name, port, ...(egress === undefined ? {} : { egressBytes: egress }) })
   const found = (published: Published) => published.find(port => port.name === name)
-  const end = async (published: Published) => {
-    await shown(run, instance, published)
-    const { isCertified = false, problem = null } = found(published) ?? {}
-    if (problem !== null || (wait && !isCertified)) run.exitWith(EXIT.failed)
+  const end = async (published: Published, isReached: boolean) => {
+    await shown(run, instance, published, isReached ? null : name)
+    if (!isReached || (found(published)?.problem ?? null) !== null) run.exitWith(EXIT.failed)
   }
-  if (!wait || found(first)?.isCertified === true) return await end(first)
-  await run.hint(`${name}: ordered; waiting for its certificate, up to four minutes (--no-wait does not)`)
+  // Without a wait, nothing is said about it. A problem beside a certificate is one that no wait ends.
+  const { isCertified = false, problem = null } = found(first) ?? {}
+  if (!wait || (isCertified && problem !== null)) return await end(first, true)
+  await run.hint(`${name}: ordered; waiting until clients reach it, up to four minutes (--no-wait does not)`)
   const host = `${name}.${instance.knownHost.hostname}`
   const last = await waited(first, {
     name,
@@ -100,7 +102,7 @@ export async function publish(
     probe: keySha256 => probe({ host, address: instance.address, keySha256 }),
     clock,
   })
-  await end(last)
+  await end(last.published, last.isReached)
 }
 
 async function order(run: Run, instance: VerifiedInstance, body: Static<typeof PublishBody>): Promise<Published> {
@@ -111,9 +113,17 @@ async function order(run: Run, instance: VerifiedInstance, body: Static<typeof P
   })
 }
 
-async function shown(run: Run, { knownHost: { hostname } }: VerifiedInstance, published: Published): Promise<void> {
+/** `unreached`: a name at whose address a wait has not found the key of the VM. */
+async function shown(
+  run: Run,
+  { knownHost: { hostname } }: VerifiedInstance,
+  published: Published,
+  unreached: string | null = null,
+): Promise<void> {
   const lines = published.map(({ name, port, keySha256, isCertified, problem }) => {
-    const reason = problem ?? (isCertified ? null : 'the host has no certificate yet')
+    const elsewhere = `no answer with this key came from ${name}.${hostname}:443; check its DNS, and the way there`
+    const certified = name === unreached ? elsewhere : null
+    const reason = problem ?? (isCertified ? certified : 'it serves no certificate yet')
     const state = reason === null ? '' : `  not reached${isCertified ? '' : ' yet'}: ${oneLine(reason)}\n`
     return `https://${name}.${hostname} → port ${port}, by the key sha256:${keySha256}\n${state}`
   })

@@ -42,19 +42,27 @@ const waitMs = 240_000
 /** After this the host has told the VM why, if it has not opened published ports. */
 const namelessMs = 75_000
 
-/** Returns the state once the port is reached, or that of the VM after the time. Fault conflict: published no more. */
-export async function waited(first: Published, { name, ask, probe, clock }: Waiting): Promise<Published> {
+type Waited = { readonly published: Published; readonly isReached: boolean }
+
+/**
+ * Looks at once, then again and again until the port is reached. Returns the state of the VM after the time. Fault
+ * conflict: published no more.
+ */
+export async function waited(first: Published, { name, ask, probe, clock }: Waiting): Promise<Waited> {
   const keyOf = (published: Published) => published.find(port => port.name === name)?.keySha256 ?? ''
   const key = keyOf(first)
   const beganMs = clock.monotonicMs()
-  let seen: Seen = 'not reached'
-  while (clock.monotonicMs() - beganMs < (seen === 'nameless' ? namelessMs : waitMs)) {
+  for (;;) {
+    const seen = await probe(key)
+    if (seen === 'reached') {
+      const published = first.map(port => (port.name === name ? { ...port, isCertified: true } : port))
+      return { published, isReached: true }
+    }
+    if (clock.monotonicMs() - beganMs >= (seen === 'nameless' ? namelessMs : waitMs)) break
     await clock.sleep(pauseMs)
-    seen = await probe(key)
-    if (seen === 'reached') return first.map(port => (port.name === name ? { ...port, isCertified: true } : port))
   }
   const last = await ask()
-  if (keyOf(last) === key) return last
+  if (keyOf(last) === key) return { published: last, isReached: false }
   throw new AdvisedFault('conflict', `${name}: another owner has unpublished it, or published it with another key`, {
     remedy: 'ask the others with a key of the instance, then repeat the command',
   })

@@ -86,7 +86,7 @@ export function createPublishing({ paths, system, publishedGid, daemon, claim }:
           const told = next.map(each => (egressBytes === undefined ? each : { ...each, problem: null }))
           await change(told.toSorted((a, b) => (a.name < b.name ? -1 : 1)))
         }
-        return { ok: true, result: { published: inForce().map(stateOf) } }
+        return { ok: true, result: { published: inForce().map(port => stateOf(port, served !== null)) } }
       }),
     stated: () => {
       const texts = inForce().map(({ keySha256, name, port }) => canonicalJson({ keySha256, name, port }))
@@ -139,6 +139,6 @@ function servedOf(ports: readonly PublishedPort[]): string {
   return ports.flatMap(({ host, port, chain }) => (chain === null ? [] : [host, port, chain])).join()
 }
 
-function stateOf({ keySha256, name, port, chain, problem, egressBytes }: PublishedPort) {
-  return { keySha256, name, port, isCertified: chain !== null, problem, egressBytes }
+function stateOf({ keySha256, name, port, chain, problem, egressBytes }: PublishedPort, isServing: boolean) {
+  return { keySha256, name, port, isCertified: isServing && chain !== null, problem, egressBytes }
 }

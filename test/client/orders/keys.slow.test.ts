@@ -194,7 +194,7 @@ describe.skipIf(noSshd)('orders', () => {
     const line = /^https:\/\/api\.\S+ → port 3000, by the key sha256:([0-9a-f]{64})$/m
     const first = await said(['publish', target, '3000'], ['--name', 'api', '--no-wait'])
     expect(first).toMatch(line)
-    expect(first).toContain('not reached yet: the host has no certificate yet')
+    expect(first).toContain('not reached yet: it serves no certificate yet')
     const more = ['--name', 'api', '--no-wait']
     const second = await command(['publish', target, '3000'], { more: [...more, '--egress', '1GiB'] })
     const [published] = JSON.parse(second.stdout).published

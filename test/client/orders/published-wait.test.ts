@@ -46,12 +46,13 @@ async function wait(answers: readonly [...Seen[], Seen], last = [other, { ...por
 }
 
 test('goal: a port that is reached is certified, and the VM is asked nothing', async () => {
-  const outcome = [other, { ...port, isCertified: true }]
-  expect(await wait(['not reached', 'nameless', 'reached'])).toEqual({ outcome, asked: 0, seconds: 15 })
+  const outcome = { isReached: true, published: [other, { ...port, isCertified: true }] }
+  expect(await wait(['not reached', 'nameless', 'reached'])).toEqual({ outcome, asked: 0, seconds: 10 })
+  expect(await wait(['reached'])).toEqual({ outcome, asked: 0, seconds: 0 })
 })
 
 test('goal: one that is not is asked about once: after four minutes, or soon if its name has no address', async () => {
-  const outcome = [other, { ...port, problem: 'closed' }]
+  const outcome = { isReached: false, published: [other, { ...port, problem: 'closed' }] }
   expect(await wait(['not reached'])).toEqual({ outcome, asked: 1, seconds: 240 })
   expect(await wait(['nameless'])).toEqual({ outcome, asked: 1, seconds: 75 })
 })
@@ -63,7 +64,7 @@ test('goal: a port that another owner has unpublished meanwhile, or published an
   expect(await wait(['not reached'], [other, renewed])).toMatchObject({ outcome: words })
 })
 
-test('goal: the exit code is 1 where no certificate came in the time, and 0 otherwise or without a wait', async () => {
+test('goal: the exit code is 0 only where clients reach the port by its key, or without a wait', async () => {
   const outcome = async (wait: boolean, answers: readonly boolean[], seen: Seen, problem: string | null = null) => {
     let [nowMs, code] = [0, 0]
     const bodies: object[] = []
@@ -98,15 +99,24 @@ test('goal: the exit code is 1 where no certificate came in the time, and 0 othe
     return { code, bodies, printed: printed.join() }
   }
   const [first, question] = [{ name: 'web', port: 3_000 }, { name: 'web' }]
-  expect(await outcome(true, [true], 'nameless')).toMatchObject({ code: 0, bodies: [first] })
+  expect(await outcome(true, [true], 'reached')).toMatchObject({ code: 0, bodies: [first] })
   expect(await outcome(false, [false], 'nameless')).toMatchObject({ code: 0, bodies: [first] })
   expect(await outcome(true, [false], 'reached')).toMatchObject({ code: 0, bodies: [first] })
   const refused = await outcome(true, [false, false], 'not reached')
   expect(refused).toMatchObject({ code: 1, bodies: [first, question] })
   expect(refused.printed).toContain('not reached yet: no room')
-  const used = await outcome(true, [true], 'reached', 'used up')
-  expect(used).toMatchObject({ code: 1, printed: expect.stringContaining('not reached: used up') })
-  expect(await outcome(true, [false, true], 'not reached')).toMatchObject({ code: 0, bodies: [first, question] })
+  // No wait ends this.
+  const used = await outcome(true, [true], 'not reached', 'used up')
+  expect(used).toMatchObject({ code: 1, bodies: [first], printed: expect.stringContaining('not reached: used up') })
+  // A certificate alone is no answer: the name may lead elsewhere, or nothing may come through.
+  for (const certified of [
+    [true, true],
+    [false, true],
+  ]) {
+    const lost = await outcome(true, certified, 'nameless')
+    expect(lost).toMatchObject({ code: 1, bodies: [first, question] })
+    expect(lost.printed).toContain('not reached: no answer with this key came from web.abcd2345.acme.vm.example:443')
+  }
 })
 
 const dir = mkdtempSync(join(tmpdir(), 'strongroom-wait-'))

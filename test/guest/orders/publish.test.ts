@@ -172,6 +172,8 @@ test('goal: a process that does not start is started once the host hands in agai
   starts = false
   const hand = () => publishing.take({ name: 'web', chain, problem: null })
   expect(await hand().catch(() => 'failed')).toBe('failed')
+  // What is not served is not shown as certified.
+  expect(await order({ name: 'web' })).toMatchObject({ result: { published: [{ isCertified: false }] } })
   expect(publishing.requests()).toMatchObject([{ chainSha256: null }])
   // Neither does another agent end by it.
   publishing = open()
@@ -181,6 +183,7 @@ test('goal: a process that does not start is started once the host hands in agai
   expect(await hand()).toEqual({ ok: true })
   expect(publishing.requests()).toMatchObject([{ chainSha256: expect.stringMatching(/^[0-9a-f]{64}$/) }])
   expect(acts.at(-1)).toBe('start web+')
+  expect(await order({ name: 'web' })).toMatchObject({ result: { published: [{ isCertified: true }] } })
 })
 
 test('goal: what cannot be published is refused with the field and the remedy', async () => {
