@@ -91,7 +91,7 @@ export async function publish(
     await shown(run, instance, published, isReached ? null : name)
     if (!isReached || (found(published)?.problem ?? null) !== null) run.exitWith(EXIT.failed)
   }
-  // Without a wait, nothing is said about it. A problem beside a certificate is one that no wait ends.
+  // A problem beside a certificate is one that no wait ends.
   const { isCertified = false, problem = null } = found(first) ?? {}
   if (!wait || (isCertified && problem !== null)) return await end(first, true)
   await run.hint(`${name}: ordered; waiting until clients reach it, up to four minutes (--no-wait does not)`)

@@ -172,7 +172,7 @@ test('goal: a process that does not start is started once the host hands in agai
   starts = false
   const hand = () => publishing.take({ name: 'web', chain, problem: null })
   expect(await hand().catch(() => 'failed')).toBe('failed')
-  // What is not served is not shown as certified.
+  // Not certified, because it is not served.
   expect(await order({ name: 'web' })).toMatchObject({ result: { published: [{ isCertified: false }] } })
   expect(publishing.requests()).toMatchObject([{ chainSha256: null }])
   // Neither does another agent end by it.
