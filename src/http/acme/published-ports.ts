@@ -46,6 +46,19 @@ const usedUp =
 
 export function createPublishedPorts(deps: PublishedDeps): PublishedPorts {
   const busy = new Set<string>()
+  /** VMs by host name that know that their part of the cap is not used up. */
+  const knowing = new Map<string, string>()
+  /** A poll may have judged by the sum before the owner raised it, and a restart forgets: the next poll takes it back. */
+  const tell = async (vmId: string, hostname: string, isUsedUp: boolean, asked: readonly CertificateRequest[]) => {
+    if (isUsedUp) knowing.delete(hostname)
+    else if (asked.length === 0 || knowing.get(hostname) === vmId) return
+    // Problems of ports without a certificate are others.
+    const told = isUsedUp ? asked : asked.filter(({ chainSha256 }) => chainSha256 !== null)
+    for (const { name } of told) {
+      await deps.handCertificate(vmId, { name, chain: null, problem: isUsedUp ? usedUp : null }, handTimeoutMs)
+    }
+    if (!isUsedUp) knowing.set(hostname, vmId)
+  }
   const once = (at: string, instance: Owned, work: () => Promise<void>) => {
     if (busy.has(at)) return
     busy.add(at)
@@ -62,19 +75,17 @@ export function createPublishedPorts(deps: PublishedDeps): PublishedPorts {
       const names = new Set(asked.map(({ name }) => `${name}.${hostname}`))
       deps.forget(name => hostnameOf(name) === hostname && !names.has(name))
       once(vmId, instance, async () => {
-        const isUsedUp = await deps.open(
-          vmId,
-          asked.reduce((sum, { egressBytes }) => sum + egressBytes, 0),
-        )
-        for (const { name } of isUsedUp ? asked : []) {
-          await deps.handCertificate(vmId, { name, chain: null, problem: usedUp }, handTimeoutMs)
-        }
+        const sum = asked.reduce((sum, { egressBytes }) => sum + egressBytes, 0)
+        await tell(vmId, hostname, await deps.open(vmId, sum), asked)
       })
       for (const request of asked) {
         once(`${vmId} ${request.name}`, instance, () => follow(deps, { ...instance, vmId }, request))
       }
     },
-    noteLiving: hostnames => deps.forget(name => !hostnames.has(hostnameOf(name))),
+    noteLiving: hostnames => {
+      deps.forget(name => !hostnames.has(hostnameOf(name)))
+      for (const hostname of knowing.keys()) if (!hostnames.has(hostname)) knowing.delete(hostname)
+    },
   }
 }
 

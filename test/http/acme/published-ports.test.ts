@@ -106,6 +106,37 @@ test('goal: a VM is told at each poll that its part is used up, and its certific
   expect(handed).toEqual([{ name: 'web', chain: null, problem: expect.stringContaining('--egress') }])
 })
 
+test('goal: a VM that was told so by an outdated poll, or before a restart, is told once that it is so no more', async () => {
+  const known = { chainSha256: createHash('sha256').update('PEM').digest('hex') }
+  let isUsedUp = true
+  const { handed, opened, follow, noteLiving } = setUp(
+    async () => ({ chain: 'PEM', problem: null }),
+    async () => isUsedUp,
+  )
+  const poll = async (asked: CertificateRequest[], vmId = 'vm1') => {
+    const before = opened.length
+    await until('it is judged', 5_000, () => {
+      follow({ ...instance, vmId }, asked)
+      return opened.length > before
+    })
+    // The next poll is judged once this one has told all.
+    const after = opened.length
+    await until('it is told', 5_000, () => {
+      follow({ ...instance, vmId }, asked)
+      return opened.length > after
+    })
+    return handed.splice(0).map(({ problem }) => problem?.slice(0, 20) ?? null)
+  }
+  const told = await poll([request(known)])
+  expect(new Set(told)).toEqual(new Set(['answers have used up']))
+  isUsedUp = false
+  expect(await poll([request(known)])).toEqual([null])
+  expect(await poll([request(known)])).toEqual([])
+  // No longer known of an instance that has ended.
+  noteLiving(new Set())
+  expect(await poll([request(known)])).toEqual([null])
+})
+
 test('goal: certificates of unpublished names and of ended instances are forgotten at once, and no others', () => {
   const { follow, noteLiving, keep } = setUp(() => Promise.reject(new Error('the server is away')))
   const other = 'web.bcde3456.acme.vm.example'
