@@ -23,14 +23,17 @@ export function backupsOf({ last, failure, nightlySinceMs, nowMs }: BackupFacts)
   const nightly = nightlySinceMs !== null
   const known = { last, failure, nightly }
   const remedy = nightly ? timerRemedy : otherRemedy
+  // Before the reason, which may be long: whether there is anything to restore.
+  const good = last === null ? 'no backup of this host is known' : `the last good one is of ${last.at}`
   if (failure !== null) {
-    return { ...known, state: 'failed', problem: `the backup of ${failure.at} failed: ${failure.message}`, remedy }
+    const problem = `the backup of ${failure.at} failed (${good}): ${failure.message}`
+    return { ...known, state: 'failed', problem, remedy }
   }
   const sinceMs = last === null ? nightlySinceMs : Date.parse(last.at)
   if (sinceMs === null) return { ...known, state: 'none', problem: null, remedy: null }
   if (nowMs - sinceMs <= (nightly ? nightlyOldMs : otherOldMs)) {
     return { ...known, state: last === null ? 'none' : 'good', problem: null, remedy: null }
   }
-  const problem = last === null ? `the timer has made none since ${iso(sinceMs)}` : `the last is of ${last.at}`
+  const problem = last === null ? `the timer has made none since ${iso(sinceMs)}; ${good}` : good
   return { ...known, state: 'old', problem, remedy }
 }

@@ -19,13 +19,18 @@ const failure = { at: iso(nowMs - hourMs), message: 'no space' }
 test.each([
   ['nothing is known', {}, 'none', null],
   ['the timer is new', { nightlySinceMs: nowMs - 49 * hourMs }, 'none', null],
-  ['the timer makes none', { nightlySinceMs: nowMs - 51 * hourMs }, 'old', 'the timer has made none since'],
+  ['the timer makes none', { nightlySinceMs: nowMs - 51 * hourMs }, 'old', '; no backup of this host is known'],
   ['of last night', { last: madeAgo(20), nightlySinceMs: 0 }, 'good', null],
-  ['two nights left out', { last: madeAgo(51), nightlySinceMs: 0 }, 'old', 'the last is of 2026-11-24'],
+  ['two nights left out', { last: madeAgo(51), nightlySinceMs: 0 }, 'old', 'the last good one is of 2026-11-24'],
   ['by hand, days ago', { last: madeAgo(7 * 24) }, 'good', null],
-  ['by hand, long ago', { last: madeAgo(9 * 24) }, 'old', 'the last is of 2026-11-17'],
-  ['the newest failed', { last: madeAgo(20), failure, nightlySinceMs: 0 }, 'failed', 'failed: no space'],
-  ['the first failed', { failure }, 'failed', 'failed: no space'],
+  ['by hand, long ago', { last: madeAgo(9 * 24) }, 'old', 'the last good one is of 2026-11-17'],
+  [
+    'the newest failed',
+    { last: madeAgo(20), failure, nightlySinceMs: 0 },
+    'failed',
+    'the backup of 2026-11-26T11:00:00.000Z failed (the last good one is of 2026-11-25T16:00:00.000Z): no space',
+  ],
+  ['the first failed', { failure }, 'failed', 'failed (no backup of this host is known): no space'],
 ] as const)('%s', (_name, facts, state, problem) => {
   const found = backupsOf({ last: null, failure: null, nightlySinceMs: null, nowMs, ...facts })
   expect([...Value.Errors(AdminBackups, found)]).toEqual([])
