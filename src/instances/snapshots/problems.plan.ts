@@ -33,17 +33,9 @@ const failedShownMs = dayMs
 
 export function snapshotProblems(facts: SnapshotFacts, nowMs: number): FoundProblem[] {
   const { failedEnds, unreadable, listenProblem } = facts
-  const room = roomDetail(facts)
+  const room = roomWords(facts)
   return [
-    ...(room === null
-      ? []
-      : [
-          warning('room', {
-            detail: room,
-            remedy:
-              'free some space, or raise snapshots.gib_max; until then instances whose idle time is over wait for a day, and then end without a snapshot',
-          }),
-        ]),
+    ...(room === null ? [] : [warning('room', room)]),
     ...(failedEnds === null || nowMs - failedEnds.lastMs > failedShownMs
       ? []
       : [
@@ -73,20 +65,29 @@ export function snapshotProblems(facts: SnapshotFacts, nowMs: number): FoundProb
   ]
 }
 
-function roomDetail({ bytes, bytesMax, freeBytes, freeBytesMin }: SnapshotFacts): string | null {
+type Words = Pick<FoundProblem, 'detail' | 'remedy'>
+
+const IDLE_ENDS = 'instances whose idle time is over wait for a day, and then end without a snapshot'
+
+/** Null if there is room. The disk counts first: a higher sum of all snapshots gives it no room. */
+function roomWords({ bytes, bytesMax, freeBytes, freeBytesMin }: SnapshotFacts): Words | null {
+  const free = gib(freeBytesMin)
   if (freeBytes !== null && freeBytes < freeBytesMin)
-    return `no snapshot is taken: ${gib(freeBytes)} GiB are free, less than snapshots.gib_free_min (${gib(freeBytesMin)})`
+    return {
+      detail: `no snapshot is taken: ${gib(freeBytes)} GiB are free on the disk of the state directory, less than snapshots.gib_free_min (${free})`,
+      remedy: `free space on the disk of the state directory until ${free} GiB are free, or lower snapshots.gib_free_min and restart the service; until then ${IDLE_ENDS}`,
+    }
   if (bytes < bytesMax * fullRatio) return null
-  return `the room for snapshots is nearly used up: ${gib(bytes)} of ${gib(bytesMax)} GiB (snapshots.gib_max)`
+  return {
+    detail: `the room for snapshots is nearly used up: ${gib(bytes)} of ${gib(bytesMax)} GiB (snapshots.gib_max)`,
+    remedy: `raise snapshots.gib_max and restart the service, or have owners remove snapshots (strongroom snapshot rm); once it is used up, ${IDLE_ENDS}`,
+  }
 }
 
 function gib(bytes: number): string {
   return (bytes / 2 ** 30).toFixed(1)
 }
 
-function warning(
-  subject: string,
-  words: Pick<FoundProblem, 'detail' | 'remedy'> & { readonly sinceMs?: number },
-): FoundProblem {
+function warning(subject: string, words: Words & { readonly sinceMs?: number }): FoundProblem {
   return { name: 'snapshots', subject, severity: 'warning', sinceMs: null, ...words }
 }

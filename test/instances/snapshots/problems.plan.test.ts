@@ -39,3 +39,16 @@ test.each<[string, Partial<SnapshotFacts>, number, string[]]>([
   for (const { name, severity } of problems) expect([name, severity]).toEqual(['snapshots', 'warning'])
   expect(problems[0]?.sinceMs ?? null).toBe(change.failedEnds !== undefined && expected.length > 0 ? 5 : null)
 })
+
+test('goal: the remedy of missing room is that of its cause, and names no field that changes nothing', () => {
+  const remedyOf = (change: Partial<SnapshotFacts>) => snapshotProblems({ ...good, ...change }, 10)[0]?.remedy ?? ''
+  const disk = remedyOf({ freeBytes: 2 * gib })
+  expect(disk).toStartWith('free space on the disk of the state directory until 10.0 GiB are free, or lower ')
+  expect(disk).toContain('snapshots.gib_free_min')
+  expect(disk).not.toContain('gib_max')
+  const all = remedyOf({ bytes: 95 * gib })
+  expect(all).toContain('raise snapshots.gib_max')
+  expect(all).not.toMatch(/gib_free_min|on the disk/)
+  // Raising the sum would free nothing while the disk is short as well.
+  expect(remedyOf({ freeBytes: 2 * gib, bytes: 95 * gib })).toBe(disk)
+})
