@@ -9,7 +9,7 @@ import { sweepLater } from '../../base/work/sweep.ts'
 import { hasWorker } from '../../config/checks/worker.ts'
 import type { Config } from '../../config/schema.ts'
 import { workerUpstreamName } from '../../config/upstream/kinds.ts'
-import { UpstreamClient } from '../../inference/upstream/client.ts'
+import { probePath, UpstreamClient } from '../../inference/upstream/client.ts'
 import { loadUpstream } from '../../inference/upstream/load-target.ts'
 import type { UpstreamTarget } from '../../inference/upstream/target.ts'
 import type { ObservedUpstream } from '../../operator/problems/gateway.plan.ts'
@@ -28,7 +28,7 @@ export type UpstreamWatch = {
   readonly run: (signal: AbortSignal) => Promise<void>
 }
 
-type Failure = Pick<ObservedUpstream, 'problem' | 'isDown' | 'sinceMs'>
+type Failure = Pick<ObservedUpstream, 'problem' | 'isDown' | 'refusal' | 'sinceMs'>
 
 const intervalMs = 60_000
 /** The first probes come soon, so that a new host is not called ready for a minute. */
@@ -41,10 +41,10 @@ export function createUpstreamWatch(deps: UpstreamWatchDeps): UpstreamWatch {
   const { config, clock, collectors, workerProblem } = deps
   if (config.listen.inference === '') return { view: () => [], run: async () => {} }
   const { worker, upstreams } = config.inference
-  const targets = upstreams.map(loadUpstream)
+  const targets = upstreams.map(upstream => ({ ...loadUpstream(upstream), keyFile: upstream.key_file }))
   const client = new UpstreamClient({ deadlines: createDeadlines(clock), timeouts })
   const failures = new Map<string, Failure>()
-  const probe = (target: UpstreamTarget, signal: AbortSignal) => probedTwice({ client, clock }, target, signal)
+  const probe = (target: Probed, signal: AbortSignal) => probedTwice({ client, clock }, target, signal)
   return {
     view: () => {
       const ejected = ejectedIn(collectors)
@@ -84,12 +84,13 @@ export function createUpstreamWatch(deps: UpstreamWatchDeps): UpstreamWatch {
 
 const EJECTED = 'several requests in a row failed, and its probe fails as well'
 
+type Probed = UpstreamTarget & { readonly keyFile: string }
 type Probing = { readonly client: Pick<UpstreamClient, 'probe'>; readonly clock: Clock }
 
 /** Returns why the second of two probes failed; null if one succeeded. Never rejects. */
 async function probedTwice(
   { client, clock }: Probing,
-  target: UpstreamTarget,
+  target: Probed,
   signal: AbortSignal,
 ): Promise<Omit<Failure, 'sinceMs'> | null> {
   const first = await probed(client, target, signal)
@@ -98,13 +99,17 @@ async function probedTwice(
   return signal.aborted ? null : await probed(client, target, signal)
 }
 
-async function probed(client: Probing['client'], target: UpstreamTarget, signal: AbortSignal) {
+async function probed(client: Probing['client'], target: Probed, signal: AbortSignal) {
+  const { url, keyFile } = target
   try {
-    if (await client.probe(target, signal)) return null
+    const status = await client.probe(target, signal)
+    if (status === 200) return null
+    if (status === null) return { problem: `it does not answer at ${url}: it closed the connection`, isDown: true }
     // A server without a list of models may serve requests all the same.
-    return { problem: `it refuses to list its models (GET ${target.url}/models)`, isDown: false }
+    const problem = `it answers GET ${url}${probePath(target)} with ${status}`
+    return { problem, isDown: false, refusal: { status, keyFile } }
   } catch (error) {
-    return { problem: `it does not answer at ${target.url}: ${causeOf(error)}`, isDown: true }
+    return { problem: `it does not answer at ${url}: ${causeOf(error)}`, isDown: true }
   }
 }
 

@@ -113,7 +113,7 @@ export function createGateway(given: GatewayDeps): Gateway {
     targets: deps.upstreams,
     // The upstream's key may have changed; then its evidence must name the new one.
     probe: async (target, signal) =>
-      ((await deps.checkEvidence?.(target.name)) ?? true) && (await upstream.probe(target, signal)),
+      ((await deps.checkEvidence?.(target.name)) ?? true) && (await upstream.probe(target, signal)) === 200,
     mayServe: target => target.attestedKey !== null,
     clock,
     log,

@@ -57,6 +57,10 @@ const waitingCachedMs = 5_000
  */
 const idleMax = 256
 
+export function probePath({ engine }: Pick<UpstreamTarget, 'engine'>): string {
+  return engine === 'text-embeddings-inference' ? '/health' : '/models'
+}
+
 export function openAttempt(): Attempt {
   let isAborted = false
   let listener: (() => void) | null = null
@@ -194,24 +198,20 @@ export class UpstreamClient {
     const cancelTimeout = this.#deadlines.after(metricsTimeoutMs, attempt.abort)
     // Metrics are beside /v1, not below it.
     const get = { path: '/metrics', accept: '*/*', timeoutMs: 0, base: /\/v1$/ }
-    const read = async (response: UpstreamResponse) => gaugeSum(await this.#textOf(response, limits), gauge)
+    const read = async (response: UpstreamResponse) =>
+      response.head.status === 200 ? gaugeSum(await this.#textOf(response, limits), gauge) : null
     return await this.#get(target, get, attempt, read).finally(cancelTimeout)
   }
 
-  /** Reports whether the target can be reached and lists its models, or is healthy if it has no list. */
-  async probe(target: UpstreamTarget, signal: AbortSignal): Promise<boolean> {
+  /** Requests the list of models, or the health if there is no list. Returns the status, or null without an answer. */
+  async probe(target: UpstreamTarget, signal: AbortSignal): Promise<number | null> {
     const attempt = openAttempt()
     const forget = onAbort(signal, attempt.abort)
-    const path = target.engine === 'text-embeddings-inference' ? '/health' : '/models'
-    try {
-      const get = { path, accept: 'application/json', timeoutMs: probeTimeoutMs }
-      return (await this.#get(target, get, attempt, async () => true)) ?? false
-    } finally {
-      forget()
-    }
+    const get = { path: probePath(target), accept: 'application/json', timeoutMs: probeTimeoutMs }
+    return await this.#get(target, get, attempt, async ({ head }) => head.status).finally(forget)
   }
 
-  /** Makes one GET request on a separate connection, which never carries a prompt. Null for a status other than 200. */
+  /** Makes one GET request on a separate connection, which never carries a prompt. Null without a response. */
   async #get<T>(
     target: UpstreamTarget,
     { path, accept, timeoutMs, base = '' }: Get,
@@ -225,7 +225,7 @@ export class UpstreamClient {
     try {
       const bytes = Buffer.from(`${lead}accept: ${accept}\r\n\r\n`)
       const response = await (this.#sendOn(connection, bytes, { attempt, timeoutMs, accept: null }) ?? null)
-      return response?.head.status === 200 ? await read(response) : null
+      return response === null ? null : await read(response)
     } finally {
       connection.close()
     }

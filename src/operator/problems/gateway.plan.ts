@@ -14,6 +14,8 @@ export type ObservedUpstream = {
   readonly problem: string | null
   /** Whether it cannot serve requests because of that. */
   readonly isDown: boolean
+  /** Present if it answers its probe with another status than 200. `keyFile`: "" without a key. */
+  readonly refusal?: { readonly status: number; readonly keyFile: string }
   /** Since when; null if unknown. */
   readonly sinceMs: number | null
 }
@@ -99,17 +101,32 @@ function modelProblems(upstreams: readonly ObservedUpstream[]): FoundProblem[] {
 
 const UPSTREAM_REMEDY =
   'see that the server runs, that this host reaches inference.upstreams.url, and that key_file and ca_file are right; the gateway uses it again by itself'
-const REFUSED_REMEDY =
-  'see that inference.upstreams.key_file has a key that the server accepts, because with a wrong or expired one it refuses prompts too, and that url has its path'
 const ATTESTED_REMEDY =
   'the log of the gateway has the reason (strongroom inference logs, or that of the daemon): connection, tls- and evidence- mean that no evidence arrived, collateral needs a newer attestation_collateral, and attestation_policy refuses the rest; change the policy only if the upstream was changed on purpose'
 const WORKER_REMEDY =
   'see `strongroom inference logs` and the log of the daemon; `strongroom doctor` checks the model and the image'
 
-function upstreamProblem({ name, isWorker, problem, isDown, sinceMs }: ObservedUpstream): FoundProblem[] {
+/** Files of upstreams and the configuration are read at the start alone. */
+const RESTART = 'then `systemctl restart strongroom`, because the daemon reads it when it starts (VMs continue)'
+
+function refusalRemedy({ status, keyFile }: NonNullable<ObservedUpstream['refusal']>): string {
+  switch (status) {
+    case 401:
+    case 403:
+      return keyFile === ''
+        ? `it requires an API key, and none is configured: write one into a file, name the file in inference.upstreams.key_file, ${RESTART}`
+        : `it does not accept the key in ${keyFile}: put a valid one there, ${RESTART}`
+    case 404:
+      return `it has no such path: correct inference.upstreams.url, which usually ends in /v1, ${RESTART}; a server without a list of models may answer requests all the same`
+    default:
+      return 'the log of that server has the reason; it may answer requests all the same, and the gateway sends them to it'
+  }
+}
+
+function upstreamProblem({ name, isWorker, problem, refusal, sinceMs }: ObservedUpstream): FoundProblem[] {
   if (problem === null) return []
   const isUnattested = problem.startsWith('not attested')
-  const reached = isDown ? UPSTREAM_REMEDY : REFUSED_REMEDY
+  const reached = refusal === undefined ? UPSTREAM_REMEDY : refusalRemedy(refusal)
   const remedy = isWorker ? WORKER_REMEDY : isUnattested ? ATTESTED_REMEDY : reached
   const detail = isUnattested ? `${name} gets no prompts: ${problem}` : `${name}: ${problem}`
   return [{ name: 'upstream', subject: name, severity: 'warning', sinceMs, detail, remedy }]

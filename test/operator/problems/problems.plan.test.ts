@@ -257,13 +257,21 @@ test('goal: the words of a certificate say whose it is, and the remedy is for th
     expect(texts('authority', source)).toMatch(/ca\.pem\) ends soon.*replace it/)
 })
 
-test('goal: a server that answers without its list may refuse the key; one that does not answer may be down', () => {
-  const remedy = (isDown: boolean) => {
-    const problem = 'it refuses to list its models'
-    return problemsIn(gateway([{ ...up, problem, isDown }])).find(({ name }) => name === 'upstream')?.remedy
+test('goal: a server that refuses its list has the remedy of its status; one that does not answer may be down', () => {
+  const remedy = (refusal?: { status: number; keyFile: string }) => {
+    const isDown = refusal === undefined
+    const change = { problem: 'it answers', isDown, ...(isDown ? {} : { refusal }) }
+    return problemsIn(gateway([{ ...up, ...change }])).find(({ name }) => name === 'upstream')?.remedy ?? ''
   }
-  expect(remedy(false)).toContain('key_file has a key that the server accepts')
-  expect(remedy(true)).toContain('see that the server runs')
+  const keyFile = '/etc/strongroom/llm.key'
+  for (const status of [401, 403]) {
+    expect(remedy({ status, keyFile })).toStartWith(`it does not accept the key in ${keyFile}: put a valid one there`)
+    expect(remedy({ status, keyFile })).toContain('systemctl restart strongroom')
+  }
+  expect(remedy({ status: 401, keyFile: '' })).toContain('none is configured: write one into a file')
+  expect(remedy({ status: 404, keyFile })).toContain('correct inference.upstreams.url, which usually ends in /v1')
+  expect(remedy({ status: 503, keyFile })).toStartWith('the log of that server has the reason')
+  expect(remedy()).toContain('see that the server runs')
 })
 
 test('goal: the remedies of ACME name what to change', () => {
