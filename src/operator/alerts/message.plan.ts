@@ -1,6 +1,7 @@
 // Which problems a receiver has to be notified of, and the words of a message. Pure.
 
 import { harmlessLine } from '../../base/harmless.ts'
+import { dayMs, hourMs, minuteMs } from '../../base/time.ts'
 import { type AlertMessage, alertProblemsMax } from '../../contract/admin/alerts.ts'
 import { type HostProblem, problemKey } from '../../contract/admin/problems.ts'
 
@@ -84,15 +85,15 @@ function namesOf(problems: readonly HostProblem[]): string {
 
 export function textOf(message: AlertMessage): string {
   const { host, kind, at, ready, began, resolved, open, omitted } = message
-  const section = (title: string, problems: readonly HostProblem[]) =>
-    problems.length === 0 ? [] : [`${title}:`, '', ...problems.flatMap(problemLines)]
+  const section = (title: string, problems: readonly HostProblem[], linesOf = problemLines) =>
+    problems.length === 0 ? [] : [`${title}:`, '', ...problems.flatMap(problem => linesOf(problem))]
   const others = open.filter(problem => !began.some(other => problemKey(other) === problemKey(problem)))
   return [
     `${host.domain} (${host.id}) is ${ready ? 'ready' : 'NOT READY'} at ${at}.`,
     '',
     ...(kind === 'test' ? ['This is a test of the alerts. Nothing has changed.', ''] : []),
     ...section('Began', began),
-    ...section('Resolved', resolved),
+    ...section('Resolved', resolved, problem => resolvedLines(problem, at)),
     ...section(began.length + resolved.length === 0 ? 'Problems' : 'Still there', others),
     ...(omitted === 0 ? [] : [`${omitted} more are left out.`, '']),
     '`strongroom status` has all of them; `strongroom help 3am` has a section for each.',
@@ -100,13 +101,39 @@ export function textOf(message: AlertMessage): string {
   ].join('\n')
 }
 
-function problemLines({ name, subject, severity, since, detail, affects, remedy }: HostProblem): string[] {
-  const title = subject === null ? name : `${name} ${subject}`
+function problemLines(problem: HostProblem): string[] {
+  const { severity, since, detail, affects, remedy } = problem
   const lines = [
-    `${severity} ${title}, since ${since}`,
+    `${severity} ${problemKey(problem)}, since ${since}`,
     `  ${detail}`,
     `  affects: ${affects}`,
     ...(remedy === '' ? [] : [`  remedy: ${remedy}`]),
   ]
   return [...lines.map(harmlessLine), '']
+}
+
+/** Without effect and remedy, because there is nothing to do. `at`: time of the message, which follows the end. */
+function resolvedLines(problem: HostProblem, at: string): string[] {
+  const { severity, since, detail } = problem
+  const lastedMs = Date.parse(at) - Date.parse(since)
+  // A clock that was set back makes the beginning lie in the future.
+  const lasted = lastedMs < 0 ? '' : ` (${durationText(lastedMs)})`
+  const lines = [
+    `${severity} ${problemKey(problem)}, from ${since} until ${at} at the latest${lasted}`,
+    `  it was: ${detail}`,
+  ]
+  return [...lines.map(harmlessLine), '']
+}
+
+/** Returns the two largest units. */
+function durationText(ms: number): string {
+  const units = [
+    [Math.floor(ms / dayMs), 'd'],
+    [Math.floor(ms / hourMs) % 24, 'h'],
+    [Math.floor(ms / minuteMs) % 60, 'min'],
+    [Math.floor(ms / 1000) % 60, 's'],
+  ] as const
+  const first = units.findIndex(([count]) => count > 0)
+  const shown = first === -1 ? units.slice(-1) : units.slice(first, first + 2)
+  return shown.map(([count, unit]) => `${count} ${unit}`).join(' ')
 }

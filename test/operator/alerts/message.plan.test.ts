@@ -70,9 +70,32 @@ test('goal: subject and text name what began and ended, on lines that no upstrea
   expect(text).toContain(
     'Began:\n\nwarning upstream u, since 2026-11-26T11:00:00.000Z\n  it says Bcc: all@example.org\\x1b[2J\n',
   )
-  expect(text).toContain('Resolved:\n\nwarning disk')
+  expect(text).toContain('Resolved:\n\nwarning disk, from 2026-11-26T11:00:00.000Z')
   expect(text).toContain('Still there:\n\ncritical models')
   const reminder = messageOf({ ...facts, kind: 'reminder', present: [models], changes: { began: [], resolved: [] } })
   expect(subjectOf(reminder)).toBe('[strongroom] a.example NOT READY: still not ready: models')
   expect(textOf(reminder)).toContain('Problems:\n\ncritical models')
+})
+
+test('goal: what is over has its beginning, its end and its length, and orders nothing', () => {
+  const textFor = (since: string) => {
+    const over = problem('firewall', { severity: 'critical', since, remedy: 'run nft flush' })
+    return textOf(messageOf({ ...facts, present: [], changes: { began: [], resolved: [over] } }))
+  }
+  const lines = (since: string) => textFor(since).split('\n').slice(2, 7)
+  expect(lines('2026-11-26T11:57:30.000Z')).toEqual([
+    'Resolved:',
+    '',
+    'critical firewall, from 2026-11-26T11:57:30.000Z until 2026-11-26T12:00:00.000Z at the latest (2 min 30 s)',
+    '  it was: firewall is wrong',
+    '',
+  ])
+  expect(lines('2026-11-26T11:59:59.100Z')[2]).toEndWith(' at the latest (0 s)')
+  expect(lines('2026-11-26T09:59:00.000Z')[2]).toEndWith(' at the latest (2 h 1 min)')
+  expect(lines('2026-11-23T10:59:00.000Z')[2]).toEndWith(' at the latest (3 d 1 h)')
+  // The clock was set back in the meantime.
+  expect(lines('2026-11-26T12:30:00.000Z')[2]).toBe(
+    'critical firewall, from 2026-11-26T12:30:00.000Z until 2026-11-26T12:00:00.000Z at the latest',
+  )
+  expect(textFor('2026-11-26T11:57:30.000Z')).not.toMatch(/remedy|affects|flush/)
 })
