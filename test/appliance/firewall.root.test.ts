@@ -45,8 +45,8 @@ inOwnNetns(
           {
             severity: 'critical',
             detail:
-              'a firewall of this host drops SSH to instances, what instances send (nftables, chain forward of table ip f)',
-            remedy: expect.stringContaining('nft insert rule ip f forward iifname sr-vms accept;'),
+              'a firewall of this host drops SSH to instances and what instances send (nftables, chain forward of table ip f)',
+            remedy: expect.stringContaining('nft insert rule ip f forward iifname sr-vms accept`;'),
           },
         ])
         expect(await (await ask('/metrics')).text()).toContain('\nstrongroom_foreign_firewall_drops 2\n')

@@ -107,9 +107,24 @@ function problemLines(problem: HostProblem): string[] {
     `${severity} ${problemKey(problem)}, since ${since}`,
     `  ${detail}`,
     `  affects: ${affects}`,
-    ...(remedy === '' ? [] : [`  remedy: ${remedy}`]),
+    ...(remedy === '' ? [] : remedyLines(remedy)),
   ]
   return [...lines.map(harmlessLine), '']
+}
+
+/** Commands in backticks that follow each other, `a`; `b`, stand on lines of their own, so that they can be copied. */
+function remedyLines(remedy: string): string[] {
+  const found = /^(.*?)(`[^`]+`(?:; `[^`]+`)+)(.*)$/s.exec(remedy)
+  if (found === null) return [`  remedy: ${remedy}`]
+  const [, before = '', commands = '', after = ''] = found
+  const rest = after.replace(/^[ .;,]+/, '')
+  const lines = commands.slice(1, -1).split('`; `')
+  return [
+    `  remedy: ${before.trimEnd()}`,
+    '',
+    ...lines.map(line => `    ${line}`),
+    ...(rest === '' ? [] : ['', `  ${rest}`]),
+  ]
 }
 
 /** Without effect and remedy, because there is nothing to do. `at`: time of the message, which follows the end. */

@@ -140,7 +140,9 @@ export function droppedText(dropped: readonly Need[], chains: readonly DroppingC
   const more = matching.length > chainCountMax ? `; and ${matching.length - chainCountMax} more` : ''
   const isUnsure = dropped.some(need => chains.filter(chain => isFor(need, chain)).length > 1)
   const by = causes.length === 0 ? '' : ` (${isUnsure ? 'each can be the cause: ' : ''}${causes.join('; ')}${more})`
-  return `a firewall of this host drops ${dropped.map(({ name }) => name).join(', ')}${by}`
+  const names = dropped.map(({ name }) => name)
+  const last = names.length > 1 ? ` and ${names.at(-1)}` : ''
+  return `a firewall of this host drops ${(last === '' ? names : names.slice(0, -1)).join(', ')}${last}${by}`
 }
 
 /**
@@ -151,18 +153,30 @@ export function droppedRemedy(
   { network }: Pick<Config, 'network'>,
   chains: readonly DroppingChain[] = [],
 ): string {
-  const commands = acceptCommands(dropped, { chains, link: linkNames(network.tap_prefix).host })
-  const peers = network.probe_peers.join(' or ')
-  const office = `or, where it lets others pass than ${peers}, name those in network.probe_peers`
-  if (commands !== null) return `run ${commands.join('; ')}; and store it where it is loaded at boot; ${office}`
+  const link = linkNames(network.tap_prefix).host
+  const commands = acceptCommands(dropped, { chains, link })
+  const peers = network.probe_peers.join(' and ')
+  const office = `The test packets come from ${peers}; if your firewall is meant to admit other networks alone, name one of those in network.probe_peers instead.`
+  if (commands !== null) {
+    const list = commands.map(command => `\`${command}\``).join('; ')
+    // A command for a port of this host opens it to everyone.
+    const isSafe = commands.every(command => command.split(' ').includes(link))
+    const safe = isSafe ? " (safe: Strongroom's own rules still filter these packets)" : ''
+    const isStored = chainsFor(dropped, chains).every(({ tool }) => STORES_ITSELF.includes(tool))
+    const store = isStored ? '' : ' Store them where they are loaded at boot: strongroom help egress.'
+    return `run ${list}${safe}.${store} ${office}`
+  }
   const ports = dropped
     .filter(({ kind, mappedPort }) => kind === 'services' && mappedPort === null)
     .map(({ protocol, port }) => `"${protocol} dport ${port} accept"`)
   const isTap = dropped.some(({ kind, mappedPort }) => kind === 'instances' || mappedPort !== null)
   const taps = ['iifname', 'oifname'].map(way => `"${way} ${network.tap_prefix}* accept"`)
   const rules = [...(isTap ? taps : []), ...ports].join(', ')
-  return `let it pass, as ${rules} do in nft, where it drops (nft monitor trace shows that); ${office}`
+  return `let it pass, as ${rules} do in nft, where it drops (nft monitor trace shows that). ${office}`
 }
+
+/** Firewalls whose commands, as they are here, last over a reboot. */
+const STORES_ITSELF: readonly Tool[] = ['ufw', 'firewalld']
 
 function isFor({ family, to, mappedPort }: Need, chain: DroppingChain): boolean {
   const hook = mappedPort === null && (to === 'nextHop' || to === 'host') ? 'input' : 'forward'

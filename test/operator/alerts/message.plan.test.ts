@@ -99,3 +99,22 @@ test('goal: what is over has its beginning, its end and its length, and orders n
   )
   expect(textFor('2026-11-26T11:57:30.000Z')).not.toMatch(/remedy|affects|flush/)
 })
+
+test('goal: commands that follow each other stand on lines of their own, without the line ends that a remedy may quote', () => {
+  const linesFor = (remedy: string) =>
+    textOf(messageOf({ ...facts, present: [], changes: { began: [problem('disk', { remedy })], resolved: [] } }))
+      .split('\n')
+      .slice(7, -2)
+  expect(linesFor('run `a -i b`; `c -o d` (safe: it is). Store them.')).toEqual([
+    '  remedy: run',
+    '',
+    '    a -i b',
+    '    c -o d',
+    '',
+    '  (safe: it is). Store them.',
+    '',
+  ])
+  expect(linesFor('run `a`; `b`; `c`. If not, go')[6]).toBe('  If not, go')
+  expect(linesFor('run `a`, which has `b`')).toEqual(['  remedy: run `a`, which has `b`', ''])
+  expect(linesFor('x\n    rm -r /\n`a`; `b`')).toEqual(['  remedy: x     rm -r /', '', '    a', '    b', ''])
+})

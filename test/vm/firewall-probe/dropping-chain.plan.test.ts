@@ -31,7 +31,7 @@ const ssh: Need = {
 const gateway: Need = { ...ssh, name: 'the gateway', from: 'instance', to: 'nextHop', port: 8442 }
 const service: Need = { ...ssh, kind: 'services', name: 'service A', to: 'host', port: 8441 }
 const commands = (chains: readonly DroppingChain[], ...dropped: Need[]) =>
-  /^run (.*); and store it/.exec(droppedRemedy(dropped, config, chains))?.[1]?.split('; ') ?? []
+  [...droppedRemedy(dropped, config, chains).matchAll(/`([^`]+)`/g)].map(([, command = '']) => command)
 
 test('goal: the chain that drops the rest is named, and none that drops by a condition', () => {
   const text = (name: string) => droppedText([ssh], found(name))
@@ -100,7 +100,22 @@ test('goal: what no known chain explains keeps the rules that let it pass', () =
     'nft insert rule inet fw fwd iifname sr-vms accept',
     'nft insert rule inet fw fwd oifname sr-vms accept',
   ])
-  expect(droppedRemedy([ssh], config, chains)).toEndWith('name those in network.probe_peers')
+  expect(droppedRemedy([ssh], config, chains)).toEndWith('name one of those in network.probe_peers instead.')
+})
+
+test('goal: commands can be copied, what follows them is a sentence, and only rules that open no port are called safe', () => {
+  const [docker, ufw, firewalld] = ['docker', 'ufw', 'firewalld'].map(name => droppedRemedy([ssh], config, found(name)))
+  const safe = " (safe: Strongroom's own rules still filter these packets)"
+  const peers =
+    'The test packets come from 192.175.48.0/24 and 2620:4f:8000::/48; if your firewall is meant to admit other networks alone, name one of those in network.probe_peers instead.'
+  expect(docker).toBe(
+    `run \`iptables -I DOCKER-USER -i sr-vms -j ACCEPT\`; \`iptables -I DOCKER-USER -o sr-vms -j ACCEPT\`${safe}. Store them where they are loaded at boot: strongroom help egress. ${peers}`,
+  )
+  // These two store what they are given.
+  expect(ufw).toBe(`run \`ufw route allow in on sr-vms\`; \`ufw route allow out on sr-vms\`${safe}. ${peers}`)
+  expect(firewalld).toEndWith(`\`firewall-cmd --reload\`. ${peers}`)
+  // A port of this host is open to everyone then.
+  expect(droppedRemedy([ssh, service], config, found('ufw'))).not.toContain('safe')
 })
 
 test('goal: no chain is blamed behind a rule without a condition that accepts or returns', () => {

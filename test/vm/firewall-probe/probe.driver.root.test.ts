@@ -163,9 +163,9 @@ inOwnNetns(
         const { dropped, chains } = await once({})
         expect(dropped.length).toBeGreaterThan(1)
         const ours = dropped.filter(({ kind }) => kind !== 'others')
-        const commands = /^run (.*); and store it/.exec(droppedRemedy(ours, config, chains))?.[1] ?? ''
-        expect(commands).not.toBe('')
-        sh(commands)
+        const commands = [...droppedRemedy(ours, config, chains).matchAll(/`([^`]+)`/g)].map(([, command]) => command)
+        expect(commands).not.toEqual([])
+        sh(commands.join('; '))
         expect(await look()).toEqual([others])
         sh('nft flush ruleset')
         own()

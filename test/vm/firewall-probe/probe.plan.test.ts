@@ -98,7 +98,7 @@ test('goal: the remedy names the rules for what is dropped, and the field for wh
   expect(remedy('services')).toStartWith(
     'let it pass, as "tcp dport 8441 accept", "tcp dport 8442 accept", "tcp dport 53',
   )
-  expect(remedy('instances')).toEndWith('name those in network.probe_peers')
+  expect(remedy('instances')).toEndWith('name one of those in network.probe_peers instead.')
 })
 
 test('goal: the frames of both families and protocols, byte for byte', () => {
@@ -275,7 +275,8 @@ test('goal: the observer counts and drops each packet behind all others, and let
 
 test('goal: what is dropped is one line, and a mapped port is let through at the taps', () => {
   expect(droppedText([])).toBeNull()
-  expect(droppedText([need({ name: 'a' }), need({ name: 'b' })])).toBe('a firewall of this host drops a, b')
+  expect(droppedText([need({ name: 'a' }), need({ name: 'b' })])).toBe('a firewall of this host drops a and b')
+  expect(droppedText([need({ name: 'a' }), need({ name: 'b' }), need({ name: 'c' })])).toEndWith(' drops a, b and c')
   const remedy = (...dropped: Need[]) =>
     /as (.*) do in nft/.exec(droppedRemedy(dropped, { network: { ...usual.network, probe_peers: ['p', 'q'] } }))?.[1]
   const taps = '"iifname sr* accept", "oifname sr* accept"'
@@ -283,7 +284,7 @@ test('goal: what is dropped is one line, and a mapped port is let through at the
   expect(remedy(need({ kind: 'services', protocol: 'udp', port: 53 }))).toBe('"udp dport 53 accept"')
   expect(remedy(need(), need({ kind: 'services', port: 8441 }))).toBe(`${taps}, "tcp dport 8441 accept"`)
   expect(droppedRemedy([need()], { network: { ...usual.network, probe_peers: ['p', 'q'] } })).toContain(
-    'lets others pass than p or q,',
+    'The test packets come from p and q; ',
   )
 })
 

@@ -13,7 +13,8 @@ const dropping = (...kinds: NeedKind[]): ProbeLook => ({
   dropped: neededPackets(config).filter(({ kind }) => kinds.includes(kind)),
   unknown: null,
 })
-const cut = 'a firewall of this host drops SSH to instances, what instances send, instances to port 8446 of this host'
+const cut =
+  'a firewall of this host drops SSH to instances, what instances send and instances to port 8446 of this host'
 
 function bench(first: ProbeLook) {
   const clock = createManualClock()
