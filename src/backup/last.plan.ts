@@ -19,10 +19,19 @@ const timerRemedy =
   '`journalctl --unit strongroom-backup.service` has the reason; `systemctl start strongroom-backup` tries again'
 const otherRemedy = 'make one: `strongroom help backup`, which has the timer for each night, too'
 
+/** A failure of the command of `--to-command` begins with this. */
+export const COMMAND_OF_BACKUP = 'the command of the backup'
+const commandRemedy =
+  'your own command (--to-command) failed, and the reason has its last words, if it printed any: correct the command or its variables'
+const timerCommandRemedy = `${commandRemedy} (usually in /etc/strongroom/backup.env), then \`systemctl start strongroom-backup\`; until it works, make one into a file: \`strongroom backup --recipients-file /etc/strongroom/backup-recipients.txt FILE\``
+const otherCommandRemedy = `${commandRemedy}, and run it again; until it works, make one into a file: \`strongroom backup --recipient age1… FILE\``
+
 export function backupsOf({ last, failure, nightlySinceMs, nowMs }: BackupFacts): AdminBackups {
   const nightly = nightlySinceMs !== null
   const known = { last, failure, nightly }
-  const remedy = nightly ? timerRemedy : otherRemedy
+  const isCommand = failure?.message.startsWith(COMMAND_OF_BACKUP) ?? false
+  const [byTimer, byOther] = isCommand ? [timerCommandRemedy, otherCommandRemedy] : [timerRemedy, otherRemedy]
+  const remedy = nightly ? byTimer : byOther
   // Before the reason, which may be long: whether there is anything to restore.
   const good = last === null ? 'no backup of this host is known' : `the last good one is of ${last.at}`
   if (failure !== null) {

@@ -2,6 +2,7 @@
 
 import { Fault, messageOf } from '../base/fault.ts'
 import { stderrCharsMax } from '../linux/command.ts'
+import { COMMAND_OF_BACKUP } from './last.plan.ts'
 
 export type PipeTarget = {
   /** Run by `/bin/sh -c`, with this process's environment. */
@@ -29,7 +30,7 @@ export async function pipeTo({ command, name, timeoutMs }: PipeTarget, stream: R
   const stderr = lastText(child.stderr)
   const over = new AbortController()
   const timer = setTimeout(() => {
-    over.abort(new Fault('host.command_timeout', `the command of the backup did not end within ${timeoutMs / 1000} s`))
+    over.abort(new Fault('host.command_timeout', `${COMMAND_OF_BACKUP} did not end within ${timeoutMs / 1000} s`))
     killGroup(child.pid)
   }, timeoutMs)
   try {
@@ -38,10 +39,10 @@ export async function pipeTo({ command, name, timeoutMs }: PipeTarget, stream: R
     over.signal.throwIfAborted()
     if (exitCode !== 0) {
       const why = child.signalCode ?? `exit code ${exitCode}`
-      throw new Fault('host.command_failed', `the command of the backup failed: ${why}: ${await stderr}`)
+      throw new Fault('host.command_failed', `${COMMAND_OF_BACKUP} failed: ${why}: ${await stderr}`)
     }
     if (brokeAt !== null) {
-      const message = `the command of the backup ended with 0 before it had read everything: ${brokeAt}`
+      const message = `${COMMAND_OF_BACKUP} ended with 0 before it had read everything: ${brokeAt}`
       throw new Fault('host.command_failed', message)
     }
     return bytes
