@@ -74,7 +74,7 @@ function roomWords({ bytes, bytesMax, freeBytes, freeBytesMin }: SnapshotFacts):
   const free = gib(freeBytesMin)
   if (freeBytes !== null && freeBytes < freeBytesMin)
     return {
-      detail: `no snapshot is taken: ${gib(freeBytes)} GiB are free on the disk of the state directory, less than snapshots.gib_free_min (${free})`,
+      detail: `no snapshot is taken: ${sizeText(freeBytes)} are free on the disk of the state directory, less than snapshots.gib_free_min (${free})`,
       remedy: `free space on the disk of the state directory until ${free} GiB are free, or lower snapshots.gib_free_min and restart the service; until then ${IDLE_ENDS}`,
     }
   if (bytes < bytesMax * fullRatio) return null
@@ -82,6 +82,11 @@ function roomWords({ bytes, bytesMax, freeBytes, freeBytesMin }: SnapshotFacts):
     detail: `the room for snapshots is nearly used up: ${gib(bytes)} of ${gib(bytesMax)} GiB (snapshots.gib_max)`,
     remedy: `raise snapshots.gib_max and restart the service, or have owners remove snapshots (strongroom snapshot rm); once it is used up, ${IDLE_ENDS}`,
   }
+}
+
+/** Below 1 GiB in the unit of the problem `disk`. */
+function sizeText(bytes: number): string {
+  return bytes < 2 ** 30 ? `${Math.floor(bytes / 2 ** 20)} MiB` : `${gib(bytes)} GiB`
 }
 
 function gib(bytes: number): string {

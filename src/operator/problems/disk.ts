@@ -17,25 +17,31 @@ export function diskProblems(stateDir: string): FoundProblem[] {
   const problem = (severity: FoundProblem['severity'], detail: string, remedy: string): FoundProblem[] => [
     { name: 'disk', subject: null, severity, detail, remedy, sinceMs: null },
   ]
-  const full = (detail: string) => problem('critical', detail, fullRemedy(stateDir))
+  const end = `this ends at ${mib(freeBytesLow)} MiB`
   try {
     const { bavail, bsize, files, ffree } = statfsSync(stateDir)
     const freeBytes = bavail * bsize
     const freeText = `${mib(freeBytes)} MiB are free at ${stateDir}`
-    if (freeBytes < freeBytesMin) return full(`the disk is full: ${freeText}`)
+    const remedy = `free space there until ${mib(freeBytesLow)} MiB are free. ${MAY_GO} ${withoutRoom}`
+    if (freeBytes < freeBytesMin) {
+      const detail = `the disk is full: ${freeText}, from ${mib(freeBytesMin)} MiB on it is a warning, and ${end}`
+      return problem('critical', detail, remedy)
+    }
     // A file system without a limit of files reports a total of 0.
-    if (files > 0 && ffree < freeFilesMin) return full(`the disk is full: ${ffree} inodes are free at ${stateDir}`)
+    if (files > 0 && ffree < freeFilesMin) {
+      const detail = `the disk is full: ${ffree} inodes are free at ${stateDir}, and ${freeFilesMin} are needed`
+      return problem('critical', detail, `delete files there until ${freeFilesMin} inodes are free. ${MAY_GO}`)
+    }
     if (freeBytes >= freeBytesLow) return []
-    const remedy = `free some space at ${stateDir} until ${mib(freeBytesLow)} MiB are free: below ${mib(freeBytesMin)} MiB creates and changes are refused, and VMs that write are paused`
-    return problem('warning', `the disk is nearly full: ${freeText}`, remedy)
+    return problem('warning', `the disk is nearly full: ${freeText}, and ${end}`, remedy)
   } catch (error) {
-    return full(`${stateDir} cannot be read: ${messageOf(error)}`)
+    const remedy = `see that the file system of ${stateDir} is mounted and healthy: journalctl --dmesg`
+    return problem('critical', `${stateDir} cannot be read: ${messageOf(error)}`, remedy)
   }
 }
 
-function fullRemedy(stateDir: string): string {
-  return `free ${mib(freeBytesMin)} MiB and ${freeFilesMin} inodes at ${stateDir}: creates and changes are refused, and VMs that write are paused until then`
-}
+const MAY_GO = '`strongroom help 3am` (problem `disk`) has what may be deleted.'
+const withoutRoom = `With no room left, creates and changes are refused and VMs that write are paused; these continue at ${mib(freeBytesMin)} MiB`
 
 function mib(bytes: number): number {
   return Math.floor(bytes / 1_048_576)

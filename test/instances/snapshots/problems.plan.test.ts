@@ -46,6 +46,8 @@ test('goal: the remedy of missing room is that of its cause, and names no field 
   expect(disk).toStartWith('free space on the disk of the state directory until 10.0 GiB are free, or lower ')
   expect(disk).toContain('snapshots.gib_free_min')
   expect(disk).not.toContain('gib_max')
+  // The problem disk of the same message has this unit.
+  expect(snapshotProblems({ ...good, freeBytes: 2 ** 26 }, 10)[0]?.detail).toContain(': 64 MiB are free')
   const all = remedyOf({ bytes: 95 * gib })
   expect(all).toContain('raise snapshots.gib_max')
   expect(all).not.toMatch(/gib_free_min|on the disk/)

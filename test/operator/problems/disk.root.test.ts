@@ -21,17 +21,33 @@ inOwnNetns(
       }
       {
         using _ = smallDisk(dir, 300)
-        const nearlyFull = { name: 'disk', severity: 'warning', detail: expect.stringContaining('is nearly full') }
+        const nearlyFull = {
+          ...{ name: 'disk', severity: 'warning' },
+          detail: expect.stringMatching(/is nearly full: \d+ MiB are free at \S+\/state, and this ends at 1024 MiB$/),
+          remedy: expect.stringContaining('strongroom help 3am'),
+        }
         expect(diskProblems(dir)).toMatchObject([nearlyFull])
         const ballast = fillDisk(dir)
         expect(diskProblems(dir)).toMatchObject([
           {
-            ...{ name: 'disk', severity: 'critical', detail: expect.stringContaining('is full') },
-            remedy: expect.stringContaining('free 256 MiB'),
+            ...{ name: 'disk', severity: 'critical' },
+            detail: expect.stringMatching(
+              /is full: \d+ MiB are free at \S+, from 256 MiB on it is a warning, and this ends at 1024 MiB$/,
+            ),
+            // Inodes are not short.
+            remedy: expect.not.stringContaining('inode'),
           },
         ])
         unlinkSync(ballast)
         expect(diskProblems(dir)).toMatchObject([nearlyFull])
+        expect(Bun.spawnSync(['mount', '-o', 'remount,nr_inodes=40', dir]).exitCode).toBe(0)
+        expect(diskProblems(dir)).toMatchObject([
+          {
+            ...{ name: 'disk', severity: 'critical' },
+            detail: expect.stringMatching(/is full: \d+ inodes are free at \S+, and 64 are needed$/),
+            remedy: expect.stringContaining('until 64 inodes are free'),
+          },
+        ])
       }
       expect(diskProblems(dir)).toMatchObject([{ detail: expect.stringContaining('cannot be read') }])
       rmSync(parent, { recursive: true })

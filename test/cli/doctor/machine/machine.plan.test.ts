@@ -68,6 +68,8 @@ test('goal: disks: none fits, more is promised than there is, results of builds 
     result: 'FAIL',
     remedy: expect.stringContaining('vm.scratch_gib'),
   })
+  // No smaller disk fits there.
+  expect(of({ freeDiskGib: 0 }, 'disk')).toMatchObject({ remedy: expect.not.stringContaining('vm.scratch_gib') })
   const promised = { ...config, capacity: { ...config.capacity, scratch_gib: 80 } }
   expect(of({}, 'disk', promised)?.result).toBe('PASS')
   expect(of({ freeDiskGib: 79 }, 'disk', promised)?.result).toBe('WARN')
