@@ -63,38 +63,72 @@ function bounded(problem: HostProblem): HostProblem {
   return { ...problem, detail: detail.slice(0, detailCharsMax), remedy: remedy.slice(0, detailCharsMax) }
 }
 
-export function subjectOf({ kind, host, ready, began, resolved, open }: AlertMessage): string {
-  const counts = [
-    ...(began.length === 0 ? [] : [`${began.length} began: ${namesOf(began)}`]),
-    ...(resolved.length === 0 ? [] : [`${resolved.length} resolved: ${namesOf(resolved)}`]),
+export function subjectOf(message: AlertMessage): string {
+  const { kind, at, host, ready, began, resolved, open } = message
+  const critical = open.filter(({ severity }) => severity === 'critical')
+  const named = (title: string, problems: readonly HostProblem[]) =>
+    problems.length === 0 ? [] : [`${title}: ${shortList(namesOf(problems, at))}`]
+  const worst = began.filter(({ severity }) => severity === 'critical')
+  const mild = began.filter(({ severity }) => severity !== 'critical')
+  const changes = [
+    ...named('CRITICAL', worst),
+    ...named('warning', mild),
+    ...named('resolved', resolved),
+    ...named('still open', othersIn(message)),
   ]
   const words = {
     test: 'test of the alerts',
-    reminder: `still not ready: ${namesOf(open.filter(({ severity }) => severity === 'critical'))}`,
-    problems: counts.join('; '),
+    reminder: `still not ready: ${shortList(namesOf(critical, at))}`,
+    problems: changes.join('; '),
   } as const satisfies Record<AlertMessage['kind'], string>
   return harmlessLine(`[strongroom] ${host.domain} ${ready ? 'ready' : 'NOT READY'}: ${words[kind]}`).slice(0, 200)
 }
 
 const shownNames = 3
 
-function namesOf(problems: readonly HostProblem[]): string {
-  const names = [...new Set(problems.map(({ name }) => name))]
+function shortList(names: readonly string[]): string {
   return names.slice(0, shownNames).join(', ') + (names.length > shownNames ? ', …' : '')
 }
 
+/** Returns each name once, with the deadline that is nearest at `at`. */
+function namesOf(problems: readonly HostProblem[], at: string): string[] {
+  return [...Map.groupBy(problems, ({ name }) => name)].map(([name, all]) => {
+    const left = all.flatMap(problem => timeLeftMs(problem, at) ?? [])
+    return left.length === 0 ? name : `${name} (${deadlineText(Math.min(...left))})`
+  })
+}
+
+/** Null if the problem has no deadline. The detail of a certificate has the time at which it ends. */
+function timeLeftMs({ name, detail }: HostProblem, at: string): number | null {
+  const time = name === 'certificate' ? /\d{4}-\d\d-\d\dT[\d:.]+Z/.exec(detail)?.[0] : undefined
+  return time === undefined ? null : Date.parse(time) - Date.parse(at)
+}
+
+function deadlineText(leftMs: number): string {
+  if (leftMs <= 0) return 'expired'
+  const days = Math.floor(leftMs / dayMs)
+  return days === 0 ? 'ends within a day' : `ends in ${days} ${days === 1 ? 'day' : 'days'}`
+}
+
+/** Returns the open problems that did not begin with this message. */
+function othersIn({ began, open }: AlertMessage): HostProblem[] {
+  return open.filter(problem => !began.some(other => problemKey(other) === problemKey(problem)))
+}
+
 export function textOf(message: AlertMessage): string {
-  const { host, kind, at, ready, began, resolved, open, omitted } = message
+  const { host, kind, at, ready, began, resolved, omitted } = message
   const section = (title: string, problems: readonly HostProblem[], linesOf = problemLines) =>
     problems.length === 0 ? [] : [`${title}:`, '', ...problems.flatMap(problem => linesOf(problem))]
-  const others = open.filter(problem => !began.some(other => problemKey(other) === problemKey(problem)))
+  const others = othersIn(message)
+  const isChange = began.length + resolved.length > 0
   return [
     `${host.domain} (${host.id}) is ${ready ? 'ready' : 'NOT READY'} at ${at}.`,
     '',
     ...(kind === 'test' ? ['This is a test of the alerts. Nothing has changed.', ''] : []),
     ...section('Began', began),
     ...section('Resolved', resolved, problem => resolvedLines(problem, at)),
-    ...section(began.length + resolved.length === 0 ? 'Problems' : 'Still there', others),
+    ...section(isChange ? 'Still open' : 'Problems', others),
+    ...(isChange && others.length + omitted === 0 ? ['No other problem is open.', ''] : []),
     ...(omitted === 0 ? [] : [`${omitted} more are left out.`, '']),
     '`strongroom status` has all of them; `strongroom help 3am` has a section for each.',
     '',

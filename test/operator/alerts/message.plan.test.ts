@@ -65,13 +65,15 @@ test('goal: a message fits its schema, however much is wrong, and says how much 
 test('goal: subject and text name what began and ended, on lines that no upstream can forge', () => {
   const hostile = problem('upstream', { subject: 'u', detail: 'it says\r\nBcc: all@example.org\u001b[2J' })
   const message = messageOf({ ...facts, present: [models, hostile], changes: { began: [hostile], resolved: [disk] } })
-  expect(subjectOf(message)).toBe('[strongroom] a.example NOT READY: 1 began: upstream; 1 resolved: disk')
+  expect(subjectOf(message)).toBe(
+    '[strongroom] a.example NOT READY: warning: upstream; resolved: disk; still open: models',
+  )
   const text = textOf(message)
   expect(text).toContain(
     'Began:\n\nwarning upstream u, since 2026-11-26T11:00:00.000Z\n  it says Bcc: all@example.org\\x1b[2J\n',
   )
   expect(text).toContain('Resolved:\n\nwarning disk, from 2026-11-26T11:00:00.000Z')
-  expect(text).toContain('Still there:\n\ncritical models')
+  expect(text).toContain('Still open:\n\ncritical models')
   const reminder = messageOf({ ...facts, kind: 'reminder', present: [models], changes: { began: [], resolved: [] } })
   expect(subjectOf(reminder)).toBe('[strongroom] a.example NOT READY: still not ready: models')
   expect(textOf(reminder)).toContain('Problems:\n\ncritical models')
@@ -104,7 +106,7 @@ test('goal: commands that follow each other stand on lines of their own, without
   const linesFor = (remedy: string) =>
     textOf(messageOf({ ...facts, present: [], changes: { began: [problem('disk', { remedy })], resolved: [] } }))
       .split('\n')
-      .slice(7, -2)
+      .slice(7, -4)
   expect(linesFor('run `a -i b`; `c -o d` (safe: it is). Store them.')).toEqual([
     '  remedy: run',
     '',
@@ -117,4 +119,25 @@ test('goal: commands that follow each other stand on lines of their own, without
   expect(linesFor('run `a`; `b`; `c`. If not, go')[6]).toBe('  If not, go')
   expect(linesFor('run `a`, which has `b`')).toEqual(['  remedy: run `a`, which has `b`', ''])
   expect(linesFor('x\n    rm -r /\n`a`; `b`')).toEqual(['  remedy: x     rm -r /', '', '    a', '    b', ''])
+})
+
+test('goal: the subject has the severity of what began, how long a certificate lasts, and what is open besides', () => {
+  const ends = (days: number) =>
+    `the certificate of the services ends soon: at ${new Date(nowMs + days * 86_400_000).toISOString()}`
+  const subject = (began: HostProblem[], others: HostProblem[] = []) =>
+    subjectOf(messageOf({ ...facts, present: [...began, ...others], changes: { began, resolved: [] } }))
+  const certificate = (days: number, which = 'server') => problem('certificate', { subject: which, detail: ends(days) })
+  expect(subject([disk, models])).toEndWith('NOT READY: CRITICAL: models; warning: disk')
+  expect(subject([certificate(3.5)])).toEndWith(' ready: warning: certificate (ends in 3 days)')
+  expect(subject([certificate(1.5)])).toEndWith('(ends in 1 day)')
+  expect(subject([certificate(0.5)])).toEndWith('(ends within a day)')
+  expect(subject([certificate(-0.5)])).toEndWith('(expired)')
+  expect(subject([certificate(9), certificate(2, 'guest')])).toEndWith('certificate (ends in 2 days)')
+  // A time in the detail of another problem is no deadline.
+  expect(subject([problem('backup', { detail: ends(2) })])).toEndWith('warning: backup')
+  expect(subject([disk], [certificate(2)])).toEndWith('warning: disk; still open: certificate (ends in 2 days)')
+  const text = (others: HostProblem[]) =>
+    textOf(messageOf({ ...facts, present: [disk, ...others], changes: { began: [disk], resolved: [] } }))
+  expect(text([])).toContain('\nNo other problem is open.\n')
+  expect(text([models])).not.toContain('No other problem')
 })
