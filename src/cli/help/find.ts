@@ -3,6 +3,7 @@
 // Passages for clients come first. Pure.
 
 import { configFieldText } from '../../config/reference.ts'
+import { PROBLEM_NAMES } from '../../contract/admin/problems.ts'
 import type { Paint } from '../../terminal/render.ts'
 import { type Block, terminalText } from './markdown.ts'
 import { AUDIENCES, type Audience, type Passage, passagesOf } from './passages.ts'
@@ -36,6 +37,9 @@ function allPassages(): readonly Passage[] {
 /** Null if the name leads nowhere. `columns`: width of the terminal. */
 export function findInHelp(name: string, style: { readonly columns: number; readonly paint: Paint }): string | null {
   if (!/^[\w/][\w ./-]{1,63}$/.test(name)) return null
+  const problem = problemNamed(name)
+  if (problem !== null)
+    return `${style.paint.strong(runbookTitle)}\n\n${terminalText(problem.blocks, style).trimEnd()}\n`
   const field = configFieldText(name)
   const named = [...indexedUnder(name), ...clientsFirst(namedBy(name))]
   const mentions = named.length > 0 || field !== null ? [] : mentioning(name)
@@ -54,6 +58,17 @@ export function findInHelp(name: string, style: { readonly columns: number; read
     ...(others.length === 0 || others.length > listedMax ? [] : [`These topics mention it too: ${others.join(', ')}`]),
   ]
   return texts.length === 0 ? null : texts.map(text => `${text.trimEnd()}\n`).join('\n')
+}
+
+const runbookTitle = `${titles.operator}: strongroom help 3am`
+
+/** Returns the section of the runbook for `problem NAME`. Null if there is no such problem. */
+function problemNamed(words: string): Passage | null {
+  const [, name] = /^problem (\w+)$/i.exec(words) ?? []
+  if (!PROBLEM_NAMES.some(known => known === name)) return null
+  const isTitle = ({ topic, kind, title }: Passage) =>
+    topic === '3am' && kind === 'section' && (title ?? '').includes(`\`${name}\``)
+  return allPassages().find(isTitle) ?? null
 }
 
 /** Null if the topic has no passage with this title. */

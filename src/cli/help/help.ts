@@ -35,6 +35,7 @@ export function addHelp(program: Command): void {
       'strongroom help 3am',
       'strongroom help key add',
       'strongroom help ssh_unreachable',
+      'strongroom help problem disk',
       'strongroom help witness',
       'strongroom help credentials',
       'strongroom help network.tap_prefix',

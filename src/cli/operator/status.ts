@@ -1,6 +1,7 @@
 // strongroom status: what the daemon serves and how much is in use. Effects: one request to the daemon.
 
 import { AdminStatus } from '../../contract/admin/admin.ts'
+import { helpCommandFor } from '../../contract/admin/problems.ts'
 import { bytesText, dash, fields, oneLine, type Paint } from '../../terminal/render.ts'
 import type { Command } from '../operator-run.ts'
 
@@ -74,7 +75,7 @@ function problemFields({ problems }: AdminStatus, paint: Paint): [string, string
     ...problems.map(({ name, subject, severity, since, detail, affects, remedy }): [string, string] => {
       const word = severity === 'critical' ? paint.bad(severity) : severity
       const what = subject === null || detail.includes(subject) ? detail : `${subject}: ${detail}`
-      const rest = oneLine(`${what}; affects ${affects}; remedy: ${remedy}`)
+      const rest = oneLine(`${what}; affects ${affects}; remedy: ${remedy}; more: ${helpCommandFor(name)}`)
       return [name, `${word} since ${since}: ${rest}`]
     }),
   ]

@@ -73,6 +73,11 @@ export const PROBLEMS = {
   alerts: 'the notification of new problems by this receiver',
 } as const satisfies Record<ProblemName, string>
 
+/** Returns the command that prints the section of the problem. `help NAME` may be a topic or a command. */
+export function helpCommandFor(name: ProblemName): string {
+  return `strongroom help problem ${name}`
+}
+
 /** `critical`: this host is not ready, because it does not give clients what its services promise. */
 export const PROBLEM_SEVERITIES = ['critical', 'warning'] as const
 export type ProblemSeverity = (typeof PROBLEM_SEVERITIES)[number]

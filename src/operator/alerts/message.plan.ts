@@ -3,7 +3,7 @@
 import { harmlessLine } from '../../base/harmless.ts'
 import { dayMs, hourMs, minuteMs } from '../../base/time.ts'
 import { type AlertMessage, alertProblemsMax } from '../../contract/admin/alerts.ts'
-import { type HostProblem, problemKey } from '../../contract/admin/problems.ts'
+import { type HostProblem, helpCommandFor, problemKey } from '../../contract/admin/problems.ts'
 
 /** Problems that a receiver was notified of and that have not ended for it, by key. */
 export type Notified = ReadonlyMap<string, HostProblem>
@@ -130,7 +130,7 @@ export function textOf(message: AlertMessage): string {
     ...section(isChange ? 'Still open' : 'Problems', others),
     ...(isChange && others.length + omitted === 0 ? ['No other problem is open.', ''] : []),
     ...(omitted === 0 ? [] : [`${omitted} more are left out.`, '']),
-    '`strongroom status` has all of them; `strongroom help 3am` has a section for each.',
+    '`strongroom status` has all problems of this host as they are now.',
     '',
   ].join('\n')
 }
@@ -142,6 +142,7 @@ function problemLines(problem: HostProblem): string[] {
     `  ${detail}`,
     `  affects: ${affects}`,
     ...(remedy === '' ? [] : remedyLines(remedy)),
+    `  more: ${helpCommandFor(problem.name)}`,
   ]
   return [...lines.map(harmlessLine), '']
 }

@@ -40,7 +40,7 @@ export function diskProblems(stateDir: string): FoundProblem[] {
   }
 }
 
-const MAY_GO = '`strongroom help 3am` (problem `disk`) has what may be deleted.'
+const MAY_GO = '`strongroom help problem disk` has what may be deleted.'
 const withoutRoom = `With no room left, creates and changes are refused and VMs that write are paused; these continue at ${mib(freeBytesMin)} MiB`
 
 function mib(bytes: number): number {

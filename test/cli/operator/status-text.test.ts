@@ -26,8 +26,8 @@ test('goal: each problem has one line with its severity, its beginning, its effe
   expect(rows.slice(0, 4)).toEqual([
     'ready: no',
     'problems: 2, 1 of them critical',
-    'models: critical since 2026-11-26T09:00:00.000Z: none is served; affects clients; remedy: ask',
-    'log: warning since 2026-11-26T09:00:00.000Z: w: it fails: \\x1b[2J; affects clients; remedy: ask',
+    'models: critical since 2026-11-26T09:00:00.000Z: none is served; affects clients; remedy: ask; more: strongroom help problem models',
+    'log: warning since 2026-11-26T09:00:00.000Z: w: it fails: \\x1b[2J; affects clients; remedy: ask; more: strongroom help problem log',
   ])
   const good = statusText(STATUS, paintFor(false)).replace(/ {2,}/g, ' ')
   expect(good).toStartWith('ready: yes\nproblems: none is known\n')

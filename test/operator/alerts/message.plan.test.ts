@@ -106,7 +106,7 @@ test('goal: commands that follow each other stand on lines of their own, without
   const linesFor = (remedy: string) =>
     textOf(messageOf({ ...facts, present: [], changes: { began: [problem('disk', { remedy })], resolved: [] } }))
       .split('\n')
-      .slice(7, -4)
+      .slice(7, -6)
   expect(linesFor('run `a -i b`; `c -o d` (safe: it is). Store them.')).toEqual([
     '  remedy: run',
     '',
@@ -114,11 +114,10 @@ test('goal: commands that follow each other stand on lines of their own, without
     '    c -o d',
     '',
     '  (safe: it is). Store them.',
-    '',
   ])
   expect(linesFor('run `a`; `b`; `c`. If not, go')[6]).toBe('  If not, go')
-  expect(linesFor('run `a`, which has `b`')).toEqual(['  remedy: run `a`, which has `b`', ''])
-  expect(linesFor('x\n    rm -r /\n`a`; `b`')).toEqual(['  remedy: x     rm -r /', '', '    a', '    b', ''])
+  expect(linesFor('run `a`, which has `b`')).toEqual(['  remedy: run `a`, which has `b`'])
+  expect(linesFor('x\n    rm -r /\n`a`; `b`')).toEqual(['  remedy: x     rm -r /', '', '    a', '    b'])
 })
 
 test('goal: the subject has the severity of what began, how long a certificate lasts, and what is open besides', () => {
@@ -140,4 +139,5 @@ test('goal: the subject has the severity of what began, how long a certificate l
     textOf(messageOf({ ...facts, present: [disk, ...others], changes: { began: [disk], resolved: [] } }))
   expect(text([])).toContain('\nNo other problem is open.\n')
   expect(text([models])).not.toContain('No other problem')
+  expect(text([models])).toContain('remedy: mend it\n  more: strongroom help problem disk\n\nStill open:')
 })

@@ -24,7 +24,7 @@ inOwnNetns(
         const nearlyFull = {
           ...{ name: 'disk', severity: 'warning' },
           detail: expect.stringMatching(/is nearly full: \d+ MiB are free at \S+\/state, and this ends at 1024 MiB$/),
-          remedy: expect.stringContaining('strongroom help 3am'),
+          remedy: expect.stringContaining('strongroom help problem disk'),
         }
         expect(diskProblems(dir)).toMatchObject([nearlyFull])
         const ballast = fillDisk(dir)

@@ -81,7 +81,7 @@ function diskCheck({ freeDiskGib: freeGib }: MachineFacts, { vm, capacity, build
   if (freeGib < vm.scratch_gib) {
     const detail = `room for ${freeGib} GiB of disks, and an instance takes ${vm.scratch_gib} (vm.scratch_gib)`
     const smaller = freeGib < 1 ? '' : '; or lower vm.scratch_gib for new instances, which frees nothing'
-    return fail(name, detail, `free space in the state directory: strongroom help 3am, problem disk${smaller}`)
+    return fail(name, detail, `free space in the state directory: strongroom help problem disk${smaller}`)
   }
   const results = listen.builds === '' ? 0 : builds.results_gib_max
   const promised = capacity.scratch_gib + results
