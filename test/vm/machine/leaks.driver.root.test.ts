@@ -120,6 +120,21 @@ inOwnNetns(
       expect(await leaks()).toEqual([])
     })
 
+    test('goal: what the tests of firewalls leave is no leak, because no VM gets their addresses', async () => {
+      const here = (from: string, to: string) =>
+        sh(
+          `conntrack --create --orig-src ${from} --orig-dst ${to} --protonum udp --sport 5 --dport 7 --timeout 600 2>&1`,
+        )
+      for (const address of ['10.88.0.0', '10.88.0.255']) {
+        remember(address, '192.0.2.1', false)
+        here(address, '192.0.2.1')
+      }
+      for (const address of ['2001:db8:88::', '2001:db8:88::ffff:ffff:ffff:ffff']) here(address, '2a0f:1::9')
+      expect(await summary()).toEqual([])
+      here('10.88.0.254', '192.0.2.1')
+      expect(await summary()).toEqual([['conntrack', '10.88.0.254', 'unknown', null]])
+    })
+
     test('goal: the same of IPv6', async () => {
       const { id, tap } = plugIn(2)
       const [held, other] = ['2001:db8:88::2', '2001:db8:88::7']
