@@ -1,17 +1,18 @@
 // Goal: evidence of TDX machines on Azure passes in every form of bundle, as files too, and is refused when one part is
-// of another machine, of other hardware, for another nonce, or changed. Evidence and keys of the vTPMs are genuine. A
-// SIMULATED platform signs the TDX quotes over the genuine TD reports: Intel's collateral for them is not public.
+// of another machine, of other hardware, for another nonce, or changed. Evidence and keys of the vTPMs are genuine, and
+// one machine passes with Intel's collateral. In the other tests, a SIMULATED platform signs the TDX quotes.
 
 import { afterAll, expect, test } from 'bun:test'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { sha256 } from '../../../../src/attest/hash.ts'
 import { Malformed } from '../../../../src/attest/malformed.ts'
-import { decodeAnchor, decodePckChain, INTEL_ROOT } from '../../../../src/attest/tdx/chain.ts'
-import { decodeQuote } from '../../../../src/attest/tdx/quote.ts'
+import { decodeAnchor, decodePckChain, INTEL_ROOT, pckFaults } from '../../../../src/attest/tdx/chain.ts'
+import { decodeQuote, INTEL_QE_VENDOR } from '../../../../src/attest/tdx/quote.ts'
 import { differingFields } from '../../../../src/attest/tdx/td-report.ts'
 import { decodeHclReport } from '../../../../src/attest/tpm/hcl-report.ts'
-import { isSignedByPoint } from '../../../../src/attest/x509/ecdsa.ts'
-import { toHex, utf8 } from '../../../../src/base/bytes.ts'
+import { isSignedByKeyOf, isSignedByPoint } from '../../../../src/attest/x509/ecdsa.ts'
+import { concat, toHex, utf8 } from '../../../../src/base/bytes.ts'
 import { readVtpmBundle } from '../../../../src/client/verify/vtpm/bundle.ts'
 import { NO_COLLATERAL, startCollateralServer } from '../../../rigs/attest/collateral-server.ts'
 import {
@@ -21,6 +22,8 @@ import {
   fromBase64,
   policyOf,
   second,
+  secondAsOf,
+  secondCollateral,
   simulateAzure,
 } from '../../../rigs/attest/tdx/azure.ts'
 import { pcsScript } from '../../../rigs/attest/tdx/pcs-script.ts'
@@ -110,13 +113,59 @@ test('goal: every form passes as one machine, and the document has quote, TCB le
   await expectUsageError(argvOf({ ...old, ...twice }), '--td-quote: the bundle of --evidence contains it')
 })
 
-test('goal: the genuine quotes, which nobody else signed, are over the TD reports of their bundles', async () => {
+test("goal: genuine evidence passes with Intel's own collateral, and is refused with one byte changed", async () => {
+  const { genuine } = second
+  const line: Line = { ...good, collateral: secondCollateral, 'as-of': secondAsOf, 'trust-simulated-root': null }
+  const found = await verify({ ...line, evidence: join(logs, 'paravisor-tdx-nonce.json') })
+  expect([found.code, found.failed, found.document.simulated]).toEqual([0, [], false])
+  expect(reasonOf(found, 'pck-chain')).toBe("Intel's pinned root")
+  expect(found.document.tdx).toMatchObject({ tcb: { status: 'UpToDate' }, platform: { fmspc: '90c06f000000' } })
+  const tdQuote = fromBase64(genuine.td_quote)
+  const quote = file('genuine-quote.bin', tdQuote)
+  const alone = ['verify', 'tdx', quote, '--collateral', secondCollateral, '--as-of', secondAsOf, '--any-measurement']
+  expect((await runHere(alone)).code).toBe(0)
+
+  const { tpm_quote } = genuine
+  const message = toHex(flipped(Buffer.from(tpm_quote.message, 'hex'), 60))
+  /** Offsets of REPORTDATA, of MRENCLAVE of the quoting enclave, and in the PCK certificate. */
+  const [reportData, enclave, certificate] = [48 + 520, 48 + 584 + 4 + 128 + 6 + 64, tdQuote.length - 3500]
+  const quoted = (at: number) => ({ td_quote: base64(flipped(tdQuote, at)) })
+  const changes: readonly (readonly [check: string, changes: object])[] = [
+    ['quote-signature', quoted(reportData)],
+    ['qe-report-signature', quoted(enclave)],
+    ['pck-chain', quoted(certificate)],
+    ['vtpm-td-report', { hcl_report: hclWith(second, 128, Uint8Array.of(0)) }],
+    ['tpm-quote-signature', { tpm_quote: { ...tpm_quote, message } }],
+  ]
+  for (const [check, change] of changes) {
+    const changed = await verify({ ...line, evidence: bundle({ ...genuine, ...change }) })
+    expect([check, changed.code, changed.failed]).toEqual([check, 1, expect.arrayContaining([check])])
+  }
+  const signed = readFileSync(secondCollateral, 'utf8')
+  for (const [check, from, to] of [
+    ['tcb-info-signature', '2026-03-16T22:06:09Z', '2026-03-16T22:06:08Z'],
+    ['qe-identity-signature', '2026-03-16T22:16:03Z', '2026-03-16T22:16:02Z'],
+  ] as const) {
+    const collateral = file('changed-collateral.json', signed.replace(from, to))
+    const changed = await verify({ ...line, collateral, evidence: bundle(genuine) })
+    expect([check, changed.code, changed.failed]).toEqual([check, 1, [check, 'vtpm-evidence']])
+  }
+  const late = await verify({ ...line, 'as-of': '2026-04-16', evidence: bundle(genuine) })
+  expect([late.code, late.failed]).toEqual([1, expect.arrayContaining(['tcb-info-time', 'vtpm-evidence'])])
+})
+
+test('goal: the quotes are genuine: from Intel to the TD reports of their bundles, each signature is good', async () => {
   const anchor = decodeAnchor(INTEL_ROOT)
   for (const { genuine, tdReport } of [first, second]) {
     const quote = decodeQuote(fromBase64(genuine.td_quote))
     expect(differingFields(tdReport, quote)).toEqual([])
     expect(await isSignedByPoint(quote.signedBytes, quote.signature, quote.attestationKey)).toBe(true)
-    expect(decodePckChain(quote.pckChain, anchor).pck.subject.length).toBeGreaterThan(0)
+    const chain = decodePckChain(quote.pckChain, anchor)
+    expect(await pckFaults(chain, anchor, nowMs)).toEqual([])
+    expect(await isSignedByKeyOf(chain.pck, quote.qeReportBytes, quote.qeReportSignature)).toBe(true)
+    const bound = toHex(sha256(concat(quote.attestationKey, quote.qeAuthData)))
+    expect(toHex(quote.qeReport.reportData)).toBe(bound.padEnd(128, '0'))
+    expect(toHex(quote.header.qeVendorId)).toBe(INTEL_QE_VENDOR)
   }
   expect(
     [first, second].map(({ genuine }) => readVtpmBundle(utf8(JSON.stringify(genuine)), 'azure-tdx').version),

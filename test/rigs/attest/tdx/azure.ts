@@ -1,5 +1,6 @@
-// Evidence of two genuine TDX machines on Azure (test/vectors/tpm/paravisor-tdx*.json), with the TDX quote of each also
-// signed by a SIMULATED platform: Intel's collateral for the two is not public, and all else of the evidence is theirs.
+// Evidence of two genuine TDX machines on Azure (test/vectors/tpm/paravisor-tdx*.json). Intel's collateral is at hand for
+// the second alone, and as it was in spring 2026. For other times, and for changed quotes, a SIMULATED platform signs the
+// TDX quote of each; all else of the evidence is the machine's.
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -58,6 +59,10 @@ export function base64(bytes: Uint8Array): string {
 export const first = machine('paravisor-tdx.json', 'challenge')
 /** Its report is for the nonce, too, although it calls itself version 1. */
 export const second = machine('paravisor-tdx-nonce.json', 'attestation-test-fixture')
+
+/** What Intel signed about the second machine's kind of platform, and a time at which all of it is in force. */
+export const secondCollateral = join(vectors, 'tdx', 'collateral-90c06f000000.json')
+export const secondAsOf = '2026-04-01'
 
 /** The SIMULATED platform of both. */
 export async function simulateAzure(nowMs: number) {
