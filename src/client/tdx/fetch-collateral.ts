@@ -1,14 +1,13 @@
 // Downloads the collateral of a quote from Intel's provisioning service, as the file that --collateral takes. Effects:
 // the network, files of --cache.
 
-import { Malformed, wellFormed } from '../../attest/malformed.ts'
-import { type Anchor, decodeOnlyCrl } from '../../attest/tdx/chain.ts'
+import { Malformed, parsed, wellFormed } from '../../attest/malformed.ts'
+import { type Anchor, decodeOnlyCrl, decodePckChain, pckFaults } from '../../attest/tdx/chain.ts'
 import { collateralBytesMax, parseCollateral } from '../../attest/tdx/collateral.ts'
 import type { TdxQuote } from '../../attest/tdx/quote.ts'
 import { parseQeIdentity, parseTcbInfo } from '../../attest/tdx/tcb-info.ts'
 import { fromUtf8, toHex, utf8 } from '../../base/bytes.ts'
 import { NoCollateralFault } from '../../terminal/exit.ts'
-import { readingInput } from '../../terminal/input-file.ts'
 import type { Downloader } from '../collateral/download.ts'
 import { type CollateralUrl, collateralUrls, platformOf } from './collateral-urls.ts'
 
@@ -20,13 +19,18 @@ export type CollateralFrom = {
   readonly mirror: string | undefined
   /** Root of the quote's chain. */
   readonly anchor: Anchor
-  readonly path: string
 }
 
-/** Returns the collateral. Throws the Faults of Downloader, and InputFault for a quote without a chain. */
+/** Returns why the quote's PCK chain does not identify a platform; empty if it does. */
+export async function chainFaults(quote: TdxQuote, anchor: Anchor, asOfMs: number): Promise<readonly string[]> {
+  const read = parsed(() => ({ chain: decodePckChain(quote.pckChain, anchor), platform: platformOf(quote, anchor) }))
+  return read.ok ? await pckFaults(read.value.chain, anchor, asOfMs) : [read.reason]
+}
+
+/** Returns the collateral for a quote without `chainFaults`. Throws the Faults of Downloader. */
 export async function fetchCollateral(quote: TdxQuote, from: CollateralFrom): Promise<Uint8Array> {
-  const { downloader, mirror, anchor, path } = from
-  const { fmspc, ca } = await readingInput(path, () => platformOf(quote, anchor))
+  const { downloader, mirror, anchor } = from
+  const { fmspc, ca } = platformOf(quote, anchor)
   const file = `tdx-collateral-${fmspc}-${ca}.json`
   const kept = { file, fileBytesMax: collateralBytesMax, isRenewed: true, untilMs }
   return await downloader.cached(kept, async () => {

@@ -6,8 +6,9 @@ import { decodeAnchor, INTEL_ROOT, type TdxRoot } from '../../attest/tdx/chain.t
 import { collateralBytesMax } from '../../attest/tdx/collateral.ts'
 import { strictTdxPolicy } from '../../attest/tdx/encode-policy.ts'
 import { parseTdxPolicy, type TdxPolicy, tdxPolicySchema } from '../../attest/tdx/policy.ts'
-import { type TdxVerdict, verifyTdxQuote } from '../../attest/tdx/verify.ts'
-import { type Check, fail, notChecked, pass } from '../../attest/verdict.ts'
+import type { TdxQuote } from '../../attest/tdx/quote.ts'
+import { TDX_CHECKS, type TdxVerdict, verifyTdxQuote } from '../../attest/tdx/verify.ts'
+import { type Check, fail, notChecked, pass, verdict } from '../../attest/verdict.ts'
 import { toHex } from '../../base/bytes.ts'
 import { iso, systemClock } from '../../base/clock.ts'
 import type { Run } from '../../terminal/command.ts'
@@ -21,7 +22,7 @@ import { renewal } from '../trust/advice.ts'
 import { explainingPolicy } from '../trust/policy-errors.ts'
 import { requireFormat } from '../trust/policy-format.ts'
 import { readPolicyJson } from '../trust/trust-options.ts'
-import { fetchCollateral } from './fetch-collateral.ts'
+import { chainFaults, fetchCollateral } from './fetch-collateral.ts'
 import { quoteDocument } from './quote-document.ts'
 import type { QuoteFile } from './quote-file.ts'
 
@@ -38,16 +39,33 @@ export type TdxTrust = { readonly policy: TdxPolicy; readonly root: TdxRoot; rea
 
 export async function judgeTdx(
   run: Run,
-  { bytes, quote, path }: QuoteFile,
+  { bytes, quote }: QuoteFile,
   { fetch, cache, pcsUrl, collateral, policy, root, asOf }: TdxSources & TdxTrust,
 ): Promise<TdxJudgement> {
   const downloader = fetch === true ? new Downloader({ run, clock: systemClock, asOfMs: asOf, cache }) : null
-  const collateralOf = async () =>
-    downloader === null || collateral !== undefined
-      ? readInput({ path: requiredCollateral(collateral), param: 'collateral', bytesMax: collateralBytesMax })
-      : await fetchCollateral(quote, { downloader, mirror: pcsUrl, anchor: decodeAnchor(root), path })
-  const judge = async () => verifyTdxQuote(bytes, await collateralOf(), { asOfMs: asOf, policy, root })
-  return { judged: await (downloader?.judged(judge) ?? judge()), downloader }
+  const question = { asOfMs: asOf, policy, root }
+  if (downloader === null || collateral !== undefined) {
+    const param = 'collateral'
+    const given = readInput({ path: requiredCollateral(collateral), param, bytesMax: collateralBytesMax })
+    return { judged: await verifyTdxQuote(bytes, given, question), downloader }
+  }
+  const anchor = decodeAnchor(root)
+  const faults = await chainFaults(quote, anchor, asOf)
+  if (faults.length > 0) return { judged: unfetched(quote, faults), downloader }
+  const collateralOf = () => fetchCollateral(quote, { downloader, mirror: pcsUrl, anchor })
+  const judge = async () => verifyTdxQuote(bytes, await collateralOf(), question)
+  return { judged: await downloader.judged(judge), downloader }
+}
+
+/**
+ * Returns the verdict on a quote whose PCK chain is bad. No collateral is requested for one: anyone can make such a
+ * chain, and so choose the platform that the request names.
+ */
+function unfetched(quote: TdxQuote, faults: readonly string[]): TdxVerdict {
+  const found = [pass('quote-form'), fail('pck-chain', faults.join('; '))]
+  const open = "nothing was requested, because the quote's PCK chain is bad"
+  const checks = TDX_CHECKS.map(name => found.find(made => made.name === name) ?? notChecked(name, open, true))
+  return { ...verdict(checks), quote, pck: null, level: null, untilMs: null }
 }
 
 /** Adds the remedy for collateral that is not in force, and that nothing shows how old the quote is. */

@@ -25,13 +25,15 @@ import {
   simulateCollateral,
   simulateQuote,
   simulateTdx,
+  tcbInfoOf,
 } from '../../rigs/attest/tdx/simulated.ts'
 import { checksOf, expectUsageError, runHere } from '../../rigs/program.ts'
 
 const nowMs = Date.parse('2026-01-01T00:00:00Z')
 const platform = await simulateTdx(nowMs)
 const pck = await platform.pck(SIMULATED_PCK)
-const script = pcsScript(await simulateCollateral(platform))
+const collateralBytes = await simulateCollateral(platform)
+const script = pcsScript(collateralBytes)
 const server = startCollateralServer(path => script[path])
 const everything = [
   'GET /tdx/certification/v4/tcb?fmspc=b0c06f000000',
@@ -67,6 +69,7 @@ const policy = (mrTd: string) =>
       ...{ mrTds: [mrTd], rtmr1: [toHex(SIMULATED_REPORT.rtmr1)], rtmr2: [toHex(SIMULATED_REPORT.rtmr2)] },
     }),
   )
+const collateral = file('collateral.json', collateralBytes)
 const quote = file('quote.bin', await simulateQuote(platform, { version: 4, report: SIMULATED_REPORT, pck }))
 const root = ['--trust-simulated-root', file('root.pem', toPem(platform.rootDer, 'CERTIFICATE'))]
 
@@ -103,8 +106,14 @@ test('--cache', async () => {
   writeFileSync(path, '{')
   expect([(await fetched('--cache', cache)).code, server.requests]).toEqual([0, everything])
   server.requests = []
-  const later = await fetched('--cache', cache, '--as-of', '2026-03-01')
-  expect([later.code, server.requests]).toEqual([1, everything])
+  const until = tcbInfoOf(nowMs, { nextUpdate: '2026-01-02T00:00:00Z' })
+  writeFileSync(path, await simulateCollateral(platform, { tcbInfo: until }))
+  const later = await fetched('--cache', cache, '--as-of', '2026-01-03')
+  expect([later.code, later.document.saved, server.requests]).toEqual([0, [path], everything])
+  // The quote's own certificates are not in force then, so nothing is requested.
+  server.requests = []
+  const expired = await fetched('--cache', cache, '--as-of', '2026-03-01')
+  expect([expired.code, checksOf(expired.document, 'FAIL'), server.requests]).toEqual([1, ['pck-chain'], []])
 })
 
 // Goal: nothing in the place of a kept file costs the verdict, whether it cannot be read, or cannot be replaced.
@@ -151,6 +160,26 @@ test('a forged file in the cache', async () => {
 test.each(NO_COLLATERAL)('no collateral: %s', async (words, answer) => {
   await expectNoCollateral(server, Object.keys(script), [words, answer], () => fetched('--cache', cache))
   expect(readdirSync(cache)).toEqual([])
+})
+
+// Goal: a stranger's quote is not genuine, whatever platform it names, and nothing about that platform is requested.
+test('a forged platform', async () => {
+  const forger = await simulateTdx(nowMs)
+  server.instead = () => new Response('', { status: 404 })
+  for (const fmspc of [SIMULATED_PCK.fmspc, new Uint8Array(6).fill(255)]) {
+    const forged = await forger.pck({ ...SIMULATED_PCK, fmspc })
+    const chain = [forged, forger.authority].map(({ der }) => toPem(der, 'CERTIFICATE')).join('')
+    for (const [name, pem] of Object.entries({ chain, alone: toPem(forged.der, 'CERTIFICATE') })) {
+      const bytes = await simulateQuote(forger, { version: 4, report: SIMULATED_REPORT, pck: forged, chain: pem })
+      const argv = ['verify', 'tdx', file('forged.bin', bytes), '--as-of', '2026-01-01', '--any-measurement', ...root]
+      const asked = [...argv, '--fetch', '--pcs-url', server.url, '--cache', cache, '--json']
+      for (const line of [asked, [...argv, '--collateral', collateral, '--json']]) {
+        const { code, stdout } = await runHere(line)
+        const failed = checksOf(JSON.parse(stdout), 'FAIL')
+        expect([name, code, failed, server.requests]).toEqual([name, 1, expect.arrayContaining(['pck-chain']), []])
+      }
+    }
+  }
 })
 
 // Goal: a member without the header that has its chain is no collateral, either, nor is a missing file.

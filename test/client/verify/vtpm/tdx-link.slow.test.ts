@@ -327,6 +327,12 @@ test('goal: collateral comes from the service, and is kept; without any, nothing
     const { code, stderr } = await runHere(argvOf(fetched))
     expect([words, code, stderr]).toEqual([words, 3, expect.stringContaining(words)])
   }
+  // A stranger's chain names any platform: it is not genuine, and nothing is requested.
+  server.requests = []
+  const forger = await simulateAzure(nowMs)
+  const evidence = file('forged.json', JSON.stringify(await forger.bundleOf(second)))
+  await expectFailed({ ...fetched, evidence }, ['pck-chain', 'vtpm-evidence'])
+  expect(server.requests).toEqual([])
   // The kept file does without the service; --verbose has a line for each check.
   const { code, stdout } = await runHere([...argvOf({ ...fetched, cache }), '--verbose'])
   expect([code, stdout]).toEqual([0, expect.stringContaining('vtpm-td-report')])
