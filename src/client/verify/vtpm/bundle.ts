@@ -19,7 +19,7 @@ import { pastedHex } from '../../../terminal/hex.ts'
 export const bundleBytesMax = 128 * 1024
 
 export type VtpmBundle = {
-  /** Not signed. From 2 on the report, too, is for the nonce (report-nonce.ts). */
+  /** Not signed. From 2 on the report, too, must be for the nonce (report-nonce.ts). */
   readonly version: 0 | 1 | 2
   /** TPMS_ATTEST. */
   readonly quote: Uint8Array

@@ -45,7 +45,7 @@ export async function readRuntimeKey(options: VtpmOptions, runtimeData: Uint8Arr
   const given = options.ak === undefined ? null : await readKey('ak', options.ak)
   const checks = [
     ...(given === null ? [] : [givenKeyCheck(given, attestationKey)]),
-    ...(bundle === null ? [] : [reportNonceCheck(bundle, { runtimeData, nonce: options.nonce })]),
+    reportNonceCheck(bundle?.version ?? null, { runtimeData, nonce: options.nonce }),
   ]
   return { attestationKey, checks }
 }

@@ -1,9 +1,9 @@
-// Whether an Azure report was made for the caller's nonce: in version 2 of Confidential Containers, the report covers
-// the nonce as user data. Pure.
+// Whether an Azure report was made for the caller's nonce: as of version 2 of Confidential Containers, the report covers
+// the nonce as user data, and some machines do the same under an older number. Pure.
 
 import { parsedJson } from '../../../attest/encoding/json.ts'
 import { parsed, wellFormed } from '../../../attest/malformed.ts'
-import { type Check, check, fail, notChecked } from '../../../attest/verdict.ts'
+import { type Check, fail, notChecked, pass } from '../../../attest/verdict.ts'
 import { concat, equalConstantTime } from '../../../base/bytes.ts'
 import { pastedHex } from '../../../terminal/hex.ts'
 import type { VtpmBundle } from './bundle.ts'
@@ -12,18 +12,21 @@ const name = 'vtpm-report-nonce'
 /** Azure's field; a shorter nonce is followed by zeros. */
 const userDataBytes = 64
 
-/** Checks `user-data` of the runtime data, which the report covers (`vtpm-report-data`). */
+/**
+ * Checks `user-data` of the runtime data, which the report covers (`vtpm-report-data`). `version`: null if the evidence
+ * is in single files.
+ */
 export function reportNonceCheck(
-  { version }: VtpmBundle,
+  version: VtpmBundle['version'] | null,
   { runtimeData, nonce }: { readonly runtimeData: Uint8Array; readonly nonce: Uint8Array },
 ): Check {
-  const open = 'before version 2 a report is for no nonce: it can be older than the quote'
-  if (version < 2) return notChecked(name, open, false)
   const found = parsed(() => userDataOf(runtimeData))
-  if (!found.ok) return fail(name, found.reason)
   const expected = concat(nonce, new Uint8Array(Math.max(0, userDataBytes - nonce.length)))
-  const isSame = equalConstantTime(found.value, expected)
-  return check(name, isSame, 'user-data of the runtime data is not the nonce and zeros', 'it was made for this nonce')
+  if (found.ok && equalConstantTime(found.value, expected)) return pass(name, 'the report is for this nonce')
+  if (version === null || version < 2) {
+    return notChecked(name, 'the report is not for this nonce: it can be older than the quote', false)
+  }
+  return fail(name, found.ok ? 'user-data of the runtime data is not the nonce and zeros' : found.reason)
 }
 
 function userDataOf(runtimeData: Uint8Array): Uint8Array {

@@ -16,6 +16,7 @@ import { concat, toHex, utf8 } from '../../../../src/base/bytes.ts'
 import { readVtpmBundle } from '../../../../src/client/verify/vtpm/bundle.ts'
 import { NO_COLLATERAL, startCollateralServer } from '../../../rigs/attest/collateral-server.ts'
 import {
+  type AzureTdxBundle,
   type AzureTdxMachine,
   base64,
   first,
@@ -67,6 +68,15 @@ const old = lineOf(first, policyOf(first, { septVeDisable: 'any' }))
 const good = lineOf(second, policyOf(second))
 const [oldBundle, goodBundle] = [await bundleOf(first), await bundleOf(second)]
 
+/** The parts of a bundle as files. */
+const filesOf = ({ hcl }: AzureTdxMachine, { tpm_quote, td_quote }: AzureTdxBundle) => ({
+  quote: file('quote.msg', Buffer.from(tpm_quote.message, 'hex')),
+  signature: file('quote.sig', Buffer.from(tpm_quote.signature, 'hex')),
+  pcrs: file('pcrs.json', JSON.stringify({ sha256: { ...tpm_quote.pcrs } })),
+  report: file('hcl.bin', hcl),
+  'td-quote': file('td-quote.bin', fromBase64(td_quote)),
+})
+
 const bytesOfHex = (text: string) => [...Buffer.from(text, 'hex')]
 /** The form before versions had numbers: lists of bytes. */
 const version0 = {
@@ -99,17 +109,11 @@ test('goal: every form passes as one machine, and the document has quote, TCB le
     tdx: { quote: { mr_td: toHex(first.report.mrTd) }, tcb: { status: 'UpToDate' } },
     runtime_data: { 'vm-configuration': { 'secure-boot': true } },
   })
-  const parts: Line = {
-    quote: file('quote.msg', Buffer.from(oldBundle.tpm_quote.message, 'hex')),
-    signature: file('quote.sig', Buffer.from(oldBundle.tpm_quote.signature, 'hex')),
-    pcrs: file('pcrs.json', JSON.stringify({ sha256: { ...oldBundle.tpm_quote.pcrs } })),
-    report: file('hcl.bin', first.hcl),
-    'td-quote': file('td-quote.bin', fromBase64(oldBundle.td_quote)),
-  }
+  const parts = filesOf(first, oldBundle)
   const { code, failed } = await verify({ ...old, ...parts })
   expect([code, failed]).toEqual([0, []])
   await expectUsageError(argvOf({ ...old, ...parts, 'td-quote': null }), 'required option --td-quote is missing')
-  const twice = { evidence: bundle(oldBundle), 'td-quote': parts['td-quote'] ?? '' }
+  const twice = { evidence: bundle(oldBundle), 'td-quote': parts['td-quote'] }
   await expectUsageError(argvOf({ ...old, ...twice }), '--td-quote: the bundle of --evidence contains it')
 })
 
@@ -177,14 +181,20 @@ test('goal: the quotes are genuine: from Intel to the TD reports of their bundle
   expect([simulated.code, simulated.failed]).toEqual([1, ['pck-chain', 'vtpm-evidence']])
 })
 
-test('goal: a report for the nonce is required of version 2, and named as not checked before', async () => {
+test('goal: a report for the nonce is required of version 2, and shown of all evidence', async () => {
   const name = 'vtpm-report-nonce'
   const resultOf = (checks: unknown) =>
     (checks as { name: string; result: string; required: boolean }[]).find(made => made.name === name)
   const asTwo = await verify({ ...good, evidence: bundle({ ...goodBundle, version: 2 }) })
   expect([asTwo.code, resultOf(asTwo.document.checks)?.result]).toEqual([0, 'PASS'])
   const asOne = await verify({ ...good, evidence: bundle(goodBundle) })
-  expect([asOne.code, resultOf(asOne.document.checks)]).toMatchObject([0, { result: 'NOT CHECKED', required: false }])
+  expect([asOne.code, resultOf(asOne.document.checks)?.result]).toEqual([0, 'PASS'])
+  const inFiles = await verify({ ...good, ...filesOf(second, goodBundle) })
+  expect([inFiles.code, resultOf(inFiles.document.checks)?.result]).toEqual([0, 'PASS'])
+  for (const evidence of [{ evidence: bundle(oldBundle) }, filesOf(first, oldBundle)]) {
+    const { code, document } = await verify({ ...old, ...evidence })
+    expect([code, resultOf(document.checks)]).toMatchObject([0, { result: 'NOT CHECKED', required: false }])
+  }
   await expectFailed({ ...old, evidence: bundle({ ...oldBundle, version: 2 }) }, [name])
   const stale = await expectFailed(
     { ...good, nonce: '00'.repeat(24), evidence: bundle({ ...goodBundle, version: 2 }) },
