@@ -236,6 +236,28 @@ test('goal: parts of two machines never pass together', async () => {
   expect([unpinned.code, unpinned.failed]).toEqual([6, ['pin-measurement']])
 })
 
+test('goal: RTMRs that a paravisor would leave at zero are refused, unless the policy names them', async () => {
+  const zeros = '00'.repeat(48)
+  for (const [at, name] of (['rtmr0', 'rtmr1', 'rtmr2', 'rtmr3'] as const).entries()) {
+    expect(toHex(second.report[name])).toBe(zeros)
+    const value = new Uint8Array(48).fill(1)
+    const evidence = bundle({
+      ...(await bundleOf(second, { [name]: value })),
+      hcl_report: hclWith(second, 720 + 48 * at, value),
+    })
+    const found = await expectFailed({ ...good, evidence }, ['vtpm-rtmrs'])
+    expect([found.code, reasonOf(found, 'vtpm-rtmrs')]).toEqual([1, expect.stringContaining(`: ${name} is not zero`)])
+    const any = await verify({ ...good, evidence, policy: null, 'any-measurement': true })
+    expect([any.code, any.failed]).toEqual([1, ['vtpm-rtmrs']])
+    const naming = (hex: string) => {
+      const document = { ...JSON.parse(policyOf(second)), [name]: [hex] }
+      return { ...good, evidence, policy: file(`rtmr-${hex.slice(0, 2)}.json`, JSON.stringify(document)) }
+    }
+    expect((await verify(naming(toHex(value)))).code).toBe(0)
+    expect((await verify(naming(zeros))).failed).toEqual([name, 'vtpm-evidence'])
+  }
+})
+
 test('goal: a changed TD report, runtime data, or REPORTDATA fails its own check', async () => {
   const rtmr = hclWith(second, 720, Uint8Array.of(1))
   const changed = await expectFailed({ ...good, evidence: bundle({ ...goodBundle, hcl_report: rtmr }) }, [
