@@ -45,5 +45,5 @@ function tdReportStep(tdReport: Uint8Array, quote: TdxVerdict['quote']): Check {
   const found = parsed(() => differingFields(tdReport, quote))
   if (!found.ok) return fail(name, found.reason)
   const words = `the TD report in the HCL report is not that of the quote: ${found.value.join(', ')}`
-  return check(name, found.value.length === 0, words, 'the quote is over the TD report in the HCL report')
+  return check(name, found.value.length === 0, words, 'the fields that the quote repeats are those of the TD report')
 }

@@ -9,8 +9,8 @@ import { TD_REPORT, TD_REPORT_15, type TdxQuote, TEE_TDX } from './quote.ts'
 
 /** [offset, size]. Parts that a quote repeats, each a run of its fields in the order of the quote. */
 const TDREPORT = {
-  /** REPORTTYPE: 0x81 and a subtype of zero. */
-  type: [0, 2],
+  /** REPORTTYPE: type 0x81, subtype 0, version 0 or 1, a reserved byte. */
+  type: [0, 4],
   reportData: [128, 64],
   /** teeTcbSvn to seamAttributes. */
   module: [264, 120],
@@ -21,13 +21,15 @@ const TDREPORT = {
   reserved: [960, 64],
 } as const satisfies Layout
 
+const versions = [TEE_TDX, TEE_TDX | 0x1_0000]
+
 /**
  * Returns the names of the fields in which a quote differs from a TD report. Only zeros may follow the report. TDX 1.0
  * and quotes of version 4 do not repeat the two fields of TDX 1.5.
  */
 export function differingFields(tdReport: Uint8Array, { report, signedBytes }: TdxQuote): readonly string[] {
   const fields = readFields('TD report', tdReport, TDREPORT)
-  wellFormed(fields.type === TEE_TDX, `TD report: type 0x${fields.type.toString(16)} is not 0x81, TDX`)
+  wellFormed(versions.includes(fields.type), `TD report: type 0x${fields.type.toString(16)} is not 0x81, TDX`)
   wellFormed(isZero(tdReport.subarray(layoutBytes(TDREPORT))), 'TD report: bytes after its end that are not zero')
   const named = concat(fields.module, fields.td, fields.reportData, fields.teeTcbSvn2, fields.mrServiceTd)
   const layout: Layout = report.added === null ? TD_REPORT : TD_REPORT_15

@@ -78,6 +78,13 @@ test('goal: other types, and bytes behind the report, are refused', async () => 
   const quote = await quoteOf(4, report10)
   expect(() => differingFields(tdReport().with(0, 0), quote)).toThrow('TD report: type 0x0 is not 0x81')
   expect(() => differingFields(tdReport().with(1, 1), quote)).toThrow('TD report: type 0x181 is not 0x81')
+  for (const [at, value] of [
+    [2, 2],
+    [3, 1],
+  ] as const) {
+    expect(() => differingFields(tdReport().with(at, value), quote)).toThrow('is not 0x81, TDX')
+  }
+  expect(differingFields(tdReport().with(2, 1), quote)).toEqual([])
   expect(() => differingFields(tdReport().with(1024, 1), quote)).toThrow('bytes after its end that are not zero')
   expect(() => differingFields(tdReport().subarray(0, 1023), quote)).toThrow('TD report: truncated')
 })
