@@ -71,10 +71,8 @@ export function findReport(bytes: Uint8Array): FoundReport {
 /** Reads an HCL report with the report of this hardware in it. Only zeros may follow the claims. Throws Malformed. */
 export function readHclReport(bytes: Uint8Array, hardware: keyof typeof HCL_REPORT_TYPES = 'SNP'): HclReport {
   const fields = bytes.length < hclSizeBytesMin ? null : readFields('HCL report', bytes, HCL_FIELDS)
-  wellFormed(
-    fields?.magic === hclMagic,
-    `SNP report: ${bytes.length} bytes are neither a report of ${reportSizeBytes} nor an HCL report`,
-  )
+  const other = hardware === 'SNP' ? `neither a report of ${reportSizeBytes} nor an HCL report` : 'not an HCL report'
+  wellFormed(fields?.magic === hclMagic, `${hardware} report: ${bytes.length} bytes are ${other}`)
   wellFormed(bytes.length <= hclSizeBytesMax, `HCL report: ${bytes.length} bytes are more than ${hclSizeBytesMax}`)
   const { report, reportSize: size, reportType, version, dataVersion, dataSize, claimsSize, hashType } = fields
   wellFormed(headerVersions.includes(version), `HCL report: header version ${version} is not 1 or 2`)

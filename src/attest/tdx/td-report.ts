@@ -21,6 +21,11 @@ const TDREPORT = {
   reserved: [960, 64],
 } as const satisfies Layout
 
+/** Reports whether the bytes begin like a TD report: a quote begins with a small version, an SNP report too. */
+export function isTdReportStart(bytes: Uint8Array): boolean {
+  return bytes.length >= layoutBytes(TDREPORT) && bytes[0] === TEE_TDX && bytes[1] === 0
+}
+
 const versions = [TEE_TDX, TEE_TDX | 0x1_0000]
 
 /**

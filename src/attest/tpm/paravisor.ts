@@ -30,7 +30,7 @@ export function runtimeSteps(
   const isBound = report !== null && equalConstantTime(report.reportData, expected)
   const key = parsed(() => runtimeAttestationKey(runtimeData))
   const steps = [
-    check('vtpm-report-data', isBound, 'REPORT_DATA is not SHA-256 of the runtime data and zeros'),
+    check('vtpm-report-data', isBound, 'the report data are not SHA-256 of the runtime data and zeros'),
     check('vtpm-attestation-key', key.ok, key.ok ? '' : key.reason, 'the runtime data name HCLAkPub'),
   ]
   return { ak: key.ok ? key.value : null, steps }

@@ -36,9 +36,9 @@ export function quoteBytes(bytes: Uint8Array): Uint8Array {
   return text === null ? bytes : (bytesOfText(text) ?? bytes)
 }
 
-/** Decodes hexadecimal, base64 or base64url; null for anything else. */
+/** Decodes hexadecimal, base64 or base64url, padded or not; null for anything else. */
 function bytesOfText(text: string): Uint8Array | null {
-  const decoded = pastedHex(text) ?? fromBase64(text) ?? fromBase64Url(text)
+  const decoded = pastedHex(text) ?? fromBase64(text) ?? fromBase64Url(text.replace(/={1,2}$/, ''))
   return decoded === null || decoded.length === 0 ? null : decoded
 }
 
@@ -93,6 +93,11 @@ function kindOf(guid: string): 'vek' | 'chain' | 'crl' | null {
 const gzipMagic = [0x1f, 0x8b]
 /** `HCLA`; attest/report/form.ts reads the rest. */
 const hclMagic = [0x48, 0x43, 0x4c, 0x41]
+
+/** Reports whether the bytes begin like an HCL report, of any hardware. */
+export function isHclStart(bytes: Uint8Array): boolean {
+  return startsWith(bytes, hclMagic)
+}
 
 function startsWith(bytes: Uint8Array, magic: readonly number[]): boolean {
   return magic.every((byte, at) => bytes[at] === byte)

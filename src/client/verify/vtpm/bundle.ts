@@ -33,9 +33,12 @@ export type VtpmBundle = {
   readonly tdQuote: Uint8Array | null
 }
 
-/** Kinds of vTPM whose evidence is in bundles (kinds.ts), and the hardware of each. */
-export const HARDWARE = { 'azure-hcl': 'SNP', 'azure-tdx': 'TDX' } as const
-export type BundleKind = keyof typeof HARDWARE
+/** Kinds of vTPM whose evidence is in bundles (kinds.ts): hardware, and name of the platform in attestation-rs. */
+export const BUNDLE_KINDS = {
+  'azure-hcl': { hardware: 'SNP', machine: 'an SNP machine', platform: 'az-snp' },
+  'azure-tdx': { hardware: 'TDX', machine: 'a TDX machine', platform: 'az-tdx' },
+} as const
+export type BundleKind = keyof typeof BUNDLE_KINDS
 
 const what = 'evidence'
 const pcrBytes = 32
@@ -44,7 +47,7 @@ const pcrsMax = 24
 /** Throws Malformed for a bundle of other hardware, whatever platform it names. */
 export function readVtpmBundle(bytes: Uint8Array, kind: BundleKind): VtpmBundle {
   const bundle = unwrapped(objectOf(parsedJson(what, bytes), what), kind)
-  const isTdx = HARDWARE[kind] === 'TDX'
+  const isTdx = BUNDLE_KINDS[kind].hardware === 'TDX'
   wellFormed(isTdx || !('td_quote' in bundle), `${what}: of a TDX machine, which --kind azure-tdx verifies`)
   wellFormed(!isTdx || !('vcek' in bundle), `${what}: of an SNP machine, which --kind azure-hcl verifies`)
   const { version = 0 } = bundle
@@ -80,18 +83,16 @@ export function readVtpmBundle(bytes: Uint8Array, kind: BundleKind): VtpmBundle 
 
 type Fields = Readonly<Record<string, unknown>>
 
-const PLATFORMS = { 'azure-hcl': 'az-snp', 'azure-tdx': 'az-tdx' } as const satisfies Record<BundleKind, string>
-
 /** Returns the bundle inside the envelopes: a request's, and one that names the platform. */
 function unwrapped(document: Fields, kind: BundleKind): Fields {
   const isRequest = document.platform === undefined && document.evidence !== undefined
   const bundle = isRequest ? objectOf(document.evidence, `${what}.evidence`) : document
   const { platform } = bundle
   if (platform === undefined) return bundle
-  const [other] = Object.entries(PLATFORMS).find(([, name]) => name === platform) ?? []
+  const expected = BUNDLE_KINDS[kind].platform
+  const [other] = Object.entries(BUNDLE_KINDS).find(([, named]) => named.platform === platform) ?? []
   const advice = other === undefined ? '' : `, which is for --kind ${other}`
-  const isOf = platform === PLATFORMS[kind]
-  wellFormed(isOf, `${what}.platform: ${text(platform)}${advice}: not "${PLATFORMS[kind]}"`)
+  wellFormed(platform === expected, `${what}.platform: ${text(platform)}${advice}: not "${expected}"`)
   return objectOf(bundle.evidence, `${what}.evidence`)
 }
 

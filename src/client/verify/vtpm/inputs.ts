@@ -1,9 +1,10 @@
 // Files of a vTPM's evidence, in the formats of tpm2-tools and others. Effects: reads files. Throws InputFault.
 
-import { Malformed } from '../../../attest/malformed.ts'
-import { hclSizeBytesMax } from '../../../attest/report/form.ts'
+import { Malformed, wellFormed } from '../../../attest/malformed.ts'
+import { HCL_FIELDS, HCL_REPORT_TYPES, hclSizeBytesMax } from '../../../attest/report/form.ts'
 import { reportSizeBytes } from '../../../attest/report/report.ts'
 import { decodeQuote as decodeTdxQuote } from '../../../attest/tdx/quote.ts'
+import { isTdReportStart } from '../../../attest/tdx/td-report.ts'
 import { decodeEventLog } from '../../../attest/tpm/event-log.ts'
 import { decodeHclReport } from '../../../attest/tpm/hcl-report.ts'
 import { encodeSpki, type TpmKey } from '../../../attest/tpm/key.ts'
@@ -16,8 +17,9 @@ import { equalConstantTime, fromUtf8 } from '../../../base/bytes.ts'
 import { InputFault } from '../../../terminal/exit.ts'
 import { KIB, MIB, readInput, readingInput } from '../../../terminal/input-file.ts'
 import { required } from '../../../terminal/options.ts'
+import { isHclStart } from '../../evidence/forms.ts'
 import { type QuoteFile, readQuoteFile } from '../../tdx/quote-file.ts'
-import { type BundleKind, bundleBytesMax, HARDWARE, readVtpmBundle, type VtpmBundle } from './bundle.ts'
+import { BUNDLE_KINDS, type BundleKind, bundleBytesMax, readVtpmBundle, type VtpmBundle } from './bundle.ts'
 import { CREDENTIAL, type KindOptions, needed, type VtpmOptions } from './kinds.ts'
 import type { EventLogFile } from './pcr-checks.ts'
 import { readPcrValues } from './pcr-values.codec.ts'
@@ -73,16 +75,23 @@ export async function readHclReport(kind: BundleKind, options: VtpmOptions, bund
 }
 
 function hclOf(bytes: Uint8Array, kind: BundleKind) {
-  if (bytes.length !== reportSizeBytes) return { bytes, ...decodeHclReport(bytes, HARDWARE[kind]) }
-  throw new Malformed('an SNP report alone names no key; the HCL report around it is in NV index 0x01400001')
+  const alone = 'alone names no key; the HCL report around it is in NV index 0x01400001'
+  wellFormed(!isTdReportStart(bytes), `a TD report ${alone}`)
+  wellFormed(bytes.length !== reportSizeBytes, `an SNP report ${alone}`)
+  const { hardware } = BUNDLE_KINDS[kind]
+  const [at] = HCL_FIELDS.reportType
+  const types = Object.entries(BUNDLE_KINDS).map(([name, of]) => ({ name, ...of, type: HCL_REPORT_TYPES[of.hardware] }))
+  const found = isHclStart(bytes) ? types.find(({ type }) => type === bytes[at]) : undefined
+  const other = found?.name === kind ? undefined : found
+  wellFormed(other === undefined, `HCL report: of ${other?.machine}, which --kind ${other?.name} verifies`)
+  return { bytes, ...decodeHclReport(bytes, hardware) }
 }
 
-/** Returns the TDX quote, and the option that names its file. */
 export async function readTdQuote(options: VtpmOptions, bundle: VtpmBundle | null): Promise<QuoteFile> {
   const given = bundle?.tdQuote ?? null
   if (given === null) return await readQuoteFile(needed(options, 'tdQuote'), 'td-quote')
   const what = `--evidence ${options.evidence}: td_quote`
-  return { bytes: given, path: what, quote: await readingInput(what, () => decodeTdxQuote(given)) }
+  return { bytes: given, quote: await readingInput(what, () => decodeTdxQuote(given)) }
 }
 
 /** Reads a key as PEM or DER (SPKI), or as the TPM's public area. */

@@ -101,7 +101,10 @@ function addReportOptions(command: Command): void {
       '--trust-simulated-root <file>',
       'PEM of a simulated ARK and ASK, and for VLEKs the ASVK; azure-tdx: of a simulated root; the verdict is then marked SIMULATED',
     )
-    .option('--td-quote <file>', 'azure-tdx: the TDX quote over the TD report in the HCL report')
+    .option(
+      '--td-quote <file>',
+      'azure-tdx: the TDX quote over the TD report in the HCL report, or hexadecimal, base64 or base64url of it',
+    )
     .option('--collateral <file>', "azure-tdx: JSON of Intel's signed documents about the platform, as in `help tdx`")
     .option('--pcs-url <url>', `with --fetch: a mirror of ${pcsUrlDefault}, as of \`verify tdx\``, mirrorOption)
   addFetchOptions(command, "the collateral of azure-tdx from Intel's service, unless --collateral names it")

@@ -181,6 +181,52 @@ test('goal: the quotes are genuine: from Intel to the TD reports of their bundle
   expect([simulated.code, simulated.failed]).toEqual([1, ['pck-chain', 'vtpm-evidence']])
 })
 
+test('goal: the TDX quote may be the text of the metadata service, and files that are none are named', async () => {
+  const parts = filesOf(second, goodBundle)
+  const answer = JSON.stringify({ quote: goodBundle.td_quote })
+  for (const [name, text] of Object.entries({
+    ...{
+      base64url: goodBundle.td_quote,
+      padded: `${goodBundle.td_quote}${'='.repeat(-goodBundle.td_quote.length & 3)}\n`,
+    },
+    ...{
+      hex: toHex(fromBase64(goodBundle.td_quote)),
+      base64: Buffer.from(goodBundle.td_quote, 'base64url').toString('base64'),
+    },
+  })) {
+    expect([name, (await verify({ ...good, ...parts, 'td-quote': file('quote.txt', text) })).code]).toEqual([name, 0])
+  }
+  const json = file('answer.json', answer)
+  const wrong: [string, string | Uint8Array, string][] = [
+    ['td-quote', answer, 'JSON, and no quote: give the value of its member `quote`, and a whole bundle to --evidence'],
+    ['td-quote', second.tdReport, 'a TD report, and no TDX quote: the quote is made from it'],
+    ['td-quote', second.tdReport.subarray(0, 1024), 'a TD report, and no TDX quote'],
+    ['td-quote', second.hcl, 'an HCL report, and no TDX quote'],
+    ['report', second.tdReport, 'a TD report alone names no key; the HCL report around it is in NV index 0x01400001'],
+    ['report', second.tdReport.subarray(0, 1024), 'a TD report alone names no key'],
+    ['report', readFileSync(join(logs, '../reports/milan-v3.bin')), 'an SNP report alone names no key'],
+    ['report', second.hcl.subarray(1), 'TDX report: 2599 bytes are not an HCL report'],
+    [
+      'report',
+      fromBase64(JSON.parse(readFileSync(join(logs, 'paravisor-bound.json'), 'utf8')).hcl_report),
+      'HCL report: of an SNP machine, which --kind azure-hcl verifies',
+    ],
+  ]
+  for (const [option, bytes, words] of wrong) {
+    const path = file('wrong.bin', bytes)
+    await expectUsageError(argvOf({ ...good, ...parts, [option]: path }), `--${option} ${path}: ${words}`)
+  }
+  await expectUsageError(
+    ['verify', 'tdx', json, '--collateral', json],
+    `${json}: JSON, and no quote: give the quote in it`,
+  )
+  const asSnp = { ...parts, kind: 'azure-hcl', nonce: toHex(second.nonce), 'any-pcrs': true, 'td-quote': null } as const
+  await expectUsageError(
+    argvOf(asSnp),
+    `--report ${parts.report}: HCL report: of a TDX machine, which --kind azure-tdx verifies`,
+  )
+})
+
 test('goal: a report for the nonce is required of version 2, and shown of all evidence', async () => {
   const name = 'vtpm-report-nonce'
   const resultOf = (checks: unknown) =>
@@ -303,9 +349,12 @@ test('goal: evidence of SNP is not taken for that of TDX, nor the reverse, howev
     [{ platform: 'az-snp', evidence: goodBundle }, '"az-snp", which is for --kind azure-hcl: not "az-tdx"'],
     [{ platform: 'tdx', evidence: goodBundle }, 'evidence.platform: "tdx": not "az-tdx"'],
     [rest, 'evidence.td_quote: missing or not bytes in base64'],
-    [{ ...rest, td_quote }, 'HCL report: report type 2 is not TDX'],
+    [{ ...rest, td_quote }, 'HCL report: of an SNP machine, which --kind azure-hcl verifies'],
     [{ ...goodBundle, vcek: snp.vcek }, 'evidence: of an SNP machine'],
-    [{ ...goodBundle, hcl_report: base64(withField(second.hcl, 0x4c8, 2)) }, 'HCL report: report type 2 is not TDX'],
+    [
+      { ...goodBundle, hcl_report: base64(withField(second.hcl, 0x4c8, 2)) },
+      'HCL report: of an SNP machine, which --kind azure-hcl verifies',
+    ],
     [{ ...goodBundle, td_quote: base64(utf8('{"td": 1}')) }, 'TDX quote header: truncated'],
     [{ ...goodBundle, td_quote: snp.hcl_report }, 'TDX quote: version 17224 is not 4 or 5'],
     [{ ...goodBundle, version: 3 }, 'evidence.version: 3 is neither 1 nor 2'],
@@ -319,7 +368,7 @@ test('goal: evidence of SNP is not taken for that of TDX, nor the reverse, howev
   const { td_quote: __, ...bare } = goodBundle
   await expectUsageError(
     argvOf({ ...asSnp, evidence: bundle({ ...bare, vcek: snp.vcek }) }),
-    'report type 4 is not SNP',
+    'HCL report: of a TDX machine, which --kind azure-tdx verifies',
   )
   // An SNP report in an HCL report that says it is of TDX.
   const relabelled = base64(withField(fromBase64(snp.hcl_report), 0x4c8, 4))
