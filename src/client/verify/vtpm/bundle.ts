@@ -48,8 +48,9 @@ const pcrsMax = 24
 export function readVtpmBundle(bytes: Uint8Array, kind: BundleKind): VtpmBundle {
   const bundle = unwrapped(objectOf(parsedJson(what, bytes), what), kind)
   const isTdx = BUNDLE_KINDS[kind].hardware === 'TDX'
-  wellFormed(isTdx || !('td_quote' in bundle), `${what}: of a TDX machine, which --kind azure-tdx verifies`)
-  wellFormed(!isTdx || !('vcek' in bundle), `${what}: of an SNP machine, which --kind azure-hcl verifies`)
+  const hasPart = (name: string) => bundle[name] !== undefined && bundle[name] !== null
+  wellFormed(isTdx || !hasPart('td_quote'), `${what}: of a TDX machine, which --kind azure-tdx verifies`)
+  wellFormed(!isTdx || !hasPart('vcek'), `${what}: of an SNP machine, which --kind azure-hcl verifies`)
   const { version = 0 } = bundle
   wellFormed(
     version === 0 || version === 1 || version === 2,
@@ -76,7 +77,7 @@ export function readVtpmBundle(bytes: Uint8Array, kind: BundleKind): VtpmBundle 
     signature: decode(quote.signature, `${what}.${quoteName}.signature`),
     pcrs: concat(...values),
     report: decodeLong(bundle[reportName], `${what}.${reportName}`),
-    vek: bundle.vcek === undefined || bundle.vcek === null ? null : certificateOf(bundle.vcek),
+    vek: hasPart('vcek') ? certificateOf(bundle.vcek) : null,
     tdQuote: isTdx ? decodeLong(bundle.td_quote, `${what}.td_quote`) : null,
   }
 }

@@ -59,6 +59,7 @@ const unpadded = {
 }
 const attestationRs = { platform: 'az-snp', evidence: unpadded }
 const FORMS: readonly (readonly [string, object])[] = [
+  ['no quote of TDX', { ...genuine, td_quote: null }],
   ['version 0', version0],
   ['attestation-rs and kettle', attestationRs],
   ['c8s', { challenge: 'AAAA', evidence: attestationRs, csr: 'x' }],

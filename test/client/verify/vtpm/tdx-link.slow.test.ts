@@ -90,6 +90,7 @@ const version0 = {
 }
 const attestationRs = { platform: 'az-tdx', evidence: oldBundle }
 const FORMS: readonly (readonly [name: string, document: object])[] = [
+  ['no certificate of SNP', { ...oldBundle, vcek: null }],
   ['version 1', oldBundle],
   ['version 0', version0],
   ['attestation-rs and kettle', attestationRs],
