@@ -25,8 +25,7 @@ export async function linkTdx(
   const { attestationKey, checks } = await readRuntimeKey(options, runtimeData, bundle)
   const { judged, downloader } = await judgeTdx(run, quote, { ...options, policy, root, asOf })
   const pin = measurementPin(policy, options.anyMeasurement, judged.quote)
-  const { mrTds } = policy
-  const link = await verifyTdxParavisorVtpm({ ...asked, evidence: judged, tdReport: report, runtimeData, mrTds })
+  const link = await verifyTdxParavisorVtpm({ ...asked, evidence: judged, tdReport: report, runtimeData })
   const hardware = {
     name: 'TDX quote' as const,
     checks: [...judged.checks.filter(isMade).map(withWords), pin],
