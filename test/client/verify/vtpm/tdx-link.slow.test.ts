@@ -4,20 +4,19 @@
 
 import { afterAll, expect, test } from 'bun:test'
 import { readdirSync, readFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { sha256 } from '../../../../src/attest/hash.ts'
 import { Malformed } from '../../../../src/attest/malformed.ts'
 import { decodeAnchor, decodePckChain, INTEL_ROOT, pckFaults } from '../../../../src/attest/tdx/chain.ts'
 import { decodeQuote, INTEL_QE_VENDOR } from '../../../../src/attest/tdx/quote.ts'
 import { differingFields } from '../../../../src/attest/tdx/td-report.ts'
-import { decodeHclReport } from '../../../../src/attest/tpm/hcl-report.ts'
+import { decodeHclReport, runtimeAttestationKey } from '../../../../src/attest/tpm/hcl-report.ts'
+import { encodeSpki } from '../../../../src/attest/tpm/key.ts'
 import { isSignedByKeyOf, isSignedByPoint } from '../../../../src/attest/x509/ecdsa.ts'
 import { concat, toHex, utf8 } from '../../../../src/base/bytes.ts'
 import { readVtpmBundle } from '../../../../src/client/verify/vtpm/bundle.ts'
 import { NO_COLLATERAL, startCollateralServer } from '../../../rigs/attest/collateral-server.ts'
 import {
-  type AzureTdxBundle,
-  type AzureTdxMachine,
   base64,
   first,
   fromBase64,
@@ -27,6 +26,7 @@ import {
   secondCollateral,
   simulateAzure,
 } from '../../../rigs/attest/tdx/azure.ts'
+import { filesOf, hclWith, lineOf } from '../../../rigs/attest/tdx/azure-line.ts'
 import { pcsScript } from '../../../rigs/attest/tdx/pcs-script.ts'
 import { createDraw } from '../../../rigs/draw.ts'
 import { withField } from '../../../rigs/launch/hcl-samples.ts'
@@ -55,27 +55,10 @@ afterAll(async () => {
 })
 
 const bundle = (document: unknown) => file('bundle.json', JSON.stringify(document))
-const lineOf = ({ genuine, nonce }: AzureTdxMachine, policy: string): Line => ({
-  kind: 'azure-tdx',
-  nonce: toHex(nonce),
-  pcr: [4, 7].map(at => `${at}=${genuine.tpm_quote.pcrs[at]}`),
-  policy: file(`policy-${policy.length}.json`, policy),
-  collateral: file('collateral.json', collateral),
-  'trust-simulated-root': file('root.pem', rootPem),
-  'as-of': '2026-01-01',
-})
-const old = lineOf(first, policyOf(first, { septVeDisable: 'any' }))
-const good = lineOf(second, policyOf(second))
+const trust = { collateral, rootPem }
+const old = lineOf(first, policyOf(first, { septVeDisable: 'any' }), trust)
+const good = lineOf(second, policyOf(second), trust)
 const [oldBundle, goodBundle] = [await bundleOf(first), await bundleOf(second)]
-
-/** The parts of a bundle as files. */
-const filesOf = ({ hcl }: AzureTdxMachine, { tpm_quote, td_quote }: AzureTdxBundle) => ({
-  quote: file('quote.msg', Buffer.from(tpm_quote.message, 'hex')),
-  signature: file('quote.sig', Buffer.from(tpm_quote.signature, 'hex')),
-  pcrs: file('pcrs.json', JSON.stringify({ sha256: { ...tpm_quote.pcrs } })),
-  report: file('hcl.bin', hcl),
-  'td-quote': file('td-quote.bin', fromBase64(td_quote)),
-})
 
 const bytesOfHex = (text: string) => [...Buffer.from(text, 'hex')]
 /** The form before versions had numbers: lists of bytes. */
@@ -182,52 +165,6 @@ test('goal: the quotes are genuine: from Intel to the TD reports of their bundle
   expect([simulated.code, simulated.failed]).toEqual([1, ['pck-chain', 'vtpm-evidence']])
 })
 
-test('goal: the TDX quote may be the text of the metadata service, and files that are none are named', async () => {
-  const parts = filesOf(second, goodBundle)
-  const answer = JSON.stringify({ quote: goodBundle.td_quote })
-  for (const [name, text] of Object.entries({
-    ...{
-      base64url: goodBundle.td_quote,
-      padded: `${goodBundle.td_quote}${'='.repeat(-goodBundle.td_quote.length & 3)}\n`,
-    },
-    ...{
-      hex: toHex(fromBase64(goodBundle.td_quote)),
-      base64: Buffer.from(goodBundle.td_quote, 'base64url').toString('base64'),
-    },
-  })) {
-    expect([name, (await verify({ ...good, ...parts, 'td-quote': file('quote.txt', text) })).code]).toEqual([name, 0])
-  }
-  const json = file('answer.json', answer)
-  const wrong: [string, string | Uint8Array, string][] = [
-    ['td-quote', answer, 'JSON, and no quote: give the value of its member `quote`, and a whole bundle to --evidence'],
-    ['td-quote', second.tdReport, 'a TD report, and no TDX quote: the quote is made from it'],
-    ['td-quote', second.tdReport.subarray(0, 1024), 'a TD report, and no TDX quote'],
-    ['td-quote', second.hcl, 'an HCL report, and no TDX quote'],
-    ['report', second.tdReport, 'a TD report alone names no key; the HCL report around it is in NV index 0x01400001'],
-    ['report', second.tdReport.subarray(0, 1024), 'a TD report alone names no key'],
-    ['report', readFileSync(join(logs, '../reports/milan-v3.bin')), 'an SNP report alone names no key'],
-    ['report', second.hcl.subarray(1), 'TDX report: 2599 bytes are not an HCL report'],
-    [
-      'report',
-      fromBase64(JSON.parse(readFileSync(join(logs, 'paravisor-bound.json'), 'utf8')).hcl_report),
-      'HCL report: of an SNP machine, which --kind azure-hcl verifies',
-    ],
-  ]
-  for (const [option, bytes, words] of wrong) {
-    const path = file('wrong.bin', bytes)
-    await expectUsageError(argvOf({ ...good, ...parts, [option]: path }), `--${option} ${path}: ${words}`)
-  }
-  await expectUsageError(
-    ['verify', 'tdx', json, '--collateral', json],
-    `${json}: JSON, and no quote: give the quote in it`,
-  )
-  const asSnp = { ...parts, kind: 'azure-hcl', nonce: toHex(second.nonce), 'any-pcrs': true, 'td-quote': null } as const
-  await expectUsageError(
-    argvOf(asSnp),
-    `--report ${parts.report}: HCL report: of a TDX machine, which --kind azure-tdx verifies`,
-  )
-})
-
 test('goal: a report for the nonce is required of version 2, and shown of all evidence', async () => {
   const name = 'vtpm-report-nonce'
   const resultOf = (checks: unknown) =>
@@ -249,13 +186,6 @@ test('goal: a report for the nonce is required of version 2, and shown of all ev
   )
   expect(stale.code).toBe(1)
 })
-
-/** The machine's HCL report with other bytes in its TD report. */
-const hclWith = ({ hcl }: AzureTdxMachine, at: number, bytes: Uint8Array) => {
-  const changed = hcl.slice()
-  changed.set(bytes, 0x20 + at)
-  return base64(changed)
-}
 
 test('goal: parts of two machines never pass together', async () => {
   const { td_quote } = goodBundle
@@ -327,12 +257,29 @@ test('goal: a changed TD report, runtime data, or REPORTDATA fails its own check
   expect([unsigned.code, unsigned.failed]).toEqual([1, expect.arrayContaining(['tpm-quote-signature'])])
 })
 
+test('goal: REPORTDATA that the policy names, and a key given with --ak, must be those of the machine', async () => {
+  const evidence = bundle(goodBundle)
+  const withData = (reportData: Uint8Array) =>
+    file('data.json', JSON.stringify({ ...JSON.parse(policyOf(second)), reportData: toHex(reportData) }))
+  expect((await verify({ ...good, evidence, policy: withData(second.report.reportData) })).code).toBe(0)
+  const other = await verify({ ...good, evidence, policy: withData(first.report.reportData) })
+  expect([other.code, other.failed]).toEqual([1, ['report-data', 'vtpm-evidence']])
+  // Open in the policy, it is compared with the runtime data alone, and no line asks for it.
+  expect(reasonOf(await verify({ ...good, evidence }), 'report-data')).toBeUndefined()
+  const [own, stranger] = [second, first].map(({ runtimeData }) => encodeSpki(runtimeAttestationKey(runtimeData)))
+  expect((await verify({ ...good, evidence, ak: file('own.der', own ?? '') })).code).toBe(0)
+  await expectFailed({ ...good, evidence, ak: file('stranger.der', stranger ?? '') }, ['vtpm-given-key'])
+})
+
 test('goal: a TD in debug mode, a TCB out of date and old collateral are refused', async () => {
   const tdAttributes = second.report.tdAttributes | 1n
   const debug = { ...(await bundleOf(second, { tdAttributes })), hcl_report: hclWith(second, 512, Uint8Array.of(1)) }
   await expectFailed({ ...good, evidence: bundle(debug) }, ['td-attributes-debug', 'vtpm-evidence'])
   const late = await verify({ ...good, evidence: bundle(goodBundle), 'as-of': '2026-03-01' })
   expect([late.code, late.failed]).toEqual([1, expect.arrayContaining(['tcb-info-time', 'vtpm-evidence'])])
+  expect(reasonOf(late, 'tcb-info-time')).toEndWith(
+    '; get it again (--fetch), or verify for the time at which you saved it (--as-of)',
+  )
   const minimum = file('minimum.json', policyOf(second).replace('2024-03-13', '2025-03-13'))
   const since = await verify({ ...good, evidence: bundle(goodBundle), policy: minimum })
   expect([since.code, since.failed]).toEqual([1, ['tcb-date', 'vtpm-evidence']])
@@ -399,11 +346,15 @@ test('goal: collateral comes from the service, and is kept; without any, nothing
   const line = { ...good, evidence: bundle(goodBundle), collateral: null }
   await expectUsageError(argvOf(line), 'required option --collateral is missing')
   await expectUsageError(argvOf({ ...line, 'pcs-url': server.url }), '--pcs-url goes with --fetch')
-  const cache = directory('cache')
   const fetched = { ...line, fetch: true, 'pcs-url': server.url } as const
-  const found = await verify({ ...fetched, cache })
+  const found = await verify(fetched)
   expect([found.code, found.failed, server.requests.length]).toEqual([0, [], 4])
-  expect(readdirSync(cache)).toEqual(['tdx-collateral-b0c06f000000-platform.json'])
+  await expectUsageError(argvOf({ ...fetched, cache: join(directory('base'), 'none', 'x') }), 'none can be made')
+  const cache = join(directory('made'), 'cache')
+  const kept = join(cache, 'tdx-collateral-b0c06f000000-platform.json')
+  const saved = await runHere(argvOf({ ...fetched, cache }))
+  expect([saved.code, saved.stderr, server.requests.length]).toEqual([0, `saved ${kept}\n`, 8])
+  expect(readdirSync(cache)).toEqual([basename(kept)])
   for (const [words, answer] of NO_COLLATERAL) {
     server.instead = answer
     const { code, stderr } = await runHere(argvOf(fetched))
