@@ -6,6 +6,7 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSyn
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { toPem } from '../../../../src/attest/encoding/pem.ts'
+import { switchArch } from '../../../../src/attest/nvidia/hgx/switch.ts'
 import { decodeCertificate } from '../../../../src/attest/x509/certificate.ts'
 import { fromHex, fromUtf8, toBase64, toHex } from '../../../../src/base/bytes.ts'
 import { expectNoCollateral, NO_COLLATERAL, startCollateralServer } from '../../../rigs/attest/collateral-server.ts'
@@ -197,10 +198,28 @@ test('goal: the manifest of switches is fetched once for all of them', async () 
   const { device, rim: ofRims } = hgx.base.authorities
   const pem = [device.root, ofRims.root].map(({ der }) => toPem(der, 'CERTIFICATE')).join('')
   const devices = file('machine.json', JSON.stringify(hgx.question.evidence.map(evidenceDocument)))
-  const { code, stdout } = await runHere([
+  const argv = [
     ...['verify', 'gpu', devices, '--nonce', toHex(nonce), ...asOf(asOfMs), ...services, '--any-ocsp', '--json'],
     ...['--trust-simulated-root', file('machine.pem', pem), '--any-gpu', '--any-devtools'],
-  ])
+  ]
+  const { code, stdout } = await runHere(argv)
   expect([code, JSON.parse(stdout).failed]).toEqual([0, null])
   expect(server.requests.toSorted()).toEqual([...rims.keys()].map(asked => `GET ${asked}`).toSorted())
+
+  // Without it, the message names the switches, counted apart from GPUs; of many devices the first twelve.
+  rims.delete(path)
+  const switches = hgx.question.evidence.filter(({ arch }) => arch === switchArch)
+  const names = Array.from({ length: 13 }, (_, at) => `switch-${at}`)
+  for (const [count, words] of [
+    [switches.length, names.slice(0, switches.length).join(', ')],
+    [12, names.slice(0, 12).join(', ')],
+    [15, `${names.slice(0, 12).join(', ')} and 3 more`],
+  ] as const) {
+    const many = Array.from({ length: count }, (_, at) => switches[at % switches.length] as (typeof switches)[number])
+    const all = [...hgx.question.evidence.filter(({ arch }) => arch !== switchArch), ...many]
+    const lots = file('many.json', JSON.stringify(all.map(evidenceDocument)))
+    const missing = await runHere(argv.map(word => (word === devices ? lots : word)).filter(word => word !== '--json'))
+    const message = `manifest ${path.slice('/rim/'.length)} of ${words}: `
+    expect([count, missing.code, missing.stderr]).toEqual([count, 3, expect.stringContaining(message)])
+  }
 })
