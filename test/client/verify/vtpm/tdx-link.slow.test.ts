@@ -60,17 +60,9 @@ const old = lineOf(first, policyOf(first, { septVeDisable: 'any' }), trust)
 const good = lineOf(second, policyOf(second), trust)
 const [oldBundle, goodBundle] = [await bundleOf(first), await bundleOf(second)]
 
-const bytesOfHex = (text: string) => [...Buffer.from(text, 'hex')]
-/** The form before versions had numbers: lists of bytes. */
-const version0 = {
-  tpm_quote: {
-    message: bytesOfHex(oldBundle.tpm_quote.message),
-    signature: bytesOfHex(oldBundle.tpm_quote.signature),
-    pcrs: oldBundle.tpm_quote.pcrs.map(bytesOfHex),
-  },
-  hcl_report: [...first.hcl],
-  td_quote: [...fromBase64(oldBundle.td_quote)],
-}
+/** The first machine's evidence as its source has it in the form before versions had numbers: lists of bytes. */
+const genuine0 = JSON.parse(readFileSync(join(logs, 'paravisor-tdx-v0.json'), 'utf8'))
+const version0 = { ...genuine0, td_quote: [...fromBase64(oldBundle.td_quote)] }
 const attestationRs = { platform: 'az-tdx', evidence: oldBundle }
 const FORMS: readonly (readonly [name: string, document: object])[] = [
   ['no certificate of SNP', { ...oldBundle, vcek: null }],
@@ -155,9 +147,11 @@ test('goal: the quotes are genuine: from Intel to the TD reports of their bundle
     expect(toHex(quote.qeReport.reportData)).toBe(bound.padEnd(128, '0'))
     expect(toHex(quote.header.qeVendorId)).toBe(INTEL_QE_VENDOR)
   }
-  expect(
-    [first, second].map(({ genuine }) => readVtpmBundle(utf8(JSON.stringify(genuine)), 'azure-tdx').version),
-  ).toEqual([1, 1])
+  const [old0, old1, new1] = [genuine0, first.genuine, second.genuine].map(document =>
+    readVtpmBundle(utf8(JSON.stringify(document)), 'azure-tdx'),
+  )
+  expect([old0?.version, new1?.version]).toEqual([0, 1])
+  expect({ ...old0, version: 1 }).toEqual({ ...old1, version: 1 })
   // Without collateral of Intel's for the machine, nothing passes: that of the simulated platform cannot be read then.
   const bare = await verify({ ...old, evidence: bundle(first.genuine), 'trust-simulated-root': null })
   expect([bare.code, bare.failed]).toEqual([2, ['collateral-form', 'vtpm-evidence']])
