@@ -1,5 +1,5 @@
-// Whether an Azure report was made for the caller's nonce: as of version 2 of Confidential Containers, the report covers
-// the nonce as user data, and some machines do the same under an older number. Pure.
+// Whether an Azure report was made for the caller's nonce: as of version 2 of Confidential Containers, the report
+// covers the nonce as user data, and some machines do the same under an older number. Pure.
 
 import { parsedJson } from '../../../attest/encoding/json.ts'
 import { parsed, wellFormed } from '../../../attest/malformed.ts'

@@ -38,8 +38,8 @@ export async function linkTdx(
 const RTMRS = ['rtmr0', 'rtmr1', 'rtmr2', 'rtmr3'] as const
 
 /**
- * Requires zeros in the RTMRs that the policy does not name. A paravisor leaves them at zero; the firmware of other TDs,
- * whose guests can put any REPORTDATA into a quote, extends them.
+ * Requires zeros in the RTMRs that the policy does not name. A paravisor leaves them at zero; the firmware of other
+ * TDs, whose guests can put any REPORTDATA into a quote, extends them.
  */
 function rtmrCheck(policy: TdxPolicy, { ok, quote }: TdxVerdict): Check {
   const name = 'vtpm-rtmrs'

@@ -1,5 +1,5 @@
-// Goal: files of evidence are read in the forms in which tools and services write them, and a file that is another one's
-// is named for what it is, with the option that takes it.
+// Goal: files of evidence are read in the forms in which tools and services write them, and a wrong file is named for
+// what it is, with the option that takes it.
 
 import { afterAll, expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'

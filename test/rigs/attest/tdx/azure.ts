@@ -1,6 +1,6 @@
-// Evidence of two genuine TDX machines on Azure (test/vectors/tpm/paravisor-tdx*.json). Intel's collateral is at hand for
-// the second alone, and as it was in spring 2026. For other times, and for changed quotes, a SIMULATED platform signs the
-// TDX quote of each; all else of the evidence is the machine's.
+// Evidence of two genuine TDX machines on Azure (test/vectors/tpm/paravisor-tdx*.json). Intel's collateral is at hand
+// for the second alone, and as it was in spring 2026. For other times, and for changed quotes, a SIMULATED platform
+// signs the TDX quote of each; all else of the evidence is the machine's.
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -60,7 +60,7 @@ export const first = machine('paravisor-tdx.json', 'challenge')
 /** Its report is for the nonce, too, although it calls itself version 1. */
 export const second = machine('paravisor-tdx-nonce.json', 'attestation-test-fixture')
 
-/** What Intel signed about the second machine's kind of platform, and a time at which all of it is in force. */
+/** Intel's collateral for the second machine's kind of platform, and a time at which all of it is in force. */
 export const secondCollateral = join(vectors, 'tdx', 'collateral-90c06f000000.json')
 export const secondAsOf = '2026-04-01'
 
