@@ -34,7 +34,8 @@ const versions = [TEE_TDX, TEE_TDX | 0x1_0000]
  */
 export function differingFields(tdReport: Uint8Array, { report, signedBytes }: TdxQuote): readonly string[] {
   const fields = readFields('TD report', tdReport, TDREPORT)
-  wellFormed(versions.includes(fields.type), `TD report: type 0x${fields.type.toString(16)} is not 0x81, TDX`)
+  const type = fields.type.toString(16)
+  wellFormed(versions.includes(fields.type), `TD report: type 0x${type} is not 0x81, TDX, of version 0 or 1`)
   wellFormed(isZero(tdReport.subarray(layoutBytes(TDREPORT))), 'TD report: bytes after its end that are not zero')
   const named = concat(fields.module, fields.td, fields.reportData, fields.teeTcbSvn2, fields.mrServiceTd)
   const layout: Layout = report.added === null ? TD_REPORT : TD_REPORT_15

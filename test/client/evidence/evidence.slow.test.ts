@@ -44,6 +44,7 @@ const FORMS: Readonly<Record<string, readonly [write: (report: Uint8Array) => Ui
   'hexadecimal after 0x': [report => utf8(`0x${hex(report)}\n`), ''],
   'base64 in lines': [report => utf8(base64(report).replace(/.{76}/g, '$&\n')), ''],
   base64url: [report => utf8(toBase64Url(report)), ''],
+  'padded base64url': [report => utf8(`${toBase64Url(report)}=`), ''],
   gzip: [report => gzipSync(report), ''],
   "the firmware's response": [firmwareResponse, ''],
   'an extended report': [report => extendedReport(report, certificates), 'vek ask ark table'],

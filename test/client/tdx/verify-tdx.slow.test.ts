@@ -72,6 +72,7 @@ test('forms of a quote', async () => {
     ['0x', `0x${toHex(quoteBytes)}\n`],
     ['0X', `0X${toHex(quoteBytes).toUpperCase()}\n`],
     ['base64', toBase64(quoteBytes).replaceAll(/.{76}/g, '$&\n')],
+    ['base64url', toBase64(quoteBytes).replaceAll('+', '-').replaceAll('/', '_')],
   ] as const) {
     expect((await judged(file(name, text), ...collateral, ...policy, ...asOf)).code).toBe(0)
   }
