@@ -7,7 +7,7 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { sha256 } from '../../../../src/attest/hash.ts'
 import { Malformed } from '../../../../src/attest/malformed.ts'
-import { decodeAnchor, decodePckChain, INTEL_ROOT, pckFaults } from '../../../../src/attest/tdx/chain.ts'
+import { type Anchor, decodeAnchor, decodePckChain, INTEL_ROOT, pckFaults } from '../../../../src/attest/tdx/chain.ts'
 import { decodeQuote, INTEL_QE_VENDOR } from '../../../../src/attest/tdx/quote.ts'
 import { differingFields } from '../../../../src/attest/tdx/td-report.ts'
 import { decodeHclReport, runtimeAttestationKey } from '../../../../src/attest/tpm/hcl-report.ts'
@@ -58,6 +58,8 @@ const bundle = (document: unknown) => file('bundle.json', JSON.stringify(documen
 const trust = { collateral, rootPem }
 const old = lineOf(first, policyOf(first, { septVeDisable: 'any' }), trust)
 const good = lineOf(second, policyOf(second), trust)
+/** Intel's own root and collateral, for the second machine as it is. */
+const genuineLine: Line = { ...good, collateral: secondCollateral, 'as-of': secondAsOf, 'trust-simulated-root': null }
 const [oldBundle, goodBundle] = [await bundleOf(first), await bundleOf(second)]
 
 /** The first machine's evidence as its source has it in the form before versions had numbers: lists of bytes. */
@@ -95,7 +97,7 @@ test('goal: every form passes as one machine, and the document has quote, TCB le
 
 test("goal: genuine evidence passes with Intel's own collateral, and is refused with one byte changed", async () => {
   const { genuine } = second
-  const line: Line = { ...good, collateral: secondCollateral, 'as-of': secondAsOf, 'trust-simulated-root': null }
+  const line = genuineLine
   const found = await verify({ ...line, evidence: join(logs, 'paravisor-tdx-nonce.json') })
   expect([found.code, found.failed, found.document.simulated]).toEqual([0, [], false])
   expect(reasonOf(found, 'pck-chain')).toBe("Intel's pinned root")
@@ -370,8 +372,7 @@ test('goal: no random change of a bundle is accepted', async () => {
     ...FORMS.map(([, document]) => ({ bytes: utf8(JSON.stringify(document)), line: old })),
     { bytes: utf8(JSON.stringify({ ...goodBundle, version: 2 })), line: good },
   ]
-  const anchor = decodeAnchor(platform.root)
-  const partsOf = (bytes: Uint8Array) => {
+  const partsWith = (anchor: Anchor) => (bytes: Uint8Array) => {
     const { report, tdQuote, version: _, ...rest } = readVtpmBundle(bytes, 'azure-tdx')
     if (tdQuote === null) throw new Malformed('no quote')
     const { report: tdReport, runtimeData } = decodeHclReport(report, 'TDX')
@@ -380,5 +381,7 @@ test('goal: no random change of a bundle is accepted', async () => {
     const chain = [pck, authority].map(({ der }) => toHex(der))
     return { ...rest, runtimeData, quote, chain, differing: differingFields(tdReport, { pckChain, ...quote }) }
   }
-  await refuseMutations(wholes, partsOf, createDraw(51))
+  await refuseMutations(wholes, partsWith(decodeAnchor(platform.root)), createDraw(51))
+  const genuine = { bytes: utf8(JSON.stringify(second.genuine)), line: genuineLine }
+  await refuseMutations([genuine], partsWith(decodeAnchor(INTEL_ROOT)), createDraw(52))
 })
