@@ -117,7 +117,7 @@ export async function removeVmNamespace({ name, tapPrefix }: Pick<Options, 'name
     removed.push(host)
   }
   if (isNetns(namespaceFile(name))) {
-    await run(['ip', 'netns', 'delete', name], limits)
+    await run([...asHost(), 'ip', 'netns', 'delete', name], limits)
     removed.push(name)
   }
   return removed
@@ -161,10 +161,14 @@ type Family = (typeof FAMILIES)[number]
  * those of the host, where the service also sees it.
  */
 async function mountNamespace(file: string): Promise<void> {
+  await run([...asHost(), 'install', '-D', '--mode=0444', '/dev/null', file], limits)
+  await run([...asHost(), 'unshare', `--net=${file}`, 'true'], limits)
+}
+
+/** The start of a command that changes mounts of this host: those of the service are its own. */
+function asHost(): string[] {
   const isService = isUnderSystemd() && process.ppid === 1
-  const asHost = isService ? ['systemd-run', '--quiet', '--wait', '--collect', '--service-type=oneshot'] : []
-  await run([...asHost, 'install', '-D', '--mode=0444', '/dev/null', file], limits)
-  await run([...asHost, 'unshare', `--net=${file}`, 'true'], limits)
+  return isService ? ['systemd-run', '--quiet', '--wait', '--collect', '--service-type=oneshot'] : []
 }
 
 async function join(options: Options, netns: Netns): Promise<void> {

@@ -8,6 +8,7 @@ import { dirname, join } from 'node:path'
 import { appliancePackage } from '../../../scripts/package/contents.ts'
 import { bareDebianTree, buildTimeoutMs, maintainedDebianTree } from '../../../scripts/rigs/booted/tree.ts'
 import { needsRoot } from '../../../scripts/rigs/netns.ts'
+import { tapMac } from '../../../src/host/network/tap.ts'
 import { linkMac } from '../../../src/host/network/vm-link.ts'
 
 const repo = join(import.meta.dir, '../../..')
@@ -69,6 +70,10 @@ describe.skipIf(!isRoot)('files for programs that maintain a host', () => {
     ip link add up0 type veth peer name up1
     ip link add srn-vms address ${linkMac} type veth peer name srn-host
     for link in up0 up1 srn-host; do ip link set $link up; done
+    # Open, as the daemon has it: without a program a tap has no carrier, and nothing configures it.
+    perl -e 'open(T, "+<", "/dev/net/tun") or die; $r = pack("a16 S x22", "srnprobe", 0x1002); ioctl(T, 0x400454ca, $r) or die; sleep 50' > /dev/null 2>&1 &
+    until ip link show srnprobe > /dev/null 2>&1; do sleep 0.1; done
+    ip link set srnprobe address ${tapMac} up
     echo 1 > /proc/sys/net/ipv6/conf/srn-vms/disable_ipv6
     ip link set srn-vms arp off up
     ip address add 10.88.0.1/32 dev srn-vms scope link
@@ -80,6 +85,7 @@ describe.skipIf(!isRoot)('files for programs that maintain a host', () => {
     ip rule add pref 0 iif srn-vms lookup 29554 protocol kernel
     ip rule add pref 0 iif srn-vms blackhole protocol kernel
     state() {
+      ip -4 -o address show dev srnprobe
       ip -o address show dev srn-vms
       ip route show table all dev srn-vms
       ip rule show
@@ -103,7 +109,7 @@ describe.skipIf(!isRoot)('files for programs that maintain a host', () => {
     state > $root/run/after
     diff $root/run/before $root/run/after || true`
   test.each([12, 13] as const)(
-    'goal: systemd-networkd of Debian %d leaves the link to the VMs alone',
+    'goal: systemd-networkd of Debian %d leaves the link to the VMs and the probe of firewalls alone',
     async release => {
       const tree = await bareDebianTree(release)
       expect(await inTree(tree, network(''))).toBe('')

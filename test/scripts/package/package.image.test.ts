@@ -15,6 +15,7 @@ import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { laterExecutable, laterSchema, laterVersion } from '../../../scripts/rigs/upgrade/later-executable.ts'
 import { version } from '../../../src/base/version.ts'
+import { editToml } from '../../../src/config/edit.ts'
 import { buildDeb } from '../../rigs/upgrade/packages.ts'
 import { UpgradedHost } from '../../rigs/upgrade/upgraded-host.ts'
 
@@ -166,6 +167,26 @@ inOwnNetns(
           const { stdout: status } = await host.strongroom(['status'])
           expect(status).not.toMatch(/earlier names|nightly timer is off/)
           expect(host.debian.journal('strongroom.service')).not.toContain('certificate authority replaced')
+        },
+        timeoutMs,
+      )
+
+      test(
+        'goal: the service starts with another network.table, and nothing of the former one is left',
+        async () => {
+          const file = `${host.debian.root}/etc/strongroom/strongroom.toml`
+          const before = readFileSync(file, 'utf8')
+          const names = async () => (await host.debian.exec(['sh', '-c', 'ls /run/netns; nft list tables'])).stdout
+          for (const [text, table, former] of [
+            [editToml(before, [{ path: ['network', 'table'], value: 'other' }]), 'other', 'strongroom'],
+            [before, 'strongroom', 'other'],
+          ] as const) {
+            writeFileSync(file, text)
+            await host.systemctl('restart', 'strongroom.service')
+            await host.answers()
+            await until(`the table ${table}`, timeoutMs, async () => (await names()).includes(table))
+            expect(await names()).not.toContain(former)
+          }
         },
         timeoutMs,
       )
