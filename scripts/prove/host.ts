@@ -2,7 +2,7 @@
 // Effects: those of `bootDebian`; commands in it; ssh.
 
 import { Resolver } from 'node:dns/promises'
-import { readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { basename, join } from 'node:path'
 import { type BootedDebian, bootDebian } from '../rigs/booted/container.ts'
@@ -25,8 +25,10 @@ export type ProvedHost = AsyncDisposable & {
   readonly acceptInstance: (key: string) => Promise<ApiAnswer['data']>
   /** The same, and waits until it is ready. */
   readonly createInstance: (key: string) => Promise<ApiAnswer['data']>
-  /** A session with an instance that stays open. */
-  readonly session: (hostname: string) => Promise<Session>
+  /** A session with an instance that stays open. `command` runs there instead of cat(1). */
+  readonly session: (hostname: string, command?: string) => Promise<Session>
+  /** The key of the sessions. */
+  readonly publicKey: string
 }
 
 export type ApiAnswer = {
@@ -38,19 +40,18 @@ export type Session = {
   /** Sends the line through the instance's `cat` and waits for it. */
   readonly echoes: (line: string) => Promise<void>
   readonly end: () => Promise<void>
+  readonly kill: () => void
 }
-
-type OpenSession = Session & { readonly kill: () => void }
 
 export const publicV4 = '192.0.2.10'
 const stateDir = '/var/lib/strongroom'
-const aptTimeoutMs = 180_000
-const commandTimeoutMs = 60_000
-const answerTimeoutMs = 90_000
+const aptTimeoutMs = 480_000
+const commandTimeoutMs = 240_000
+const answerTimeoutMs = 240_000
 const echoTimeoutMs = 60_000
 const apiTimeoutMs = 60_000
 const sessionEndTimeoutMs = 60_000
-const readyTimeoutMs = 180_000
+const readyTimeoutMs = 600_000
 const pollMs = 500
 
 /** Boots a bare Debian with an address and a default route that lead nowhere. `files`: directories it may read. */
@@ -70,7 +71,7 @@ export async function bootTree(tree: string, files: readonly string[]): Promise<
   const identity = join(debian.scratch, 'client')
   Bun.spawnSync(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-C', 'client', '-f', identity])
   const publicKey = readFileSync(`${identity}.pub`, 'utf8').trim()
-  const sessions: OpenSession[] = []
+  const sessions: Session[] = []
   undo.defer(() => {
     for (const session of sessions) session.kill()
   })
@@ -95,7 +96,7 @@ export async function bootTree(tree: string, files: readonly string[]): Promise<
     if (!response.ok) throw new Error(`${method} ${path}: ${response.status}: ${text}`)
     return { status: response.status, data: (JSON.parse(text) as { data: ApiAnswer['data'] }).data }
   }
-  const ca = () => readFileSync(`${debian.root}${stateDir}/ca/ca.pem`, 'utf8')
+  const ca = () => authoritiesOf(debian)
   const acceptInstance: ProvedHost['acceptInstance'] = async key =>
     (await api('POST', '/v1/instances', key, { public_key: publicKey })).data
   return {
@@ -126,13 +127,23 @@ export async function bootTree(tree: string, files: readonly string[]): Promise<
       }
       return data
     },
-    session: async hostname => {
-      const session = await openSession(hostname, { identity, directory: debian.scratch })
+    publicKey,
+    session: async (hostname, command = 'cat') => {
+      const session = await openSession(hostname, { identity, directory: debian.scratch, command })
       sessions.push(session)
       return session
     },
     [Symbol.asyncDispose]: () => kept.disposeAsync(),
   }
+}
+
+/** A host of an operator who has certificates of an authority of his own has that in this file. */
+export const otherAuthority = '/etc/strongroom/authority.pem'
+
+/** The certificates that clients of this host must trust. */
+export function authoritiesOf({ root }: Pick<BootedDebian, 'root'>): string {
+  const files = [`${root}${stateDir}/ca/ca.pem`, `${root}${otherAuthority}`]
+  return files.flatMap(file => (existsSync(file) ? [readFileSync(file, 'utf8')] : [])).join('')
 }
 
 /** Reports whether a process listens on a Unix socket. */
@@ -160,16 +171,16 @@ export function uplink(): void {
   }
 }
 
-type Client = { readonly identity: string; readonly directory: string }
+type Client = { readonly identity: string; readonly directory: string; readonly command: string }
 
-async function openSession(hostname: string, { identity, directory }: Client): Promise<OpenSession> {
+async function openSession(hostname: string, { identity, directory, command }: Client): Promise<Session> {
   const resolver = new Resolver({ timeout: 20_000, tries: 2 })
   resolver.setServers(['127.0.0.1:53'])
   const [address = ''] = await resolver.resolve4(hostname)
   const options = ['BatchMode=yes', 'ConnectTimeout=60', 'IdentitiesOnly=yes', 'StrictHostKeyChecking=accept-new']
   const known = `UserKnownHostsFile=${join(directory, 'known_hosts')}`
   const child = Bun.spawn(
-    ['ssh', '-q', '-l', 'agent', '-i', identity, ...[...options, known].flatMap(o => ['-o', o]), address, 'cat'],
+    ['ssh', '-q', '-l', 'agent', '-i', identity, ...[...options, known].flatMap(o => ['-o', o]), address, command],
     { stdin: 'pipe', stdout: 'pipe', stderr: 'inherit' },
   )
   let output = ''

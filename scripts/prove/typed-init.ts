@@ -4,7 +4,7 @@ import { QUESTIONS } from '../../src/cli/init/questions.ts'
 import { atTerminal } from '../rigs/terminal.ts'
 import { type ProvedHost, publicV4 } from './host.ts'
 
-const questionTimeoutMs = 30_000
+const questionTimeoutMs = 180_000
 
 /** By the fields of the questions; an empty answer takes the default. */
 const ANSWERS: Readonly<Record<string, string>> = {

@@ -59,19 +59,32 @@ export type Release = keyof typeof RELEASES
  * Debian as it is installed before anything of ours: systemd and apt, no more. Packages that ours depends on lie
  * in apt's own cache, so that `apt-get install` needs no network.
  */
-export async function bareDebianTree(release: Release): Promise<string> {
+export function bareDebianTree(release: Release): Promise<string> {
+  return downloadedTree('bare-debian', release, [`satisfy ${DEPENDS.map(name => `'${name}'`).join(' ')}`])
+}
+
+/** Programs that operators have beside the appliance: what upgrades a host by itself, a pooler, and a firewall. */
+const BESIDE = ['needrestart', 'unattended-upgrades', 'pgbouncer', 'postgresql', 'iptables'] as const
+
+/** The same, for `prove-host.ts`: packages of other programs lie in apt's cache, too, and that of the C library. */
+export function provedDebianTree(release: Release): Promise<string> {
+  const wanted = [...DEPENDS, ...BESIDE].map(name => `'${name}'`).join(' ')
+  return downloadedTree('proved-debian', release, [`satisfy ${wanted}`, 'install --reinstall libc6'])
+}
+
+async function downloadedTree(kind: string, release: Release, downloads: readonly string[]): Promise<string> {
   const codename = RELEASES[release]
   // Nobody has backports before he adds them.
   const sources = (await debianSources(codename)).replaceAll(/^deb \S+ \S+-backports .*\n/gm, '')
-  const wanted = DEPENDS.map(name => `'${name}'`).join(' ')
+  const aptGet = 'chroot "$1" apt-get --quiet --yes --download-only --no-install-recommends'
   const argv = [
     ...minimal,
     '--include=systemd-sysv,dbus,ca-certificates',
     '--skip=cleanup/apt',
-    `--customize-hook=chroot "$1" apt-get --quiet --yes --download-only --no-install-recommends satisfy ${wanted}`,
+    ...downloads.map(words => `--customize-hook=${aptGet} ${words}`),
     codename,
   ]
-  return await cachedTree(`bare-debian-${release}`, argv, sources)
+  return await cachedTree(`${kind}-${release}`, argv, sources)
 }
 
 /** Debian 12 with what maintains a host besides systemd itself: restarts after upgrades of libraries. */

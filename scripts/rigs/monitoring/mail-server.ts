@@ -29,7 +29,7 @@ export async function startMailServer({ kind, pair, authAnswer = '235 ok' }: Opt
     const say = (line: string) => socket.write(`${line}\r\n`)
     const take = (line: string): boolean => {
       if (mail !== null) {
-        if (line !== '.') mail.push(line)
+        if (line !== '.') mail.push(line.replace(/^\./, ''))
         else {
           mails.push(mail.join('\n'))
           mail = null
