@@ -18,7 +18,7 @@ import { listResources } from '../../store/ledger/resource.query.ts'
 import { vmById } from '../../store/ledger/vm.query.ts'
 import type { Resource, ResourceKind } from '../../store/ledger/vm.table.ts'
 import type { Pools } from '../capacity.query.ts'
-import { PROBES, probeAddress } from '../firewall-probe/probe.plan.ts'
+import { probeAddress } from '../firewall-probe/probe.plan.ts'
 import { isBeforeProgram } from '../launch/jail.plan.ts'
 import { listTpms } from '../launch/tpm.driver.ts'
 import { tpmLabelPrefix } from '../launch/tpm.plan.ts'
@@ -137,12 +137,12 @@ function isProbe(device: string, tapPrefix: string): boolean {
 }
 
 async function strayConnections({ db, namespace, pools }: LeaksDeps): Promise<Leak[]> {
-  // No VM gets the addresses of the probe, whose test packets leave entries.
-  const probes = [pools.v4, pools.v6].flatMap(pool =>
-    pool === null ? [] : Object.values(PROBES).map(({ address }) => probeAddress(pool, address)),
+  const held = new Set(addressesOf(db).map(row => row.name))
+  // The kernel remembers packets of the probe of firewalls for two minutes, and it sends some each half minute.
+  const probed = [pools.v4, pools.v6].flatMap(pool =>
+    pool === null ? [] : [probeAddress(pool, 'first'), probeAddress(pool, 'last')],
   )
-  const held = new Set([...addressesOf(db).map(row => row.name), ...probes])
-  const isHeld = (address: string) => held.has(address)
+  const isHeld = (address: string) => held.has(address) || probed.includes(address)
   const places = [
     { netns: namespace.netns, where: namespace.name },
     { netns: hereNetns, where: null },

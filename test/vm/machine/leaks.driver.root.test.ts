@@ -99,6 +99,8 @@ inOwnNetns(
       remember(address, '192.0.2.1', true)
       // A stranger calls an address that nobody has.
       remember('192.0.2.1', '10.88.0.9', false)
+      // The probe of firewalls has the first and the last address, which no VM gets.
+      for (const probed of ['10.88.0.0', '10.88.0.255']) remember(probed, '192.0.2.1', false)
       expect(await leaks()).toEqual([])
       remember('10.88.0.7', '192.0.2.1', false)
       remember('192.0.2.2', '10.88.0.8', true)
