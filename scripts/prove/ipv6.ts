@@ -14,8 +14,7 @@ const questionTimeoutMs = 180_000
 
 async function ipv6Only({ host, packages, step }: Proof): Promise<undefined> {
   for (const words of [
-    '-4 address flush dev up0',
-    '-4 address flush dev lo',
+    ...['-4 address flush dev lo', '-4 address flush dev up0', '-4 address flush dev up1'],
     `-6 address add ${own}/64 dev up0 nodad`,
     '-6 route add default via 2001:db8::1 dev up0',
   ])
