@@ -19,6 +19,7 @@ import { configureTap, openTap, type Tap, tapMac } from '../../host/network/tap.
 import { namespaceFile, routeVm, unrouteVm } from '../../host/network/vm-namespace.ts'
 import { run } from '../../linux/command.ts'
 import { probeTaps } from '../network/nft.plan.ts'
+import { probeAddress } from '../network/probe-address.plan.ts'
 import { type DroppingChain, droppingChains, itemsOf, tablesToRead } from './dropping-chain.plan.ts'
 import { probeFrame } from './frame.codec.ts'
 import {
@@ -31,7 +32,6 @@ import {
   neededPackets,
   observerText,
   PROBES,
-  probeAddress,
   probesOf,
   probeTapOf,
   uplinkBatch,

@@ -125,11 +125,6 @@ function isFromOutside(listen: string): boolean {
   return port !== 0 && !hostname.startsWith('127.') && hostname !== '::1'
 }
 
-/** Returns the address of a pool that a probe uses: the first or the last, which no VM gets (vm/launch.plan.ts). */
-export function probeAddress(pool: string, which: 'first' | 'last'): string {
-  return pool.includes(':') ? formatIpv6(rangeOfV6(pool)[which]) : formatIpv4(rangeOf(pool)[which])
-}
-
 /** Returns an address of a network of either family, selected by a random number below 2^32. */
 export function addressIn(network: string, random: number): string {
   if (!network.includes(':')) {

@@ -18,12 +18,12 @@ import { listResources } from '../../store/ledger/resource.query.ts'
 import { vmById } from '../../store/ledger/vm.query.ts'
 import type { Resource, ResourceKind } from '../../store/ledger/vm.table.ts'
 import type { Pools } from '../capacity.query.ts'
-import { probeAddress } from '../firewall-probe/probe.plan.ts'
 import { isBeforeProgram } from '../launch/jail.plan.ts'
 import { listTpms } from '../launch/tpm.driver.ts'
 import { tpmLabelPrefix } from '../launch/tpm.plan.ts'
 import { type UidRange, vmPaths } from '../launch.plan.ts'
 import { probeTaps, tapOfQuota } from '../network/nft.plan.ts'
+import { probeAddress } from '../network/probe-address.plan.ts'
 import { idleQemus } from './idle-qemu.driver.ts'
 import {
   connectionLeaks,

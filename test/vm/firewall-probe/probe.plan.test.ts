@@ -13,11 +13,11 @@ import {
   neededPackets,
   observerText,
   PROBES,
-  probeAddress,
   probesOf,
   probeTapOf,
   uplinkBatch,
 } from '../../../src/vm/firewall-probe/probe.plan.ts'
+import { probeAddress } from '../../../src/vm/network/probe-address.plan.ts'
 
 const { snapshots, ...others } = defaultConfig()
 const usual: Config = { ...others, snapshots: { ...snapshots, kept_per_instance: 0 } }
