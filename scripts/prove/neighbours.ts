@@ -222,7 +222,7 @@ async function pgbouncer(proof: Proof): Promise<undefined> {
   )
   const poolMode = async (mode: string) => {
     const lines = `[databases]\n* = host=127.0.0.1 port=5432\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = 6432\n`
-    const users = 'auth_type = plain\nauth_file = /etc/pgbouncer/userlist.txt\n'
+    const users = 'auth_type = scram-sha-256\nauth_file = /etc/pgbouncer/userlist.txt\n'
     writeFileSync(
       `${debian.root}/etc/pgbouncer/pgbouncer.ini`,
       `${lines}${users}pool_mode = ${mode}\nunix_socket_dir = /tmp\n`,
@@ -233,7 +233,7 @@ async function pgbouncer(proof: Proof): Promise<undefined> {
   const fleet = ['--config', '/root/fleet.toml', '--state-dir', '/root/fleet-state']
   writeFileSync(
     `${debian.root}/root/fleet.toml`,
-    `${/^domain = .*\n/m.exec(readFileSync(`${debian.root}${configFile}`, 'utf8'))?.[0]}[fleet]\nname = "rack-a"\ndatabase = "postgresql://fleet@127.0.0.1:6432/fleet"\npassword_file = "/root/fleet-password"\n`,
+    `${/^domain = .*\n/m.exec(readFileSync(`${debian.root}${configFile}`, 'utf8'))?.[0] ?? ''}[fleet]\nname = "rack-a"\ndatabase = "postgresql://fleet@127.0.0.1:6432/fleet"\npassword_file = "/root/fleet-password"\n`,
   )
   writeFileSync(`${debian.root}/root/fleet-password`, 'secret\n', { mode: 0o600 })
   try {
