@@ -40,7 +40,9 @@ export function questionsFor(own: readonly string[]): {
   readonly implied: readonly Setting[]
 } {
   const v6 = own.filter(address => address.includes(':'))
-  if (v6.length === 0 || v6.length < own.length) return { questions: QUESTIONS, implied: [] }
+  // The link to the VMs has one of these once the service has started.
+  const v4 = own.filter(address => !address.includes(':') && !address.startsWith('169.254.'))
+  if (v6.length === 0 || v4.length > 0) return { questions: QUESTIONS, implied: [] }
   const [domain, , , inference, builds, organization] = QUESTIONS as readonly [Question, ...Question[]]
   const publicV6: Question = {
     field: ['network', 'public_v6'],

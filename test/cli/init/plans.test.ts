@@ -2,10 +2,20 @@
 
 import { describe, expect, test } from 'bun:test'
 import { candidateOf } from '../../../src/cli/init/candidate.ts'
-import { presentAnswer, QUESTIONS, readAnswer } from '../../../src/cli/init/questions.ts'
+import { presentAnswer, QUESTIONS, questionsFor, readAnswer } from '../../../src/cli/init/questions.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 
 const [domain, publicV4, poolV4, inference, , organization] = QUESTIONS
+
+test('goal: a host is asked for IPv6 if it has no other IPv4 address than that of the link to VMs', () => {
+  const fields = (...own: string[]) => questionsFor(own).questions.map(({ field }) => field?.join('.') ?? null)
+  for (const own of [['2001:db8::10'], ['169.254.88.1', '2001:db8::10']]) {
+    expect(fields(...own)).toContain('network.public_v6')
+    expect(fields(...own)).not.toContain('network.public_v4')
+  }
+  for (const own of [[], ['169.254.88.1'], ['192.0.2.10'], ['192.0.2.10', '2001:db8::10']])
+    expect(fields(...own)).toContain('network.public_v4')
+})
 
 test('goal: there are these six questions, and the default of each is an answer to it', () => {
   expect(QUESTIONS.map(({ field, text }) => [field?.join('.') ?? null, text])).toEqual([
