@@ -43,7 +43,8 @@ else if (!isRoot) {
   process.exitCode = 1
 } else {
   const inside = process.env[insideVariable]
-  process.exitCode = inside === undefined ? await outside() : await prove(JSON.parse(inside) as Inside)
+  // Sessions and receivers that a failed part left open end with this process.
+  process.exit(inside === undefined ? await outside() : await prove(JSON.parse(inside) as Inside))
 }
 
 /** Builds where the network is, then runs itself again in a namespace for each release, where the container lives. */
