@@ -26,6 +26,7 @@ import type { AdminDeps } from './deps.ts'
 import { gatewaySummary, gatewayView } from './inference.ts'
 import { logSummary, unwritableLog } from './log.ts'
 import type { MaintenanceMode } from './maintenance/mode.ts'
+import { servedNames } from './problems/certificates.plan.ts'
 import type { ObservedUpstream } from './problems/gateway.plan.ts'
 import type { ProblemJournal } from './problems/journal.ts'
 import { type JournalFacts, type ProblemFacts, problemsIn } from './problems/problems.plan.ts'
@@ -42,10 +43,14 @@ export type BuildVmsSummary = Pick<
 >
 
 export type StatusDeps = {
-  readonly config: Pick<Config, 'domain'> & {
+  readonly config: Pick<Config, 'domain' | 'listen'> & {
+    readonly inference: Pick<Config['inference'], 'placement'>
+    readonly console: Pick<Config['console'], 'names'>
     readonly network: Pick<Config['network'], 'address_rest_s'>
     readonly vm: Pick<Config['vm'], 'memory_mib' | 'vcpus'>
-    readonly tls: { readonly acme: Pick<Config['tls']['acme'], 'directory' | 'http_listen'> }
+    readonly tls: Pick<Config['tls'], 'names' | 'certificate_file' | 'key_file'> & {
+      readonly acme: Pick<Config['tls']['acme'], 'directory' | 'http_listen'>
+    }
   }
   readonly store: Store
   readonly engine: {
@@ -166,6 +171,11 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
       pausedVms: unlessDamaged(() => runningOf(ledger, deps.pausedVms()), []),
       instance: { memoryMib: config.vm.memory_mib, vcpus: config.vm.vcpus },
       acme: { directory: config.tls.acme.directory, httpListen: config.tls.acme.http_listen },
+      ownCertificate: {
+        certificateFile: config.tls.certificate_file,
+        keyFile: config.tls.key_file,
+        names: servedNames(config),
+      },
     })
     // The damage last, because the reads above may be the first to find it.
     const found = [...unwritableLog(deps.transparency), ...deps.problems(), ...judged]

@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { Value } from '@sinclair/typebox/value'
 import { createManualClock } from '../../scripts/rigs/clock.ts'
 import { silentLogger } from '../../src/base/log.ts'
+import { defaultConfig } from '../../src/config/load.ts'
 import { AdminStatus } from '../../src/contract/admin/admin.ts'
 import { ProblemJournal } from '../../src/operator/problems/journal.ts'
 import { ProblemWatch } from '../../src/operator/problems/watch.ts'
@@ -56,7 +57,11 @@ function statusOf(): AdminStatus {
     store,
     config: {
       ...{ domain: 'agents.test', network: { address_rest_s: 600 }, vm: { memory_mib: 1, vcpus: 1 } },
-      tls: { acme: { directory: 'https://acme.test', http_listen: '' } },
+      ...{ listen: defaultConfig().listen, inference: { placement: 'host' }, console: { names: [] } },
+      tls: {
+        ...{ names: [], certificate_file: '', key_file: '' },
+        acme: { directory: 'https://acme.test', http_listen: '' },
+      },
     },
     engine: {
       platform: 'tcg',

@@ -12,31 +12,76 @@ const CERTIFICATES = {
   authority: 'the authority that clients trust (ca.pem)',
   guest_authority: 'the authority that instances trust',
 } as const
-const OWN_REMEDY =
-  'put a renewed certificate into tls.certificate_file, and its key into tls.key_file: the daemon reads them when they change, and the log has the reason if one is refused'
 const LOCAL_REMEDY =
   'the log has the reason why it is not renewed (tls.refused in the event log): journalctl --unit=strongroom --grep=tls'
 const AUTHORITY_REMEDY = 'replace it by a new one, which clients must trust: strongroom help 3am'
 
 type Tls = Pick<AdminStatus['tls'], 'certificates' | 'source'>
 
-export function certificateProblems({ certificates, source }: Tls, nowMs: number): FoundProblem[] {
+/** Files of the operator's own certificate, "" without one, and the names that clients of this host's services use. */
+export type OwnCertificate = {
+  readonly certificateFile: string
+  readonly keyFile: string
+  readonly names: readonly string[]
+}
+
+type ServingConfig = {
+  readonly domain: string
+  readonly listen: Readonly<Record<'inference' | 'builds' | 'console', string>>
+  readonly inference: { readonly placement: 'vm' | 'host' }
+  readonly console: { readonly names: readonly string[] }
+  readonly tls: { readonly names: readonly string[] }
+}
+
+/** A gateway in a VM has a certificate of its own. */
+export function servedNames({ domain, listen, inference, tls, ...config }: ServingConfig): string[] {
+  const names = [
+    `instances.${domain}`,
+    ...(listen.inference === '' || inference.placement === 'vm' ? [] : [`inference.${domain}`]),
+    ...(listen.builds === '' ? [] : [`builds.${domain}`]),
+    ...tls.names,
+    ...(listen.console === '' ? [] : config.console.names),
+  ]
+  return [...new Set(names)]
+}
+
+export function certificateProblems({ certificates, source }: Tls, own: OwnCertificate, nowMs: number): FoundProblem[] {
   return certificates.flatMap(({ name, expires_at }): FoundProblem[] => {
     const leftMs = Date.parse(expires_at) - nowMs
     if (leftMs >= EXPIRY_SOON_DAYS[name] * dayMs) return []
     const isOver = leftMs <= 0
-    const whose =
-      name === 'server' && source === 'operator' ? `${CERTIFICATES.server}, which is yours,` : CERTIFICATES[name]
+    const isOwn = name === 'server' && source === 'operator'
+    const services = name === 'server' ? ` (${listText(own.names)})` : ''
+    const whose = `${CERTIFICATES[name]}${services}${isOwn ? ', which is yours,' : ''}`
     const detail = isOver ? `${whose} expired at ${expires_at}` : `${whose} ends soon: at ${expires_at}`
     const severity = isOver ? 'critical' : 'warning'
-    return [{ name: 'certificate', subject: name, severity, sinceMs: null, detail, remedy: remedyOf(name, source) }]
+    return [
+      {
+        name: 'certificate',
+        subject: name,
+        severity,
+        sinceMs: null,
+        detail,
+        remedy: isOwn ? ownRemedy(own) : remedyOf(name),
+      },
+    ]
   })
 }
 
-function remedyOf(name: Tls['certificates'][number]['name'], source: Tls['source']): string {
-  if (name === 'authority' || name === 'guest_authority') return AUTHORITY_REMEDY
-  return name === 'server' && source === 'operator' ? OWN_REMEDY : LOCAL_REMEDY
+function remedyOf(name: Tls['certificates'][number]['name']): string {
+  return name === 'authority' || name === 'guest_authority' ? AUTHORITY_REMEDY : LOCAL_REMEDY
 }
+
+function ownRemedy({ certificateFile, keyFile, names }: OwnCertificate): string {
+  return `put a renewed certificate with its chain into ${certificateFile} (tls.certificate_file), and its key into ${keyFile} (tls.key_file): the daemon reads them within seconds. It must have the names ${listText(names)}, which the daemon does not check; a pair that does not match or has expired is refused, and the old one stays (tls.refused in the log)`
+}
+
+function listText(names: readonly string[]): string {
+  return names.slice(0, shownNames).join(', ') + (names.length > shownNames ? ', …' : '')
+}
+
+/** No share: limits a line. */
+const shownNames = 6
 
 /** At this age renewals have failed repeatedly. */
 const ACME_SOON_DAYS = 7

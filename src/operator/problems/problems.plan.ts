@@ -3,7 +3,7 @@
 import { dayMs } from '../../base/time.ts'
 import type { AdminStatus } from '../../contract/admin/admin.ts'
 import type { FoundProblem, ProblemName } from '../../contract/admin/problems.ts'
-import { acmeProblems, certificateProblems } from './certificates.plan.ts'
+import { acmeProblems, certificateProblems, type OwnCertificate } from './certificates.plan.ts'
 import { type FailureFacts, failedInstanceProblems } from './failed-instances.ts'
 import { type GatewayFacts, gatewayProblems } from './gateway.plan.ts'
 
@@ -30,6 +30,7 @@ export type ProblemFacts = {
   /** Size of an instance. */
   readonly instance: { readonly memoryMib: number; readonly vcpus: number }
   readonly acme: { readonly directory: string; readonly httpListen: string }
+  readonly ownCertificate: OwnCertificate
 }
 
 /** How long an event that is over stays a problem, because an operator has to find its cause. */
@@ -46,7 +47,7 @@ export function problemsIn(facts: ProblemFacts): FoundProblem[] {
     ...(failures === null ? [] : roomProblems(facts)),
     ...vmProblems(facts),
     ...clockProblems(status),
-    ...certificateProblems(status.tls, nowMs),
+    ...certificateProblems(status.tls, facts.ownCertificate, nowMs),
     ...acmeProblems(status.tls.acme ?? [], acme, nowMs),
     ...nameProblems(facts),
     ...collateralProblems(status),

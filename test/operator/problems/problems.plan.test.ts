@@ -2,8 +2,10 @@
 // model or has failed instances is never called good.
 
 import { expect, test } from 'bun:test'
+import { defaultConfig } from '../../../src/config/load.ts'
 import type { AdminStatus } from '../../../src/contract/admin/admin.ts'
 import { isReady, PROBLEM_NAMES } from '../../../src/contract/admin/problems.ts'
+import { servedNames } from '../../../src/operator/problems/certificates.plan.ts'
 import type { ObservedUpstream } from '../../../src/operator/problems/gateway.plan.ts'
 import { type ProblemFacts, problemsIn } from '../../../src/operator/problems/problems.plan.ts'
 import { STATUS } from '../../rigs/admin-status.ts'
@@ -22,6 +24,10 @@ const GOOD: ProblemFacts = {
   pausedVms: [],
   instance: { memoryMib: 1, vcpus: 1 },
   acme: { directory: 'https://acme.example', httpListen: '0.0.0.0:80' },
+  ownCertificate: {
+    ...{ certificateFile: '/etc/tls/own.pem', keyFile: '/etc/tls/own.key' },
+    names: ['instances.a.example', 'inference.a.example'],
+  },
 }
 
 const status = (change: Partial<AdminStatus>): ProblemFacts => ({ ...GOOD, status: { ...bare, ...change } })
@@ -249,12 +255,36 @@ test('goal: the words of a certificate say whose it is, and the remedy is for th
     const facts = tls({ source, certificates: [{ name, expires_at: at(-hourMs) }] })
     return problemsIn(facts).map(({ detail, remedy }) => `${detail}; ${remedy}`)[0] ?? ''
   }
-  expect(texts('server', 'operator')).toMatch(/of the services, which is yours, ends soon.*tls\.key_file/)
-  expect(texts('server', 'local')).toMatch(/of the services ends soon.*tls\.refused/)
+  const own = texts('server', 'operator')
+  expect(own).toContain('of the services (instances.a.example, inference.a.example), which is yours, ends soon: at ')
+  expect(own).toContain(
+    'into /etc/tls/own.pem (tls.certificate_file), and its key into /etc/tls/own.key (tls.key_file)',
+  )
+  expect(own).toContain('must have the names instances.a.example, inference.a.example, which the daemon does not check')
+  expect(own).toContain('a pair that does not match or has expired is refused, and the old one stays')
+  expect(texts('server', 'local')).toMatch(/of the services \(instances\.a\.example, .*\) ends soon.*tls\.refused/)
   // Instances trust an authority of the appliance alone.
   expect(texts('guest', 'operator')).toMatch(/instances reach ends soon.*tls\.refused/)
   for (const source of ['local', 'operator'] as const)
     expect(texts('authority', source)).toMatch(/ca\.pem\) ends soon.*replace it/)
+})
+
+test('goal: the names of an own certificate are those that clients of services that are on use', () => {
+  const config = defaultConfig()
+  const names = (change: { builds?: string; inference?: string; console?: string; placement?: 'vm' | 'host' }) =>
+    servedNames({
+      domain: 'a.example',
+      listen: { ...config.listen, inference: '', builds: '', console: '', ...change },
+      inference: { placement: change.placement ?? 'host' },
+      console: { names: ['console.a.example'] },
+      tls: { names: ['extra.a.example', 'instances.a.example'] },
+    })
+  expect(names({})).toEqual(['instances.a.example', 'extra.a.example'])
+  expect(names({ inference: ':1', builds: ':2', console: ':3' })).toEqual([
+    ...['instances.a.example', 'inference.a.example', 'builds.a.example', 'extra.a.example', 'console.a.example'],
+  ])
+  // The gateway's VM has a certificate of its own.
+  expect(names({ inference: ':1', placement: 'vm' })).not.toContain('inference.a.example')
 })
 
 test('goal: a server that refuses its list has the remedy of its status; one that does not answer may be down', () => {
