@@ -204,7 +204,7 @@ async function judge(
     promptsCheck(claim, { expected: question.gateway, simulated: document.receipt.platform === 'simulated' }),
     ...reachChecks(receipt.statement, question.egressPolicy ?? 'any'),
     ...secretChecks(receipt.statement, question.secrets ?? 'any'),
-    ...publishedChecks(receipt.statement, question.published ?? publishedDefault(question)),
+    ...publishedChecks(receipt.statement, question.published ?? defaultPorts(question.egressPolicy)),
     ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
     ...groupsOf(receipt.checks, { prefix: 'receipt/', groups: GROUPS, elsewhere: [] }),
   ]
@@ -235,7 +235,8 @@ const GROUPS: readonly Group[] = [
   { name: 'public-key', members: ['expected-public-key-digest'] },
 ]
 
-function publishedDefault({ egressPolicy = 'any' }: InstanceQuestion): readonly ExpectedPort[] | 'any' {
+/** The default of `published`. */
+export function defaultPorts(egressPolicy: EgressPolicy | 'any' = 'any'): readonly ExpectedPort[] | 'any' {
   return egressPolicy === 'any' || egressPolicy.default === 'allow' ? 'any' : []
 }
 

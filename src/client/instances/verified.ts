@@ -10,6 +10,7 @@ import type { KnownHost } from '../../verifier/ssh-key.ts'
 import { clientDirectory, loadClientDefaults } from '../client-config.ts'
 import { findKnownHost, forgetKnownHost } from '../known-hosts.ts'
 import {
+  type InstanceExpectation,
   type InstanceOptions,
   instanceDocument,
   instanceSummary,
@@ -42,6 +43,8 @@ export type InstanceRequest = {
   /** Options of ssh, and the command to run. */
   readonly args: readonly string[]
   readonly options: InstanceOptions
+  /** Changes what the command expects, before the first request. */
+  readonly expecting?: (expectation: InstanceExpectation) => InstanceExpectation
 }
 
 /**
@@ -50,15 +53,16 @@ export type InstanceRequest = {
  */
 export async function verifiedInstance(
   run: Run,
-  { target, args, options: given }: InstanceRequest,
+  { target, args, options: given, expecting = same => same }: InstanceRequest,
 ): Promise<VerifiedInstance | null> {
   refuseSharing(args)
   const { instance, options, localName, local } = await resolved(run, target, given)
   const identities = identitiesOf(args)
-  const expectation = await readExpectation(run, options, identities)
-  const judged = await judgeExpected(run, instance, options, expectation, async () =>
-    local === null ? null : await readEarlierExpectation(run, local, options, identities),
-  )
+  const expectation = expecting(await readExpectation(run, options, identities))
+  const judged = await judgeExpected(run, instance, options, expectation, async () => {
+    const earlier = local === null ? null : await readEarlierExpectation(run, local, options, identities)
+    return earlier === null ? null : { ...earlier, expectation: expecting(earlier.expectation) }
+  })
   const { found, shown, asOf } = judged
   const { io } = run
   const paint = paintFor(wantsColour({ isTerminal: io.stderrIsTerminal, env: io.env }))

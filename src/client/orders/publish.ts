@@ -8,13 +8,15 @@ import type { Static } from '../../contract/type.ts'
 import { PublishBody, publishedEgressBytesMax } from '../../contract/vm/orders/published.ts'
 import { PublishedFacts } from '../../contract/vm/orders/published-facts.ts'
 import { type Command, helpText, type Run } from '../../terminal/command.ts'
-import { AdvisedFault, EXIT } from '../../terminal/exit.ts'
+import { AdvisedFault, EXIT, InputFault } from '../../terminal/exit.ts'
 import { bytesOption } from '../../terminal/options.ts'
 import { oneLine } from '../../terminal/render.ts'
+import { defaultPorts } from '../../verifier/instance.ts'
+import type { ExpectedPort } from '../../verifier/ordered/published.ts'
 import { clientConfigHelp } from '../client-config.ts'
 import { targetArgument, type UserAt } from '../instances/target.ts'
 import { type VerifiedInstance, verifiedInstance } from '../instances/verified.ts'
-import { addInstanceOptions, type InstanceOptions } from '../verify/instance.ts'
+import { addInstanceOptions, type InstanceExpectation, type InstanceOptions } from '../verify/instance.ts'
 import { type Published, PublishedResult, probePublished, waited } from './published-wait.ts'
 import { carriedOut, sendOrder } from './send.ts'
 
@@ -50,7 +52,8 @@ More: strongroom help instances, "A public address for a port".
 ${helpText('strongroom publish work 3000', 'strongroom publish work 8080 --name api --egress 1GiB')}`,
     )
     .runs(async (run, target: UserAt, port: number, args: readonly string[], options: PublishOptions) => {
-      const instance = await verifiedInstance(run, { target, args, options })
+      const expecting = (expectation: InstanceExpectation) => acceptingPort(expectation, { name: options.name, port })
+      const instance = await verifiedInstance(run, { target, args, options, expecting })
       if (instance !== null) await publish(run, instance, { port, ...options })
     })
 }
@@ -66,9 +69,24 @@ export function addUnpublish(program: Command): void {
   )
     .addHelpText('after', `${clientConfigHelp}\n${signing}\n${helpText('strongroom unpublish work')}`)
     .runs(async (run, target: UserAt, args: readonly string[], options: PublishOptions) => {
-      const instance = await verifiedInstance(run, { target, args, options })
+      const instance = await verifiedInstance(run, { target, args, options, expecting: withAnyPorts })
       if (instance !== null) await shown(run, instance, await order(run, instance, { name: options.name, port: null }))
     })
+}
+
+/** Ports that a policy does not name, or that are missing, must not keep the owner from changing them. */
+function withAnyPorts(expectation: InstanceExpectation): InstanceExpectation {
+  return { ...expectation, published: 'any' }
+}
+
+/** Fault invalid_request: with this expectation, all later commands would refuse the instance. */
+function acceptingPort(expectation: InstanceExpectation, wanted: ExpectedPort): InstanceExpectation {
+  const accepted = expectation.published ?? defaultPorts(expectation.egressPolicy)
+  if (accepted === 'any' || accepted.some(({ name, port }) => name === wanted.name && port === wanted.port))
+    return withAnyPorts(expectation)
+  throw new InputFault(`port ${wanted.port}: your policy would then refuse the instance`, {
+    remedy: `add ${JSON.stringify(wanted)} to "published" in the file of --policy`,
+  })
 }
 
 type Ordered = { readonly name: string; readonly port: number; readonly egress?: number; readonly wait: boolean }

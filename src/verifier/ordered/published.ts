@@ -37,7 +37,7 @@ export function publishedChecks(statement: StatementOf<'claim'> | null, expected
   const strange = stated.value.filter(port => !expected.some(wanted => isAsExpected(port, wanted)))
   const missing = expected.filter(wanted => !stated.value.some(port => isAsExpected(port, wanted)))
   const problems = [
-    ...strange.map(port => `anyone reaches ${portText(port)}, which you do not expect`),
+    ...strange.map(port => `anyone reaches ${portText(port)}: unpublish it, or name it in \`published\` of the policy`),
     ...missing.map(port => `it lacks ${portText(port)}`),
   ]
   return [check(name, problems.length === 0, problems.join('; '), words)]

@@ -215,6 +215,32 @@ describe.skipIf(noSshd)('orders', () => {
     expect(publishing.stated()).toBeNull()
   }, 240_000)
 
+  test('goal: who pins the reach of programs is told of the port to accept before the order, and can unpublish', async () => {
+    const egress = { allow: [{ host: 'api.github.com', port: 443 }], default: 'refuse' }
+    const file = join(mkdtempSync(join(dir, 'reach-')), 'reach.json')
+    writeFileSync(file, JSON.stringify(egress))
+    const more = ['--egress-policy', file]
+    api.wanted = { ...api.wanted, statement: { egressPolicy: JSON.stringify(egress) } }
+    const early = await command(['publish', target, '3000'], { json: false, more: [...more, '--no-wait'] })
+    expect([early.code, early.stderr]).toEqual([
+      2,
+      expect.stringContaining('add {"name":"web","port":3000} to "published"'),
+    ])
+    expect(publishing.stated()).toBeNull()
+    const policy = join(dir, 'published.json')
+    const stated = { ...JSON.parse(readFileSync(join(dir, 'policy.json'), 'utf8')), egress }
+    writeFileSync(policy, JSON.stringify({ ...stated, published: [{ name: 'web', port: 3_000 }] }))
+    // The VM lacks it still.
+    const named = await command(['publish', target, '3000'], { more: ['--policy', policy, '--no-wait'] })
+    expect([named.code, named.code === 0 ? '' : named.stdout]).toEqual([0, ''])
+    const published = publishing.stated() ?? []
+    api.wanted = { ...api.wanted, statement: { egressPolicy: JSON.stringify(egress), published } }
+    const other = await command(['keys', 'ls', target], { json: false, more, ssh: false })
+    expect([other.code, other.stderr]).toEqual([6, expect.stringContaining('unpublish it, or name it')])
+    expect((await command(['unpublish', target], { more })).code).toBe(0)
+    expect(publishing.stated()).toBeNull()
+  }, 120_000)
+
   test('goal: the order and its signature are not readable on the way', async () => {
     const seen = join(dir, 'seen')
     inInstance(`#!/bin/sh\ntee ${seen} | ${join(programs, 'real')}\n`)
