@@ -79,7 +79,7 @@ function withAnyPorts(expectation: InstanceExpectation): InstanceExpectation {
   return { ...expectation, published: 'any' }
 }
 
-/** Fault invalid_request: with this expectation, all later commands would refuse the instance. */
+/** Accepts other ports too. Fault invalid_request: with this one, other commands would refuse the instance. */
 function acceptingPort(expectation: InstanceExpectation, wanted: ExpectedPort): InstanceExpectation {
   const accepted = expectation.published ?? defaultPorts(expectation.egressPolicy)
   if (accepted === 'any' || accepted.some(({ name, port }) => name === wanted.name && port === wanted.port))

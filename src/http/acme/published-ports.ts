@@ -48,7 +48,7 @@ export function createPublishedPorts(deps: PublishedDeps): PublishedPorts {
   const busy = new Set<string>()
   /** VMs by host name that know that their part of the cap is not used up. */
   const knowing = new Map<string, string>()
-  /** A poll may have judged by the sum before a raise, and a restart forgets: the next poll takes it back. */
+  /** A poll may have judged by the sum before the owner raised it, and a restart forgets: the next takes it back. */
   const tell = async (vmId: string, hostname: string, isUsedUp: boolean, asked: readonly CertificateRequest[]) => {
     if (isUsedUp) knowing.delete(hostname)
     else if (asked.length === 0 || knowing.get(hostname) === vmId) return
