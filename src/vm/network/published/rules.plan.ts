@@ -1,8 +1,8 @@
 // The public port of VMs that publish ports: who reaches it, and how often, as rules of the appliance's table. Pure.
 //
-// Shares are per VM and source, so a flood of one VM's port closes no other's. All VMs share the places of the sets and,
-// once those of the rates are full, one bucket for new sources. Who has a wide network has as many shares as networks of
-// 64 bits.
+// Shares are per VM and source, so a flood of one VM's port closes no other's. All VMs together use the places of the
+// sets and, once those of the rates are full, one bucket for new sources. A wide network has the shares of all its
+// networks of 64 bits.
 
 import { reset } from '../nft-services.plan.ts'
 
