@@ -41,6 +41,8 @@ type PublishingDeps = {
   readonly claim: () => Pick<ClaimRecord, 'hostname'> | null
 }
 
+const no = (message: string): OrderOutcome => ({ ok: false, message })
+
 export function createPublishing({ paths, system, publishedGid, daemon, claim }: PublishingDeps): Publishing {
   const serial = createSerial()
   const inForce = () => readPublished(paths)
@@ -74,6 +76,7 @@ export function createPublishing({ paths, system, publishedGid, daemon, claim }:
         const found = inForce().find(other => other.name === name)
         const others = inForce().filter(other => other.name !== name)
         if (port === endpointPort) return no(`port: ${port} is the gateway: anyone could use your key; take another`)
+        if (egressBytes !== undefined && !port) return no('egressBytes: order it together with the port')
         if (port === null) {
           if (found === undefined) return no(`name: ${name} is not published`)
           await change(others)
@@ -109,10 +112,6 @@ export function createPublishing({ paths, system, publishedGid, daemon, claim }:
       }),
     restore: () => serve().catch(() => {}),
   }
-}
-
-function no(message: string): OrderOutcome {
-  return { ok: false, message }
 }
 
 function newPort(name: string, host: string): Omit<PublishedPort, 'port'> {

@@ -65,6 +65,7 @@ const gatewayKeysMax = 2
 const gatewayKeysPerDayMax = 12
 /** Published ports with a certificate, of all instances. Share: an organization has at most half of them. */
 const publishedMax = 128
+const dnsNameCharsMax = 253
 export const closedPublishing =
   'the operator has not opened published ports: tls.acme.directory and tls.acme.published_per_week of strongroom.toml'
 /** Also notices a clock that was set. */
@@ -112,9 +113,9 @@ export class AcmeCertificates {
 
   /** From now on orders are placed. */
   start(challenges: Pick<ChallengesDeps, 'domain' | 'httpListen' | 'showTexts'>): void {
+    if (this.#running !== null) return
     const shared = new Challenges(challenges)
-    const runs = [this.#run(shared, 'own'), this.#run(shared, 'instances')]
-    this.#running ??= Promise.all(runs).then(() => {})
+    this.#running = Promise.all([this.#run(shared, 'own'), this.#run(shared, 'instances')]).then(() => {})
   }
 
   async stop(): Promise<void> {
@@ -177,7 +178,7 @@ export class AcmeCertificates {
     if (found?.spkiSha256 === spkiSha256) return this.issued(asked)
     // The same name has another key, because its owner has published it again.
     this.#rows = this.#rows.filter(row => row !== found)
-    const problem = this.#whyNotPublished(organizationId, nowMs)
+    const problem = this.#whyNotPublished(asked, nowMs)
     if (problem !== null) return { chain: null, problem }
     const row = { ...newRow({ name, holder: 'instance', spkiSha256 }), organizationId, csr: toBase64Url(csr) }
     this.#rows.push(row)
@@ -208,9 +209,12 @@ export class AcmeCertificates {
     this.#save()
   }
 
-  #whyNotPublished(organizationId: string, nowMs: number): string | null {
+  #whyNotPublished({ name, organizationId }: PublishRequest, nowMs: number): string | null {
     const { publishedPerWeek: perWeek } = this.#deps
     if (perWeek === 0) return closedPublishing
+    // The file could not be read again with a longer one.
+    if (name.length > dnsNameCharsMax)
+      return `the host name is longer than ${dnsNameCharsMax} characters: take a shorter --name`
     this.#ordered = this.#ordered.filter(({ atMs }) => Math.abs(nowMs - atMs) < 7 * dayMs)
     const isOwn = (entry: { readonly organizationId?: string | undefined }) => entry.organizationId === organizationId
     const living = this.#rows.filter(row => row.holder === 'instance')

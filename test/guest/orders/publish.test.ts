@@ -195,6 +195,9 @@ test('goal: what cannot be published is refused with the field and the remedy', 
   }
   expect(await refused({ name: 'web', port: endpointPort })).toContain('anyone could use your key')
   expect(await refused({ name: 'web', port: null })).toContain('web is not published')
+  for (const port of [{}, { port: null }]) {
+    expect(await refused({ name: 'web', ...port, egressBytes: 5_000 })).toContain('egressBytes: order it together')
+  }
   for (let at = 0; at < publishedMax; at += 1) expect((await publish(`a${at}`)).ok).toBe(true)
   expect(await refused({ name: 'web', port: 3_000 })).toContain('unpublish one first')
   expect((await publish('a0', 5_000)).ok).toBe(true)

@@ -324,6 +324,28 @@ test('goal: a published port gets its chain for its key, once, over a restart; i
   expect(second.placed.filter(name => name === web)).toHaveLength(placed)
 })
 
+test('goal: a name too long for DNS is refused, and the file with the others can be read after a restart', async () => {
+  const first = setUp({ publishedPerWeek: 4 })
+  first.start()
+  key = await newKey()
+  asking(first.acme)
+  await first.acme.settled(spkiSha256Of(key), 45_000)
+  const request = { organizationId: 'o1', csr: key, spkiSha256: 'ab'.repeat(32) }
+  const name = `${'x'.repeat(60)}.`.repeat(4) + web
+  expect(first.acme.publish({ ...request, name })).toEqual({ chain: null, problem: expect.stringContaining('253') })
+  await first.acme.stop()
+  expect(asking(setUp({ publishedPerWeek: 4 }).acme).chain).not.toBeNull()
+})
+
+test('goal: a second start changes nothing', async () => {
+  const { acme, placed, start } = setUp()
+  start()
+  start()
+  await until('it is there', 15_000, () => own(acme).length === 1)
+  await clock.elapse(dayMs)
+  expect(placed).toEqual([host])
+})
+
 test("goal: a tenant's order that takes its time holds up none of the gateway's", async () => {
   const gateway = 'inference.agents.example'
   const never = Promise.withResolvers<string>()
