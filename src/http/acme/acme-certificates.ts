@@ -178,6 +178,7 @@ export class AcmeCertificates {
     if (found?.spkiSha256 === spkiSha256) return this.issued(asked)
     // The same name has another key, because its owner has published it again.
     this.#rows = this.#rows.filter(row => row !== found)
+    this.#tellSettled()
     const problem = this.#whyNotPublished(asked, nowMs)
     if (problem !== null) return { chain: null, problem }
     const row = { ...newRow({ name, holder: 'instance', spkiSha256 }), organizationId, csr: toBase64Url(csr) }
@@ -206,6 +207,7 @@ export class AcmeCertificates {
     const living = this.#rows.filter(row => isServedHere(row) || !isGone(row.name))
     if (living.length === this.#rows.length) return
     this.#rows = living
+    this.#tellSettled()
     this.#save()
   }
 
@@ -248,6 +250,11 @@ export class AcmeCertificates {
       this.#rows.some(row => row.spkiSha256 === spkiSha256 && row.chain === null && row.retryAtMs <= clock.nowMs())
     while (isOpen()) if (await Promise.race([late, this.#settled.promise.then(() => false)])) break
     ended.abort()
+  }
+
+  #tellSettled(): void {
+    this.#settled.resolve()
+    this.#settled = Promise.withResolvers()
   }
 
   /** Failures are tried again now, unless the server has named a time. */
@@ -293,8 +300,7 @@ export class AcmeCertificates {
         .sort((a, b) => rank(a) - rank(b) || dueAtMs(a) - dueAtMs(b))
       if (due !== undefined) {
         await this.#order(due, challenges)
-        this.#settled.resolve()
-        this.#settled = Promise.withResolvers()
+        this.#tellSettled()
       }
       const asked = due === undefined ? rows.find(row => infoAtMs(row, nowMs) <= nowMs) : undefined
       if (asked !== undefined) await this.#ask(asked)

@@ -337,6 +337,31 @@ test('goal: a name too long for DNS is refused, and the file with the others can
   expect(asking(setUp({ publishedPerWeek: 4 }).acme).chain).not.toBeNull()
 })
 
+test('goal: who waits for a port that is unpublished, or published anew, does not wait for the order under way', async () => {
+  const gate = Promise.withResolvers<string>()
+  const place: PlaceOrder = order => (order.name === host ? issue(order) : gate.promise)
+  const { acme, placed, start } = setUp({ publishedPerWeek: 8, place })
+  const ends: ((next: Uint8Array) => unknown)[] = [
+    () => acme.forgetPublished(name => name === web),
+    next => asking(acme, { csr: next }),
+  ]
+  for (const end of ends) {
+    const former = await newKey()
+    asking(acme, { csr: former })
+    // The clock of this test does not move by itself: only the end of the request lets it go on.
+    let isSettled = false
+    acme.settled(spkiSha256Of(former), 180_000).then(() => {
+      isSettled = true
+    })
+    start()
+    await until('it is ordered', 15_000, () => placed.includes(web))
+    expect(isSettled).toBe(false)
+    end(await newKey())
+    await until('the wait has ended', 15_000, () => isSettled)
+  }
+  gate.reject(new Error('the test has ended'))
+})
+
 test('goal: a second start changes nothing', async () => {
   const { acme, placed, start } = setUp()
   start()
