@@ -19,6 +19,7 @@ import { usageGenerations } from './migrations/0019-usage-generations.ts'
 import { oneProcess } from './migrations/0020-one-process.ts'
 import { stuckChanges } from './migrations/0021-stuck-changes.ts'
 import { samples } from './migrations/0022-samples.ts'
+import { sums } from './migrations/0023-sums.ts'
 import { hosts } from './migrations/first/0001-hosts.ts'
 import { directory } from './migrations/first/0002-directory.ts'
 import { attempts } from './migrations/first/0003-attempts.ts'
@@ -55,6 +56,7 @@ export const FLEET_MIGRATIONS: readonly FleetMigration[] = [
   oneProcess,
   stuckChanges,
   samples,
+  sums,
 ]
 
 /** Returns the newest schema that this executable supports. */

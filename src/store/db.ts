@@ -19,7 +19,7 @@ import { usageCachedTokens } from './migrations/0025-usage-cached-tokens.ts'
 import { transparencyLog } from './migrations/0026-log.ts'
 import { vmGpus } from './migrations/0027-vm-gpus.ts'
 import { consolePasskeys } from './migrations/0028-console.ts'
-import { fleetReplica, usageGenerations } from './migrations/0029-fleet.ts'
+import { fleetReplica, sumsMark, usageGenerations } from './migrations/0029-fleet.ts'
 import { attempts } from './migrations/0030-attempts.ts'
 import { usageHosts } from './migrations/0031-usage-hosts.ts'
 import { buildHosts } from './migrations/0032-build-hosts.ts'
@@ -181,6 +181,7 @@ export const MIGRATIONS: Migrations = {
     egressPolicy,
     namesQuotasHistory,
     usageGenerations,
+    sumsMark,
   ],
 }
 

@@ -212,6 +212,12 @@ const TABLES: Readonly<Record<string, readonly Attempt[]>> = {
     [month('nowhere'), /may not write sums of another host/],
     ["UPDATE usage_months SET requests = 0 WHERE host_id = 'a'", /may not write sums of another host/],
     ["UPDATE usage_months SET requests = 10 WHERE host_id = 'b'", 'done'],
+    // The number is the transaction's, whatever a host writes: otherwise others would not read the sum.
+    [
+      `WITH made AS (UPDATE usage_months SET requests = 11, reported = '5' WHERE host_id = 'b' RETURNING reported)
+       SELECT bool_and(reported = pg_current_xact_id()) AS is FROM made`,
+      '[{"is":true}]',
+    ],
     ["DELETE FROM usage_months WHERE host_id = 'a'", /may not delete sums that are kept/],
     ["DELETE FROM usage_months WHERE host_id = 'a' AND month = '2020-01'", /may not delete sums that are kept/],
     ["DELETE FROM usage_months WHERE host_id = 'b' AND month = '2020-01'", 'done'],
@@ -321,7 +327,7 @@ const DENIED = [
   ],
   ...['guard_instance_changes', 'guard_instances', 'guard_keys', 'guard_of_instance', 'guard_organizations'],
   ...['guard_outboxes', 'guard_usage', 'has_instance', 'is_away', 'is_kept_instance', 'is_own', 'is_owner'],
-  ...['join_host', 'key_of', 'month_beside', 'note_action', 'note_host', 'now_ms', 'open_allowances'],
+  ...['join_host', 'key_of', 'month_beside', 'note_action', 'note_host', 'now_ms', 'number_sum', 'open_allowances'],
   ...['options_of_nix', 'rebind_host', 'record_change', 'refuse', 'refuse_shared_role', 'schema_of_build'],
   ...['served_now', 'share_rest_ms', 'status_rank'],
   ...['taken_by_others', 'takes_instances', 'tick', 'trim_changes'],

@@ -11,6 +11,7 @@ import { directoryAway, reasonOf } from '../failures.ts'
 import type { Postgres } from '../postgres.ts'
 import { LocalRows } from '../replica/local-rows.ts'
 import type { AppliedChanges, Replica, ReplicaMark } from '../replica/replica.ts'
+import { SumsMark } from '../replica/sums-mark.ts'
 import { type ChangeSet, hasMoreChanges, readChangeSet } from './feed.ts'
 import { copyWhole } from './full-copy.ts'
 
@@ -54,6 +55,7 @@ export class Copy {
   /** A queued read of changes that requests may join, because it has not begun. */
   #next: Promise<void> | null = null
   readonly #local: LocalRows
+  readonly sums: SumsMark
   #contradiction: (CopyContradiction & { readonly monotonicMs: number }) | null = null
   /** Applied changes to report at `release`; null if they are reported at once. */
   #held: AppliedChanges[] | null = null
@@ -61,6 +63,7 @@ export class Copy {
   constructor(deps: CopyDeps) {
     this.#deps = deps
     this.#local = new LocalRows(deps.directory.db)
+    this.sums = new SumsMark(deps.directory.db)
   }
 
   mark(): ReplicaMark {
@@ -196,7 +199,8 @@ export class Copy {
   async #copyWhole({ isSameHistory = false } = {}): Promise<void> {
     const { replica } = this.#deps
     const onApplied = (applied: AppliedChanges) => this.#applied(applied)
-    await copyWhole({ ...this.#deps, progress: replica.progress, local: this.#local, onApplied, isSameHistory })
+    const { progress } = replica
+    await copyWhole({ ...this.#deps, progress, sums: this.sums, local: this.#local, onApplied, isSameHistory })
   }
 
   #applied(applied: AppliedChanges): void {

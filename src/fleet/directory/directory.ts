@@ -22,6 +22,7 @@ import { Copy, type CopyContradiction, type CopyDeps, defaultWaits, type Synced 
 import { fleetIdOf } from './feed.ts'
 import { reportAll } from './reports.ts'
 import { reportSamples, SampleReads } from './samples.ts'
+import { readSums } from './sums.ts'
 
 export type FleetDirectoryDeps = Pick<ReplicaDeps, 'adopt' | 'hostId'> &
   Omit<CopyDeps, 'replica'> & {
@@ -95,7 +96,9 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
   let running: Promise<unknown> = Promise.resolve()
 
   const refreshSamples = openSampleReads(deps, replica)
-  const report = () => reportAll({ postgres, outbox, hostId, writing: replica.isSeeding() ? 'wish' : 'report' }, signal)
+  const hasSums = () => copy.sums.read() !== null
+  const report = () =>
+    reportAll({ postgres, outbox, hostId, writing: replica.isSeeding() ? 'wish' : 'report', hasSums }, signal)
   const repeating = { clock, log, signal }
   /** Cached, because every request checks it and a complete copy stays complete. */
   let isThere = false
@@ -118,15 +121,15 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
     if (replica.mark() === null || replica.isSeeding()) return { isChanged: false, isCurrent: true }
     return mayFollow() ? await copy.sync() : { isChanged: false, isCurrent: false }
   }
-  const following = { wake: versions.wake, everyMs: pollMs, what: 'directory changes were not read' }
+  const mayRead = () => mayFollow() && waitsFor() === null
   const follow = async () => {
     if (mayFollow()) await versions.read()
   }
-  const reporting = { wake: reports, everyMs: reportMs, what: 'the directory did not take a report' }
-  const reportNews = async () => {
-    if (membership.isMember()) await reportDue()
-    await pause(clock, reportRestMs, signal)
-  }
+  const tasks: readonly RepeatedTask[] = [
+    { wake: versions.wake, everyMs: pollMs, what: 'directory changes were not read', work: follow },
+    sumsTask(deps, { replica, outbox, copy, mayRead }),
+    reportTask(deps, { reports, report: reportDue, mayReport: membership.isMember, signal }),
+  ]
 
   return {
     store: {
@@ -155,7 +158,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
     start: () => {
       running = beginOnceAnswered(deps, replica, signal)
         .then(() => finishSeeding(repeating, replica, report))
-        .then(() => Promise.all([repeat(repeating, following, follow), repeat(repeating, reporting, reportNews)]))
+        .then(() => Promise.all(tasks.map(task => repeat(repeating, task))))
     },
     stop: async () => {
       stopping.abort()
@@ -269,6 +272,49 @@ function reportSums(
   }
 }
 
+type SumsReaderDeps = {
+  readonly replica: Replica
+  readonly outbox: Outbox
+  readonly copy: Copy
+  readonly mayRead: () => boolean
+}
+
+/** Reads the sums of other hosts. If the directory lacks reports of this one, reports everything again. */
+function sumsTask(
+  { hostId, postgres, clock }: FleetDirectoryDeps,
+  { replica, outbox, copy, mayRead }: SumsReaderDeps,
+): RepeatedTask {
+  const reading = { postgres, replica, hostId, clock, mark: copy.sums, catchUp: () => copy.catchUp() }
+  const work = async () => {
+    if (!mayRead()) return
+    const acknowledged = outbox.acknowledged()
+    const known = await readSums(reading)
+    if (known === null || known >= acknowledged) return
+    // Restored from a dump without later changes, which would show that.
+    await replica.reportOwn(() => clock.sleep(0))
+    outbox.forgetAcknowledged()
+  }
+  return { wake: createWake(), everyMs: pollMs, what: 'sums of usage were not read', work }
+}
+
+type ReportTaskDeps = {
+  readonly reports: Wake
+  readonly report: () => Promise<void>
+  readonly mayReport: () => boolean
+  readonly signal: AbortSignal
+}
+
+function reportTask(
+  { clock }: FleetDirectoryDeps,
+  { reports, report, mayReport, signal }: ReportTaskDeps,
+): RepeatedTask {
+  const work = async () => {
+    if (mayReport()) await report()
+    await pause(clock, reportRestMs, signal)
+  }
+  return { wake: reports, everyMs: reportMs, what: 'the directory did not take a report', work }
+}
+
 function openSampleReads(deps: FleetDirectoryDeps, replica: Replica): DirectoryStore['refreshSamples'] {
   const reads = new SampleReads({ ...deps, replica, freshMs: (deps.waits ?? defaultWaits).freshMs })
   return async (table, organizationId) => {
@@ -322,11 +368,7 @@ async function finishSeeding(
 type RepeatDeps = Pick<FleetDirectoryDeps, 'clock' | 'log'> & { readonly signal: AbortSignal }
 
 /** Runs `work` repeatedly, and retries after failures. Never rejects. */
-async function repeat(
-  { clock, log, signal }: RepeatDeps,
-  { wake, everyMs, what }: RepeatedTask,
-  work: () => Promise<void>,
-): Promise<void> {
+async function repeat({ clock, log, signal }: RepeatDeps, { wake, everyMs, what, work }: RepeatedTask): Promise<void> {
   let lastProblem = ''
   let againMs = 0
   // Unlike an outage, an error of the server does not pass: log it at once, and every minute while it persists.
@@ -349,4 +391,10 @@ async function repeat(
   }
 }
 
-type RepeatedTask = { readonly wake: Wake; readonly everyMs: number; readonly what: string }
+type RepeatedTask = {
+  readonly wake: Wake
+  readonly everyMs: number
+  /** A failure in words. */
+  readonly what: string
+  readonly work: () => Promise<void>
+}

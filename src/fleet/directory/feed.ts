@@ -3,7 +3,7 @@
 import { assert } from '../../base/assert.ts'
 import type { Literal, Row, Sql } from '../postgres.ts'
 import type { ReplicaMark, ReplicaPosition } from '../replica/replica.ts'
-import type { ReplicaTable, RowChange, WireRow } from '../replica/tables.ts'
+import { type ReplicaTable, type RowChange, rowKey, type WireRow } from '../replica/tables.ts'
 import { readPage } from './statements.ts'
 
 export type ChangeSet =
@@ -223,7 +223,6 @@ export async function* pagesOf(
   from: WireRow | null = null,
 ): AsyncGenerator<readonly RowChange[]> {
   const limit = pageRowCounts.get(table.name) ?? pageRowCount
-  const keyOf = (row: WireRow): WireRow => Object.fromEntries(table.key.map(name => [name, row[name] ?? null]))
   let after = from
   for (;;) {
     const values = after === null ? [] : table.key.map(name => String(after?.[name]))
@@ -233,8 +232,8 @@ export async function* pagesOf(
     ])
     const last = rows.at(-1)
     if (last === undefined) return
-    yield rows.map(({ row }) => ({ table: table.name, key: keyOf(row), row }))
+    yield rows.map(({ row }) => ({ table: table.name, key: rowKey(table, row), row }))
     if (rows.length < limit) return
-    after = keyOf(last.row)
+    after = rowKey(table, last.row)
   }
 }

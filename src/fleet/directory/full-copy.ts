@@ -14,14 +14,17 @@ import type { Postgres, Sql } from '../postgres.ts'
 import type { LocalKey, LocalRows } from '../replica/local-rows.ts'
 import type { CopyProgress, Progress } from '../replica/progress.ts'
 import type { AppliedChanges, Replica, ReplicaPosition } from '../replica/replica.ts'
+import type { SumsMark } from '../replica/sums-mark.ts'
 import { REPLICA_TABLES, type ReplicaTable, type RowChange } from '../replica/tables.ts'
 import { changeUpTo, pagesOf } from './feed.ts'
 import { whichAreGone } from './statements.ts'
+import { sumsPosition } from './sums.ts'
 
 export type FullCopyDeps = {
   readonly postgres: Pick<Postgres, 'query'>
   readonly replica: Replica
   readonly progress: CopyProgress
+  readonly sums: SumsMark
   readonly local: LocalRows
   readonly clock: Pick<Clock, 'monotonicMs' | 'sleep'>
   readonly log: Logger
@@ -95,13 +98,14 @@ function resumedProgress(
 }
 
 async function beginProgress(deps: FullCopyDeps): Promise<Progress> {
-  const { postgres, replica, progress, clock, log, isSameHistory = false } = deps
+  const { postgres, replica, progress, sums, clock, log, isSameHistory = false } = deps
   const mark = replica.mark()
   const earlier = progress.read()
   const isNew = mark === null || mark.version === 0
   const isFirst = isNew || earlier?.isFirst === true
   // Another server, or a directory restored to an earlier moment, may lack what this host reported.
   if (!isFirst && !isSameHistory) await replica.reportOwn(() => clock.sleep(0))
+  const read = await sumsPosition(postgres)
   const { version, timeline, change } = await readPosition(postgres, null)
   const [first] = REPLICA_TABLES
   assert(first !== undefined, 'hosts copy tables')
@@ -109,7 +113,11 @@ async function beginProgress(deps: FullCopyDeps): Promise<Progress> {
   const isClean = isNew && earlier === null && replica.isEmpty()
   const from = { timeline, fromVersion: version, change, toVersion: null, table: first.name, after: null, rowCount: 0 }
   const at = { ...from, isFirst, isClean }
-  progress.write(at)
+  replica.transact(() => {
+    progress.write(at)
+    // The copy has all sums that were reported before.
+    sums.write(read)
+  })
   return at
 }
 

@@ -3,14 +3,17 @@
 
 import type { Postgres } from '../postgres.ts'
 import type { Batch, Outbox } from '../replica/outbox.ts'
+import { REPLICA_TABLE_BY_NAME, type RowChange } from '../replica/tables.ts'
 import type { Writing } from './statements.ts'
 import { writesOf } from './write.ts'
 
 export type ReportsDeps = {
-  readonly postgres: Pick<Postgres, 'transact'>
+  readonly postgres: Pick<Postgres, 'transact' | 'transactPlain'>
   readonly outbox: Outbox
   readonly hostId: string
   readonly writing: Writing
+  /** Whether the directory's schema has sums apart from the changes. */
+  readonly hasSums: () => boolean
 }
 
 /** Tables whose changes wake other hosts. They find other changes at their next poll. */
@@ -18,6 +21,7 @@ const NEWSWORTHY: ReadonlySet<string> = new Set([
   ...['instance_changes', 'instance_addresses', 'builds', 'build_reservations'],
 ])
 
+const newestBatch = 'SELECT batch FROM outboxes WHERE host_id = $1'
 const noteBatch =
   'INSERT INTO outboxes VALUES ($1, $2::bigint) ON CONFLICT (host_id) DO UPDATE SET batch = excluded.batch'
 
@@ -28,9 +32,23 @@ export async function reportAll(deps: ReportsDeps, signal: AbortSignal): Promise
   }
 }
 
-async function report({ postgres, outbox, hostId, writing }: ReportsDeps, batch: Batch): Promise<void> {
+async function report(deps: ReportsDeps, batch: Batch): Promise<void> {
+  const { outbox } = deps
+  const taken =
+    deps.hasSums() && batch.changes.every(isReportedSum) ? await sendSums(deps, batch) : await send(deps, batch)
+  if (taken === batch.number) outbox.taken(batch)
+  else outbox.renumber(taken)
+}
+
+/** A removed sum is a change, which other hosts copy. */
+function isReportedSum({ table, row }: RowChange): boolean {
+  return row !== null && REPLICA_TABLE_BY_NAME.get(table)?.isSum === true
+}
+
+/** Returns the directory's newest batch of this host. */
+async function send({ postgres, hostId, writing }: ReportsDeps, batch: Batch): Promise<number> {
   const isQuiet = !batch.changes.some(({ table }) => NEWSWORTHY.has(table))
-  const taken = await postgres.transact(
+  return await postgres.transact(
     async tx => {
       const known = tx.opened[0]?.batch
       if (typeof known === 'number' && known >= batch.number) return known
@@ -38,8 +56,17 @@ async function report({ postgres, outbox, hostId, writing }: ReportsDeps, batch:
       tx.atCommit({ text: noteBatch, values: [hostId, String(batch.number)] })
       return batch.number
     },
-    { isQuiet, opening: () => ({ text: 'SELECT batch FROM outboxes WHERE host_id = $1', values: [hostId] }) },
+    { isQuiet, opening: () => ({ text: newestBatch, values: [hostId] }) },
   )
-  if (taken === batch.number) outbox.taken(batch)
-  else outbox.renumber(taken)
+}
+
+/** Does the same as `send` without waiting for the directory's counter. */
+async function sendSums({ postgres, hostId, writing }: ReportsDeps, batch: Batch): Promise<number> {
+  return await postgres.transactPlain(async tx => {
+    const [known] = await tx.query<{ batch: number }>(newestBatch, [hostId])
+    if (known !== undefined && known.batch >= batch.number) return known.batch
+    for (const { text, values } of writesOf(batch.changes, { writing, hostId })) await tx.query(text, values)
+    await tx.query(noteBatch, [hostId, batch.number])
+    return batch.number
+  })
 }

@@ -6,6 +6,7 @@
 
 import { assert } from '../../base/assert.ts'
 import { canonicalJson } from '../../base/canonical-json.ts'
+import { systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { LocalDirectory } from '../../store/db.ts'
 import type { NumberedTransaction, Postgres, Sql } from '../postgres.ts'
@@ -14,17 +15,19 @@ import { Outbox } from '../replica/outbox.ts'
 import type { CopyProgress, Progress } from '../replica/progress.ts'
 import { endReplica, Replica, type ReplicaPosition } from '../replica/replica.ts'
 import { SampleLines } from '../replica/samples.ts'
+import { SumsMark } from '../replica/sums-mark.ts'
 import { REPLICA_TABLES, type ReplicaTable, SAMPLE_TABLES, type WireRow } from '../replica/tables.ts'
 import { fleetIdOf, newestChange, pagesOf } from './feed.ts'
 import { reportAll } from './reports.ts'
 import { readSamples, reportSamples } from './samples.ts'
 import { whichAreGone } from './statements.ts'
+import { readSums } from './sums.ts'
 import { writesOf } from './write.ts'
 
 export type SeedDeps = {
   readonly directory: LocalDirectory
   readonly hostId: string
-  readonly postgres: Pick<Postgres, 'query' | 'transact'>
+  readonly postgres: Pick<Postgres, 'query' | 'transact' | 'transactPlain'>
   /** Called after each part. */
   readonly onProgress?: (rows: number) => void
 }
@@ -104,6 +107,14 @@ export async function leaveDirectory({ directory, hostId, postgres }: SeedDeps):
     await reportRest({ directory, hostId, postgres }, replica)
     // Includes hosts that have left, and this one, which may have been restored from an older copy.
     for (const table of SAMPLE_TABLES) await readSamples({ postgres, replica }, table, null)
+    await readSums({
+      postgres,
+      replica,
+      hostId,
+      mark: new SumsMark(directory.db),
+      clock: systemClock,
+      catchUp: async () => {},
+    })
   }
   const others = await postgres.query('SELECT 1 FROM hosts WHERE id <> $1 LIMIT 1', [hostId])
   if (others.length > 0) throw new Fault('conflict', 'the fleet has other hosts: remove or forget them first')
@@ -122,7 +133,8 @@ export async function leaveDirectory({ directory, hostId, postgres }: SeedDeps):
 async function reportRest({ directory, hostId, postgres }: SeedDeps, replica: Replica): Promise<void> {
   const outbox = new Outbox(directory, replica)
   const { signal } = new AbortController()
-  do await reportAll({ postgres, outbox, hostId, writing: 'report' }, signal)
+  const hasSums = () => new SumsMark(directory.db).read() !== null
+  do await reportAll({ postgres, outbox, hostId, writing: 'report', hasSums }, signal)
   while (outbox.release(Number.MAX_SAFE_INTEGER))
   await reportSamples({ postgres, lines: new SampleLines(directory, hostId), hostId }, signal)
 }
@@ -164,11 +176,11 @@ async function compareThere(sql: Sql, local: LocalRows, table: ReplicaTable): Pr
   return { count, same }
 }
 
-/** Omits samples, which the directory has in other tables. */
+/** Omits samples, which the directory has in other tables, and its own columns. */
 function comparable({ columns }: ReplicaTable, row: WireRow | null): string {
   if (row === null) return canonicalJson(null)
-  const volatile = new Set(columns.flatMap(({ name, isSampled }) => (isSampled === true ? [name] : [])))
-  return canonicalJson(Object.fromEntries(Object.entries(row).filter(([name]) => !volatile.has(name))))
+  const lasting = columns.filter(({ isSampled }) => isSampled !== true)
+  return canonicalJson(Object.fromEntries(lasting.map(({ name }) => [name, row[name] ?? null])))
 }
 
 /** Throws Fault `conflict` for a local row that the directory lacks. */

@@ -3,7 +3,7 @@
 import { assert } from '../../base/assert.ts'
 import { type DirectoryDb, prepareRaw } from '../../store/db.ts'
 import { countUnnoted, selectPage, selectRow } from './statements.ts'
-import { REPLICA_TABLES, type ReplicaTable, type RowChange, type WireRow } from './tables.ts'
+import { REPLICA_TABLES, type ReplicaTable, type RowChange, rowKey, type WireRow } from './tables.ts'
 
 /** A row, with its key in the form of the outbox. */
 export type LocalRow = RowChange & { readonly row: WireRow; readonly text: string }
@@ -86,6 +86,6 @@ export class LocalRows {
 }
 
 /** Returns the key of a row in the form of the outbox. */
-export function outboxKey({ key: columns }: ReplicaTable, key: WireRow): string {
-  return JSON.stringify(Object.fromEntries(columns.map(column => [column, key[column] ?? null])))
+export function outboxKey(table: ReplicaTable, key: WireRow): string {
+  return JSON.stringify(rowKey(table, key))
 }

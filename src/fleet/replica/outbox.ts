@@ -27,6 +27,7 @@ export class Outbox {
   readonly #directory: LocalDirectory
   readonly #replica: Pick<Replica, 'changesBetween'>
   readonly #sql
+  #acknowledged = 0
 
   constructor(directory: LocalDirectory, replica: Pick<Replica, 'changesBetween'>) {
     this.#directory = directory
@@ -58,6 +59,16 @@ export class Outbox {
            SELECT rowid FROM outbox_held WHERE rowid <= ?1 AND ${IS_SUM} ORDER BY rowid LIMIT ?2)`,
       ),
     }
+  }
+
+  /** Returns the newest batch that the directory has accepted from this process; 0 before the first. */
+  acknowledged(): number {
+    return this.#acknowledged
+  }
+
+  /** Forgets it, because the directory lacks that batch. */
+  forgetAcknowledged(): void {
+    this.#acknowledged = 0
   }
 
   /** Counts the rows that the directory has not accepted, without samples. */
@@ -98,7 +109,8 @@ export class Outbox {
   }
 
   /** Removes a batch that the directory has accepted. */
-  taken({ throughSeq }: Pick<Batch, 'throughSeq'>): void {
+  taken({ number, throughSeq }: Pick<Batch, 'number' | 'throughSeq'>): void {
+    this.#acknowledged = number
     this.#directory.transact(() => {
       this.#sql.strike.run(throughSeq)
       this.#sql.sent.run()

@@ -406,7 +406,7 @@ function statementsOn(db: DirectoryDb) {
       "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND name LIKE 'outbox~_%' ESCAPE '~' ORDER BY name",
     ),
     mark: prepareRaw<MarkRow>(db, 'SELECT fleet_id, timeline, version, change FROM replica'),
-    begin: prepareRaw(db, "INSERT INTO replica VALUES (1, ?1, 0, 0, 0, ?2, 0, NULL, '', '')"),
+    begin: prepareRaw(db, "INSERT INTO replica VALUES (1, ?1, 0, 0, 0, ?2, 0, NULL, '', '', '')"),
     organizations: prepareRaw<{ count: number }>(db, 'SELECT count(*) AS count FROM organizations'),
     seeding: prepareRaw<{ is_seeding: number }>(db, 'SELECT is_seeding FROM replica'),
     endSeeding: prepareRaw(db, 'UPDATE replica SET is_seeding = 0'),

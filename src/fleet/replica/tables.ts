@@ -233,6 +233,11 @@ export const REPLICA_TABLE_BY_NAME: ReadonlyMap<string, ReplicaTable> = new Map(
 /** A row in transit between the two databases: JSON values; bytes as `\x` and hexadecimal digits. */
 export type WireRow = Readonly<Record<string, string | number | null>>
 
+/** Returns the key of a row. */
+export function rowKey({ key }: ReplicaTable, row: WireRow): WireRow {
+  return Object.fromEntries(key.map(name => [name, row[name] ?? null]))
+}
+
 /** A row in its current state; null if it was deleted. */
 export type RowChange = { readonly table: string; readonly key: WireRow; readonly row: WireRow | null }
 

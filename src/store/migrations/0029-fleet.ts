@@ -1,6 +1,6 @@
 // Schema 29: what a host of a fleet keeps beside its records: how far it has copied the fleet's directory, what it has
 // to report, and the addresses of instances on other hosts. Empty on a single host. Schema 43: sums of usage by start
-// of the daemon.
+// of the daemon. Schema 44: how far it has read the sums of other hosts.
 
 export const fleetReplica = {
   to: 29,
@@ -43,5 +43,13 @@ export const usageGenerations = {
 -- In the column host_id of new sums of usage it follows this host's id: a slash and a random number. So a host that was
 -- restored from an older copy adds to what it reported. Empty until the daemon starts in the fleet.
 ALTER TABLE replica ADD COLUMN generation TEXT NOT NULL DEFAULT '';
+`,
+} as const
+
+export const sumsMark = {
+  to: 44,
+  sql: `
+-- How far the sums of usage that hosts reported were read: server and snapshot; empty: not yet.
+ALTER TABLE replica ADD COLUMN sums_mark TEXT NOT NULL DEFAULT '';
 `,
 } as const

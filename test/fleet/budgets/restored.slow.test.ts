@@ -14,6 +14,7 @@ import { silentLogger } from '../../../src/base/log.ts'
 import { Copy } from '../../../src/fleet/directory/copy.ts'
 import { fleetIdOf } from '../../../src/fleet/directory/feed.ts'
 import { reportAll } from '../../../src/fleet/directory/reports.ts'
+import { readSums } from '../../../src/fleet/directory/sums.ts'
 import type { Postgres } from '../../../src/fleet/postgres.ts'
 import { Outbox } from '../../../src/fleet/replica/outbox.ts'
 import { Replica } from '../../../src/fleet/replica/replica.ts'
@@ -55,7 +56,8 @@ function started(path: string, fleetId: string, postgres: Postgres, isSame: bool
     replica.generation.keep(isSame ? (row?.batch ?? null) : null)
   }
   const append = prepareUsageAppend(directory.db)
-  const report = () => reportAll({ postgres, outbox, hostId, writing: 'report' }, new AbortController().signal)
+  const hasSums = () => copy.sums.read() !== null
+  const report = () => reportAll({ postgres, outbox, hostId, writing: 'report', hasSums }, new AbortController().signal)
   return {
     book: (ids: readonly number[]) =>
       directory.transact(() => append(ids.map(id => usageRow({ id: `r${id}`, costNanoUsd: nanoUsd })))),
@@ -71,7 +73,10 @@ function started(path: string, fleetId: string, postgres: Postgres, isSame: bool
       outbox.next()
     },
     copyTo: (target: string) => directory.db.run(`VACUUM INTO '${target}'`),
-    catchUp: () => copy.catchUp(),
+    catchUp: async () => {
+      await copy.catchUp()
+      await readSums({ postgres, replica, hostId, mark: copy.sums, clock: systemClock, catchUp: () => copy.catchUp() })
+    },
     sums: () => [
       prepareMonthSum(directory.db)(scope).requests,
       prepareOwnMonthSum(directory.db)(scope).requests,

@@ -64,7 +64,7 @@ test.skipIf(missing)('until the first copy is whole', async () => {
   const { db } = late.inside.store.directory
   // As a snapshot that was interrupted after its first table.
   db.run(
-    `INSERT INTO replica SELECT 1, '${await fleet.sql('SELECT id FROM strongroom.fleet')}', 0, 0, 0, 0, 0, NULL, '', ''`,
+    `INSERT INTO replica SELECT 1, '${await fleet.sql('SELECT id FROM strongroom.fleet')}', 0, 0, 0, 0, 0, NULL, '', '', ''`,
   )
   await late.inside.store.directory.transact(tx =>
     tx.run("INSERT INTO organizations (id, slug, status, created_at_ms) VALUES ('x', 'half', 'active', 0)"),

@@ -164,7 +164,7 @@ function counted({ deps, postgres }: Awaited<ReturnType<typeof singleHost>>, cou
     if (made.count > countMax) throw directoryAway(new Error('cut'))
     return postgres.transact(work, options)
   }
-  return { made, deps: { ...deps, postgres: { query: postgres.query, transact } } }
+  return { made, deps: { ...deps, postgres: { ...postgres, transact } } }
 }
 
 // Goal: a daemon that starts in the fleet after an interrupted copy removes no record that the directory lacks, and

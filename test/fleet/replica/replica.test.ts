@@ -186,7 +186,7 @@ test('the outbox', () => {
   // Not taken yet, as after a lost answer: the same again, and what came meanwhile behind it.
   moveInstance(db, { id: 'i1', from: 'failed', to: 'terminating', nowMs: 7 })
   expect(outbox.next()?.changes.map(({ row }) => row?.status)).toEqual(['ready', 'failed'])
-  outbox.taken({ throughSeq: batch?.throughSeq ?? 0 })
+  outbox.taken({ number: batch?.number ?? 0, throughSeq: batch?.throughSeq ?? 0 })
   expect(outbox.next()).toMatchObject({ number: number + 1 })
   outbox.renumber(number + 9)
   expect(outbox.next()).toMatchObject({ number: number + 10 })

@@ -1,0 +1,43 @@
+// Schema 23: sums of usage, apart from the changes that all hosts copy. Pure.
+//
+// A sum that was reported has no row in `changes`. Each sum has the number of the transaction that reported it, and a
+// host reads the sums of transactions that its last reading did not see. A removed sum is a change, as before. Hosts of
+// earlier schemas report in numbered transactions, which have an effect here too, and read sums with a full copy only.
+
+import type { FleetMigration } from './migration.ts'
+
+export const sums: FleetMigration = {
+  to: 23,
+  release: 1,
+  name: 'sums',
+  sql: `
+-- A sum without a report since this step has number 0, which every snapshot sees.
+CREATE FUNCTION number_sum() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  NEW.reported := pg_current_xact_id();
+  RETURN NEW;
+END $$;
+
+DO $$
+DECLARE
+  sums text;
+BEGIN
+  FOREACH sums IN ARRAY ARRAY['usage_months', 'usage_days'] LOOP
+    EXECUTE format('ALTER TABLE %I ADD COLUMN reported xid8 NOT NULL DEFAULT ''0''', sums);
+    EXECUTE format('CREATE INDEX %I ON %I (reported)', sums || '_reported', sums);
+    EXECUTE format('CREATE TRIGGER number_insert BEFORE INSERT ON %I FOR EACH ROW EXECUTE FUNCTION number_sum()', sums);
+    EXECUTE format('CREATE TRIGGER number_update BEFORE UPDATE ON %I FOR EACH ROW
+      WHEN (OLD.* IS DISTINCT FROM NEW.*) EXECUTE FUNCTION number_sum()', sums);
+  END LOOP;
+END $$;
+
+DROP TRIGGER record_change ON usage_months;
+CREATE TRIGGER record_change AFTER DELETE ON usage_months
+  FOR EACH ROW EXECUTE FUNCTION record_change('organization_id', 'month', 'key_prefix', 'host_id');
+DROP TRIGGER record_change ON usage_days;
+CREATE TRIGGER record_change AFTER DELETE ON usage_days
+  FOR EACH ROW EXECUTE FUNCTION record_change('organization_id', 'key_prefix', 'day', 'model', 'host_id');
+
+REVOKE ALL ON FUNCTION number_sum() FROM PUBLIC;
+`,
+}

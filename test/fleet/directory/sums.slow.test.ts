@@ -1,0 +1,173 @@
+// Goal: a host has every sum of usage that another one reported, whatever the order of commits, the number of rows, the
+// server or the directory's schema. Real PostgreSQL.
+
+import { expect, test } from 'bun:test'
+import { type BooksHost, organizationId } from '../../../scripts/rigs/fleet/budgets-host.ts'
+import { hasPostgres, type PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
+import { startForTests } from '../../../scripts/rigs/postgres/suite.ts'
+import { skipUnless } from '../../../scripts/rigs/skip.ts'
+import { until } from '../../../scripts/rigs/until.ts'
+import { sums } from '../../../src/fleet/migrations/0023-sums.ts'
+import type { Sql } from '../../../src/fleet/postgres.ts'
+import { prepareUsageAppend } from '../../../src/store/directory/usage/usage.query.ts'
+import { type BooksFleet, openBooksFleet } from '../../rigs/fleet/books-fleet.ts'
+import { usageRow } from '../../rigs/gateway/usage-rows.ts'
+
+const missing = skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)')
+
+let server: PostgresServer
+
+startForTests(started => {
+  server = started
+})
+
+/** Sums of other hosts: a month with some requests for each key. */
+const reportOf = (keys: readonly string[], requests = 1) =>
+  `INSERT INTO strongroom.usage_months SELECT '${organizationId}', '2026-11', key, 'other', ${requests}, 1, 1, 1
+   FROM unnest(ARRAY['${keys.join("','")}']) AS key
+   ON CONFLICT (organization_id, month, key_prefix, host_id) DO UPDATE SET requests = excluded.requests`
+
+const keysOn = ({ directory }: BooksHost) =>
+  directory.db
+    .all<{ key: string; requests: number }>(
+      "SELECT key_prefix AS key, requests FROM usage_months WHERE host_id = 'other' ORDER BY key_prefix",
+    )
+    .map(({ key, requests }) => `${key} ${requests}`)
+
+/** Removes the sum of another host from the copy alone. */
+function removeHere(host: BooksHost, key: string): void {
+  const before = keysOn(host).length
+  host.directory.transact(tx => {
+    tx.run('UPDATE replica SET is_applying = 1')
+    tx.run(`DELETE FROM usage_months WHERE key_prefix = '${key}'`)
+    tx.run('UPDATE replica SET is_applying = 0')
+  })
+  expect(keysOn(host)).toHaveLength(before - 1)
+}
+
+async function readingHost(fleet: BooksFleet): Promise<BooksHost> {
+  const host = await fleet.host('west')
+  await host.seed({ keys: {}, organization: null })
+  await until('it has read', 60_000, () => markOf(host) !== '')
+  return host
+}
+
+const markOf = ({ directory }: BooksHost) =>
+  directory.db.all<{ mark: string }>('SELECT sums_mark AS mark FROM replica')[0]?.mark ?? ''
+
+// Goal: a transaction that commits after a reading is read, although a later one was read before it.
+test.skipIf(missing)('reports commit in another order than they began', async () => {
+  await using fleet = await openBooksFleet(server)
+  const host = await readingHost(fleet)
+  const [begun, mayEnd] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  const early = fleet.asOwner(owner =>
+    owner.transactPlain(async tx => {
+      await tx.query(reportOf(['early']))
+      begun.resolve()
+      await mayEnd.promise
+    }),
+  )
+  await begun.promise
+  for (const [requests, key] of ['later', 'later', 'last'].entries()) {
+    await fleet.sql(reportOf([key], requests + 1))
+    await until(key, 60_000, () => keysOn(host).includes(`${key} ${requests + 1}`))
+  }
+  expect(keysOn(host)).toEqual(['last 3', 'later 2'])
+  mayEnd.resolve()
+  await early
+  await until('the first one', 60_000, () => keysOn(host).length === 3)
+})
+
+// Goal: all rows of several pages are read, once, and a later reading does not bring them again.
+test.skipIf(missing)('more than a page', async () => {
+  await using fleet = await openBooksFleet(server)
+  const host = await readingHost(fleet)
+  const keys = (part: number) => Array.from({ length: 700 }, (_, index) => `${part}-${index}`)
+  await fleet.asOwner(async owner => {
+    for (const part of [1, 2, 3]) await owner.query(reportOf(keys(part)))
+  })
+  await until('all rows', 60_000, () => keysOn(host).length === 2_100)
+  const mark = markOf(host)
+  // Not read again: a row that is gone here alone stays away.
+  removeHere(host, '1-1')
+  await fleet.sql(reportOf(['new']))
+  await until('another reading', 60_000, () => keysOn(host).includes('new 1'))
+  expect(keysOn(host)).toHaveLength(2_100)
+  expect(markOf(host)).not.toBe(mark)
+})
+
+// Goal: numbers of another server's transactions say nothing: all sums are read, as after a restore elsewhere.
+test.skipIf(missing)('another server, and an older copy of its disk', async () => {
+  await using fleet = await openBooksFleet(server)
+  let host = await readingHost(fleet)
+  await fleet.sql(reportOf(['kept']))
+  await until('the sum', 60_000, () => keysOn(host).length === 1)
+  const later = (mark: string) => mark.replace(/[0-9]+:[0-9]+:.*$/, '99999999:99999999:')
+  for (const changed of [(mark: string) => `1${mark}`, later]) {
+    removeHere(host, 'kept')
+    // The process reads it at its next start.
+    const mark = changed(markOf(host))
+    host.directory.db.run(`UPDATE replica SET sums_mark = '${mark}'`)
+    await host[Symbol.asyncDispose]()
+    host = await fleet.host('west')
+    await until('it is here again', 60_000, () => keysOn(host).length === 1 && markOf(host) !== mark)
+  }
+})
+
+// Goal: a restored dump lacks sums, and no change that would show it: the host reports its sums again.
+test.skipIf(missing)('a directory that is restored without later changes', async () => {
+  await using fleet = await openBooksFleet(server)
+  const host = await readingHost(fleet)
+  const book = (id: string) => host.directory.transact(() => prepareUsageAppend(host.directory.db)([usageRow({ id })]))
+  const there = () => fleet.sql("SELECT sum(requests) FROM strongroom.usage_months WHERE key_prefix = ''")
+  book('before')
+  await until('the first', 60_000, async () => (await there()).includes('1'))
+  await fleet.sql(
+    ['usage_months', 'usage_days', 'outboxes'].map(t => `CREATE TABLE ${t} AS TABLE strongroom.${t};`).join(''),
+  )
+  book('after')
+  await until('the second', 60_000, async () => (await there()).includes('2'))
+  await fleet.sql(`UPDATE strongroom.outboxes SET batch = dump.batch FROM outboxes AS dump;
+    UPDATE strongroom.usage_months AS s SET requests = dump.requests, reported = dump.reported
+      FROM usage_months AS dump WHERE (s.month, s.key_prefix, s.host_id) = (dump.month, dump.key_prefix, dump.host_id)`)
+  expect(await there()).toContain('1')
+  await until('it is reported again', 60_000, async () => (await there()).includes('2'))
+})
+
+const schema22 = `
+  DROP FUNCTION number_sum CASCADE;
+  ${['usage_months', 'usage_days'].map(table => `ALTER TABLE ${table} DROP COLUMN reported; DROP TRIGGER record_change ON ${table};`).join('')}
+  CREATE TRIGGER record_change AFTER INSERT OR UPDATE OR DELETE ON usage_months
+    FOR EACH ROW EXECUTE FUNCTION record_change('organization_id', 'month', 'key_prefix', 'host_id');
+  CREATE TRIGGER record_change AFTER INSERT OR UPDATE OR DELETE ON usage_days
+    FOR EACH ROW EXECUTE FUNCTION record_change('organization_id', 'key_prefix', 'day', 'model', 'host_id');`
+
+// Goal: sums go the way that the directory's schema has, also when it changes under the hosts.
+test.skipIf(missing)('a directory of an older schema', async () => {
+  await using fleet = await openBooksFleet(server)
+  const [east, west] = [await fleet.host('east'), await readingHost(fleet)]
+  const change = (text: string) => fleet.asOwner(owner => owner.transactPlain((tx: Sql) => tx.query(text)))
+  const lines = () => fleet.sql("SELECT count(*) FROM strongroom.changes WHERE table_name LIKE 'usage%'")
+  const requestsOn = ({ directory }: BooksHost) =>
+    directory.db.all<{ n: number }>("SELECT sum(requests) AS n FROM usage_months WHERE key_prefix = ''")[0]?.n
+  const book = async (id: string, of: BooksHost, total: number) => {
+    of.directory.transact(() => prepareUsageAppend(of.directory.db)([usageRow({ id })]))
+    for (const host of [east, west]) await until(`${id} is there`, 60_000, () => requestsOn(host) === total)
+  }
+  const isReady = (host: BooksHost) => markOf(host) !== '' && host.fleet.view().version >= west.fleet.view().version
+  await until('they have read', 60_000, () => [east, west].every(isReady))
+  await book('first', east, 1)
+  const none = await lines()
+
+  await change(schema22)
+  for (const host of [east, west]) await until('it is known', 60_000, () => markOf(host) === '')
+  await book('second', east, 2)
+  await book('third', west, 3)
+  const some = await lines()
+  expect(some).not.toBe(none)
+
+  await change(sums.sql)
+  for (const host of [east, west]) await until('it is known', 60_000, () => markOf(host) !== '')
+  await book('fourth', west, 4)
+  expect(await lines()).toBe(some)
+})
