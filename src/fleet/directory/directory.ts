@@ -20,7 +20,7 @@ import { AnnouncedVersions, createWake, type Wake } from './announced-versions.t
 import { ChangeBatcher } from './change-batcher.ts'
 import { Copy, type CopyContradiction, type CopyDeps, defaultWaits, type Synced } from './copy.ts'
 import { fleetIdOf } from './feed.ts'
-import { reportAll } from './reports.ts'
+import { reportAll, restAfterReport } from './reports.ts'
 import { reportSamples, SampleReads } from './samples.ts'
 import { readSums } from './sums.ts'
 
@@ -64,11 +64,6 @@ const pollMs = 2_000
 const pollAwayMs = 1_000
 /** Maximum delay before an unannounced local change is reported. */
 const reportMs = 1_000
-/**
- * Minimum interval between two reports. VMs that boot together change one after the other, and each report is a commit
- * that wakes all hosts.
- */
-const reportRestMs = 50
 /** Interval between two warnings about the same error. */
 const refusedAgainMs = 60_000
 /** Interval between two reports of usage sums and samples, because each writes a row for every used key or instance. */
@@ -309,8 +304,9 @@ function reportTask(
   { reports, report, mayReport, signal }: ReportTaskDeps,
 ): RepeatedTask {
   const work = async () => {
+    const beganMs = clock.monotonicMs()
     if (mayReport()) await report()
-    await pause(clock, reportRestMs, signal)
+    await pause(clock, restAfterReport(clock.monotonicMs() - beganMs), signal)
   }
   return { wake: reports, everyMs: reportMs, what: 'the directory did not take a report', work }
 }

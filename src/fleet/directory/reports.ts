@@ -25,6 +25,20 @@ const newestBatch = 'SELECT batch FROM outboxes WHERE host_id = $1'
 const noteBatch =
   'INSERT INTO outboxes VALUES ($1, $2::bigint) ON CONFLICT (host_id) DO UPDATE SET batch = excluded.batch'
 
+/** Least and greatest time between two reports. */
+const [restMinMs, restMaxMs] = [50, 1_000]
+/** Rest for each millisecond of a report. */
+const restShare = 20
+
+/**
+ * Returns the time until the next report. VMs that boot together change one after the other, and each report is a
+ * commit that all changes wait for and that wakes all hosts. The time of a report is mostly the wait for the
+ * directory's counter, so the more hosts report, the longer each rests, and the counter stays free for creates.
+ */
+export function restAfterReport(tookMs: number): number {
+  return Math.min(restMaxMs, Math.max(restMinMs, tookMs * restShare))
+}
+
 /** Reports all pending changes. Faults: `fleet.unavailable`, `store.*`. */
 export async function reportAll(deps: ReportsDeps, signal: AbortSignal): Promise<void> {
   for (let batch = deps.outbox.next(); batch !== null && !signal.aborted; batch = deps.outbox.next()) {
