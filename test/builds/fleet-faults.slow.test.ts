@@ -12,6 +12,8 @@ import { hasPostgres, type PostgresServer } from '../../scripts/rigs/postgres/se
 import { startForTests } from '../../scripts/rigs/postgres/suite.ts'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
 import { until } from '../../scripts/rigs/until.ts'
+import { systemClock } from '../../src/base/clock.ts'
+import { Checksums } from '../../src/fleet/directory/checksums.ts'
 import { createDraw } from '../rigs/draw.ts'
 import { type BuildFleetRig, type BuildHost, eventFile, openBuildFleet } from '../rigs/fleet/build-fleet.ts'
 
@@ -171,6 +173,13 @@ test.skipIf(missing).each(seeds)(
     await until('no VM is left', settleMs, () =>
       hosts.every(({ world }) => world.vms().every(({ state }) => state === 'gone')),
     )
+    for (const { name, store, postgres, reported } of hosts) {
+      await reported()
+      const catchUp = async () => void (await store.directory.read(null, () => {}))
+      const checksums = new Checksums(store.directory.db)
+      const { signal } = new AbortController()
+      expect([name, await checksums.differing({ postgres, clock: systemClock, catchUp, signal })]).toEqual([name, []])
+    }
     const states = Map.groupBy(acknowledged, ({ id }) => hosts[0]?.look(id)?.state)
     const told = [...states].map(([state, { length }]) => `${length} ${state}`).join(', ')
     process.stdout.write(`seed ${seed}: ${faulted.faults.length} faults, ${acknowledged.length} builds: ${told}\n`)

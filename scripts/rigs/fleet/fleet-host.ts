@@ -99,6 +99,7 @@ export type FleetHostOptions = {
   readonly pool?: string
   readonly peerWays?: PeerWays
   readonly sumsEveryMs?: number
+  readonly checkEveryMs?: number
   /** Parts of budgets that it does not use are given back. */
   readonly hasBudgets?: boolean
   /** By how much its wall clock is wrong, asked each time. */
@@ -141,6 +142,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
       hostId,
       postgres,
       ...(options.sumsEveryMs === undefined ? {} : { sumsEveryMs: options.sumsEveryMs }),
+      ...(options.checkEveryMs === undefined ? {} : { checkEveryMs: options.checkEveryMs }),
       ...(isUnhurried ? { waits: patientWaits } : {}),
       clock,
       log,

@@ -12,6 +12,7 @@ import type { Postgres } from '../postgres.ts'
 import { LocalRows } from '../replica/local-rows.ts'
 import type { AppliedChanges, Replica, ReplicaMark } from '../replica/replica.ts'
 import { SumsMark } from '../replica/sums-mark.ts'
+import { Checksums } from './checksums.ts'
 import { type ChangeSet, hasMoreChanges, readChangeSet } from './feed.ts'
 import { copyWhole } from './full-copy.ts'
 
@@ -56,6 +57,7 @@ export class Copy {
   #next: Promise<void> | null = null
   readonly #local: LocalRows
   readonly sums: SumsMark
+  readonly #checksums: Checksums
   #contradiction: (CopyContradiction & { readonly monotonicMs: number }) | null = null
   /** Applied changes to report at `release`; null if they are reported at once. */
   #held: AppliedChanges[] | null = null
@@ -64,6 +66,7 @@ export class Copy {
     this.#deps = deps
     this.#local = new LocalRows(deps.directory.db)
     this.sums = new SumsMark(deps.directory.db)
+    this.#checksums = new Checksums(deps.directory.db)
   }
 
   mark(): ReplicaMark {
@@ -189,7 +192,22 @@ export class Copy {
     }
   }
 
-  /** Returns why the directory was last copied because its changes did not apply; null if not within a day. */
+  /**
+   * Compares the copy with the directory. If they differ, copies the directory, at most once a day: a person looks at
+   * what a copy does not mend. Fault `fleet.unavailable`.
+   */
+  async check(signal: AbortSignal): Promise<void> {
+    const { postgres, clock, log } = this.#deps
+    const names = await this.#checksums.differing({ postgres, clock, catchUp: () => this.catchUp(), signal })
+    if (names.length === 0) return
+    const problem = `its checksum of ${names.join(', ')} differs from the directory's`
+    const known = this.contradiction()
+    this.#contradiction = { problem, sinceMs: known?.sinceMs ?? clock.nowMs(), monotonicMs: clock.monotonicMs() }
+    log.error('the copy of the directory differs from it', { tables: names.join(', '), is_copied: known === null })
+    if (known === null) await this.#serial.run(() => this.#copyWhole())
+  }
+
+  /** Returns why the directory was last copied because the copy was wrong; null if not within a day. */
   contradiction(): CopyContradiction | null {
     const found = this.#contradiction
     if (found === null || this.#deps.clock.monotonicMs() - found.monotonicMs > contradictionShownMs) return null

@@ -29,6 +29,8 @@ export type FleetDirectoryDeps = Pick<ReplicaDeps, 'adopt' | 'hostId'> &
     readonly directory: LocalDirectory
     /** Interval between two reports of usage sums and of samples. */
     readonly sumsEveryMs?: number
+    /** Interval between two comparisons of the copy with the directory. */
+    readonly checkEveryMs?: number
   }
 
 export type FleetDirectory = {
@@ -39,7 +41,7 @@ export type FleetDirectory = {
   readonly view: () => { readonly version: number; readonly timeline: number; readonly unreportedRows: number }
   /** Returns why the directory is unreadable: the first copy is incomplete. Null if it is readable. */
   readonly waitsFor: () => string | null
-  /** Returns why the directory was last copied because its changes did not apply; null if not within a day. */
+  /** Returns why the directory was last copied because the copy was wrong; null if not within a day. */
   readonly contradiction: () => CopyContradiction | null
   /**
    * A host that is no member answers nothing from its copy, which lacks what happens since. Changes, reports and new
@@ -68,6 +70,8 @@ const reportMs = 1_000
 const refusedAgainMs = 60_000
 /** Interval between two reports of usage sums and samples, because each writes a row for every used key or instance. */
 const sumsEveryMs = 10_000
+/** The copy is compared with the directory at this interval: checksums of all rows are some work for the server. */
+const checkEveryMs = 3_600_000
 /** Egress of all instances is read at this interval, for answers without the database. */
 const egressEveryMs = 60_000
 
@@ -123,6 +127,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
   const tasks: readonly RepeatedTask[] = [
     { wake: versions.wake, everyMs: pollMs, what: 'directory changes were not read', work: follow },
     sumsTask(deps, { replica, outbox, copy, mayRead }),
+    checkTask(deps, { copy, mayRead, signal }),
     reportTask(deps, { reports, report: reportDue, mayReport: membership.isMember, signal }),
   ]
 
@@ -290,6 +295,22 @@ function sumsTask(
     outbox.forgetAcknowledged()
   }
   return { wake: createWake(), everyMs: pollMs, what: 'sums of usage were not read', work }
+}
+
+type CheckDeps = { readonly copy: Copy; readonly mayRead: () => boolean; readonly signal: AbortSignal }
+
+/** Compares the copy with the directory at the end of an interval. Hosts that start together compare in turn. */
+function checkTask(
+  { hostId, clock, checkEveryMs: everyMs = checkEveryMs }: FleetDirectoryDeps,
+  { copy, mayRead, signal }: CheckDeps,
+): RepeatedTask {
+  let waitMs = (everyMs * Bun.hash.crc32(hostId)) / 2 ** 32
+  const work = async () => {
+    await pause(clock, waitMs, signal)
+    waitMs = everyMs
+    if (!signal.aborted && mayRead()) await copy.check(signal)
+  }
+  return { wake: createWake(), everyMs: 0, what: 'the copy was not compared with the directory', work }
 }
 
 type ReportTaskDeps = {

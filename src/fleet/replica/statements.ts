@@ -246,7 +246,8 @@ export function deleteRow({ name, key, ofInstance }: ReplicaTable): string {
   return `DELETE FROM ${name} WHERE ${where} AND ${others}`
 }
 
-function keyJson({ key }: ReplicaTable): string {
+/** Returns an expression: the key of a row as in the outbox. */
+export function keyJson({ key }: ReplicaTable): string {
   return jsonOf(key, column => column)
 }
 

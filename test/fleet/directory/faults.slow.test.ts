@@ -51,6 +51,7 @@ test.skipIf(skipUnless(hasPostgres && hasFakeTime, 'needs PostgreSQL and libfake
       throw new Error([error.message, ...fleet.faults, clients.lastRefusal, fleet.logs()].join('\n'))
     })
     await checkInstances(run)
+    expect(fleet.wrongCopies()).toEqual([])
     const records = fleet.hosts.map(recordsOf)
     for (const [index, host] of fleet.hosts.entries()) {
       const own = records[index] as HostRecords

@@ -106,6 +106,7 @@ export class FaultedFleet implements AsyncDisposable {
       isAttested: attestedOneOf,
       peerWays: Object.fromEntries([...host.peerWays].map(([name, { port }]) => [name, port])),
       sumsEveryMs: 1_000,
+      checkEveryMs: 2_000,
       hasBudgets: true,
     }
     const child = Bun.spawn([process.execPath, program, JSON.stringify(options)], {
@@ -272,6 +273,15 @@ export class FaultedFleet implements AsyncDisposable {
 
   async sql(text: string): Promise<string> {
     return (await this.#databases.primary.run(text, new URL(this.#database).pathname.slice(1))).trim()
+  }
+
+  /** Lines of logs: copies that differed from the directory at one version. */
+  wrongCopies(): string[] {
+    return this.hosts.flatMap(({ directory }) =>
+      readFileSync(join(directory, 'log'), 'utf8')
+        .split('\n')
+        .filter(line => line.includes('the copy of the directory differs from it')),
+    )
   }
 
   logs(): string {

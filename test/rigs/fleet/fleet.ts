@@ -75,6 +75,7 @@ type HostOptions = {
   readonly log?: (line: string) => void
   readonly isJoined?: boolean
   readonly sumsEveryMs?: number
+  readonly checkEveryMs?: number
   /** Default: where no way is cut. */
   readonly isUnhurried?: boolean
 }

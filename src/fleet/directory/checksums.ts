@@ -1,0 +1,154 @@
+// Compares this host's copy with the directory by checksums of rows. Effects: statements to PostgreSQL, SQL on the
+// host's database.
+//
+// A page of rows is read here at once, while the host has nothing to report, and then there. If the directory still has
+// the version of the copy, both are of one moment.
+
+import type { Clock } from '../../base/clock.ts'
+import { type DirectoryDb, prepareRaw } from '../../store/db.ts'
+import { sqlStateOf } from '../failures.ts'
+import type { Postgres } from '../postgres.ts'
+import { keyJson } from '../replica/statements.ts'
+import { REPLICA_TABLES, type ReplicaTable } from '../replica/tables.ts'
+
+export type ChecksumDeps = {
+  readonly postgres: Pick<Postgres, 'query'>
+  readonly clock: Pick<Clock, 'sleep'>
+  /** Applies changes up to now. */
+  readonly catchUp: () => Promise<void>
+  readonly signal: AbortSignal
+}
+
+/** Sums have their own reading, and each host removes those of others by its own retention. */
+const CHECKED = REPLICA_TABLES.filter(({ isSum }) => isSum !== true)
+
+/** No share: the next page has the remaining rows. */
+const pageRowCount = 1_000
+/** Attempts to see both sides of a page at one version. */
+const [attemptsMax, attemptEveryMs] = [50, 200]
+/** SQLSTATE of a directory whose schema is older: undefined_column. */
+const olderSchema = '42703'
+
+type Position = { readonly version: number; readonly timeline: number; readonly isQuiet: number }
+/** With the columns of the key. */
+type Row = Readonly<Record<string, string>> & { readonly row_key: string; readonly line: string }
+type Sums = { readonly rows: number; readonly sum: string }
+type There = Sums & { readonly version: number; readonly timeline: number; readonly total: number | null }
+
+export class Checksums {
+  readonly #position
+  readonly #tables
+
+  constructor(db: DirectoryDb) {
+    this.#position = prepareRaw<Position>(
+      db,
+      `SELECT version, timeline, NOT EXISTS (SELECT 1 FROM outbox) AND NOT EXISTS (SELECT 1 FROM copy_progress) AS isQuiet
+       FROM replica`,
+    )
+    this.#tables = CHECKED.map(table => ({
+      table,
+      page: prepareRaw<Row>(db, selectLines(table)),
+      count: prepareRaw<{ total: number }>(db, `SELECT count(*) AS total FROM ${table.name}`),
+      there: sumsThere(table),
+    }))
+  }
+
+  /**
+   * Returns the names of tables that differ. Skips a table whose pages changed at each attempt. Fault
+   * `fleet.unavailable`.
+   */
+  async differing(deps: ChecksumDeps): Promise<string[]> {
+    const names: string[] = []
+    for (const each of this.#tables) {
+      const isSame = await this.#isSame(each, deps).catch((error: unknown) => {
+        if (sqlStateOf(error) === olderSchema) return null
+        throw error
+      })
+      if (isSame === false) names.push(each.table.name)
+    }
+    return names
+  }
+
+  /** Null if that could not be compared. */
+  async #isSame(each: CheckedTable, deps: ChecksumDeps): Promise<boolean | null> {
+    let after: readonly string[] = each.table.key.map(() => '')
+    let attempts = 0
+    while (!deps.signal.aborted && attempts < attemptsMax) {
+      const page = await this.#comparePage(each, after, deps)
+      if (page === null) {
+        attempts += 1
+        await deps.clock.sleep(attemptEveryMs, deps.signal)
+        await deps.catchUp()
+      } else if (!page.isSame || page.last === null) return page.isSame
+      else {
+        after = page.last
+        attempts = 0
+        await deps.clock.sleep(0)
+      }
+    }
+    return null
+  }
+
+  /** `last`: the key of the last row; null if no page follows. Null if a side has changed. */
+  async #comparePage(each: CheckedTable, after: readonly string[], { postgres }: ChecksumDeps) {
+    const { table, page, count, there: text } = each
+    const at = this.#position.get()
+    if (at === null || at.isQuiet === 0) return null
+    const rows = page.all(...after, pageRowCount)
+    const isLast = rows.length < pageRowCount
+    const total = isLast ? (count.get()?.total ?? 0) : null
+    const keys = `[${rows.map(({ row_key: key }) => key).join(',')}]`
+    const [there] = await postgres.query<There>(text, [keys, isLast])
+    if (there === undefined || there.version !== at.version || there.timeline !== at.timeline) return null
+    const isSame = there.rows === rows.length && there.sum === sumOf(rows) && there.total === total
+    const last = isLast ? undefined : rows.at(-1)
+    return { isSame, last: last === undefined ? null : table.key.map(name => last[name] ?? '') }
+  }
+}
+
+type CheckedTable = {
+  readonly table: ReplicaTable
+  readonly page: { readonly all: (...values: (string | number)[]) => Row[] }
+  readonly count: { readonly get: () => { readonly total: number } | null }
+  readonly there: string
+}
+
+/** The first 48 bits of each line's MD5, added up. Finds errors, not an attack. */
+function sumOf(rows: readonly Row[]): string {
+  let sum = 0n
+  for (const { line } of rows) {
+    sum += BigInt(`0x${new Bun.CryptoHasher('md5').update(line).digest('hex').slice(0, 12)}`)
+  }
+  return String(sum)
+}
+
+/** Columns of a line, without samples, and without documents, which have up to half a MiB each. */
+function linesOf({ columns }: ReplicaTable) {
+  return columns.filter(({ name, isSampled }) => isSampled !== true && name !== 'document')
+}
+
+/** In the order of keys, after the one in ?1 to ?n. The last value is the limit. */
+function selectLines(table: ReplicaTable): string {
+  const { name, key } = table
+  const texts = linesOf(table).map(column => {
+    const text = column.type === 'bytes' ? `lower(hex(${column.name}))` : `CAST(${column.name} AS TEXT)`
+    return `iif(${column.name} IS NULL, '\\N', ${text})`
+  })
+  return `SELECT ${keyJson(table)} AS row_key, ${texts.join(" || '|' || ")} AS line, ${key} FROM ${name}
+    WHERE (${key}) > (${key.map((_, index) => `?${index + 1}`)}) ORDER BY ${key} LIMIT ?${key.length + 1}`
+}
+
+/** $1: keys of the rows, as JSON; $2: whether the rows of the table are counted, too. */
+function sumsThere(table: ReplicaTable): string {
+  const { name, key } = table
+  const texts = linesOf(table).map(column =>
+    column.type === 'bytes'
+      ? `coalesce(encode(${name}.${column.name}, 'hex'), '\\N')`
+      : `coalesce(${name}.${column.name}::text, '\\N')`,
+  )
+  const hash = `('x' || left(md5(convert_to(${texts.join(" || '|' || ")}, 'UTF8')), 12))::bit(48)::bigint`
+  return `SELECT (SELECT version FROM fleet) AS version, timeline() AS timeline, count(${name}.*) AS rows,
+      coalesce(sum(${hash}), 0)::text AS sum, CASE WHEN $2::boolean THEN (SELECT count(*) FROM ${name}) END AS total
+    FROM jsonb_populate_recordset(NULL::${name}, $1::jsonb) AS given
+    JOIN ${name} ON ${key.map(column => `${name}.${column} = given.${column}`).join(' AND ')}`
+}

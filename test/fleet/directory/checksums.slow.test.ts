@@ -1,0 +1,128 @@
+// Goal: a copy that differs from the directory is found within the hour, whatever differs, and copied again; one that
+// does not differ is never said to. Real PostgreSQL and HTTP; VMs are files.
+
+import { expect, test } from 'bun:test'
+import { hasPostgres, type PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
+import { startForTests } from '../../../scripts/rigs/postgres/suite.ts'
+import { skipUnless } from '../../../scripts/rigs/skip.ts'
+import { until } from '../../../scripts/rigs/until.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { Checksums } from '../../../src/fleet/directory/checksums.ts'
+import { type Fleet, type Host, openFleet } from '../../rigs/fleet/fleet.ts'
+
+const missing = skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)')
+
+let server: PostgresServer
+
+startForTests(started => {
+  server = started
+})
+
+const differing = ({ inside }: Host) =>
+  new Checksums(inside.store.directory.db).differing({
+    postgres: inside.postgres,
+    clock: systemClock,
+    catchUp: async () => void (await inside.store.directory.read(null, () => {})),
+    signal: new AbortController().signal,
+  })
+
+/** Changes the copy alone, as nothing should. */
+function corrupt({ inside }: Host, ...statements: readonly string[]): void {
+  inside.store.directory.transact(tx => {
+    for (const statement of [
+      'UPDATE replica SET is_applying = 1',
+      ...statements,
+      'UPDATE replica SET is_applying = 0',
+    ]) {
+      tx.run(statement)
+    }
+  })
+}
+
+const addOrganizations = (fleet: Fleet, count: number) =>
+  fleet.sql(`BEGIN; SELECT strongroom.begin_change(true);
+    INSERT INTO strongroom.organizations (id, slug, status, created_at_ms)
+      SELECT 'many-' || n, 'grün-' || n, 'active', n FROM generate_series(1, ${count}) AS n; COMMIT`)
+
+// Goal: nothing differs on any host, with rows of several pages, while hosts work and after it.
+test.skipIf(missing)('copies that are right', async () => {
+  await using fleet = await openFleet(server)
+  const hosts = [await fleet.host('one', { isAttested: true }), await fleet.host('two', { isAttested: true })]
+  await addOrganizations(fleet, 2_500)
+  const [first, second] = hosts as [Host, Host]
+  const names = await Promise.all(
+    Array.from({ length: 12 }, async (_, n) => (await (n % 2 ? first : second).created()).name),
+  )
+  for (const host of hosts) expect(await differing(host)).toEqual([])
+  for (const name of names) await until('ready', 60_000, async () => (await first.shown(name)).status === 'ready')
+  for (const name of names.slice(6)) await second.send('DELETE', `/v1/instances/${name}`)
+  for (const host of hosts) expect(await differing(host)).toEqual([])
+  for (const name of names.slice(6)) {
+    await until('ended', 60_000, async () => (await second.shown(name)).status === 'terminated')
+  }
+  for (const host of hosts) expect(await differing(host)).toEqual([])
+})
+
+// Goal: each kind of difference is found, in any page.
+test.skipIf(missing)('copies that are wrong', async () => {
+  await using fleet = await openFleet(server)
+  const host = await fleet.host('one')
+  await addOrganizations(fleet, 2_500)
+  const { name } = await host.created()
+  await until('ready', 60_000, async () => (await host.shown(name)).status === 'ready')
+  expect(await differing(host)).toEqual([])
+  for (const [statement, back, table] of [
+    [
+      "UPDATE organizations SET quotas = '1' WHERE id = 'many-2499'",
+      'UPDATE organizations SET quotas = NULL',
+      'organizations',
+    ],
+    [
+      "UPDATE organizations SET slug = 'gruen-7' WHERE id = 'many-7'",
+      "UPDATE organizations SET slug = 'grün-7' WHERE id = 'many-7'",
+      'organizations',
+    ],
+    [
+      "INSERT INTO organizations (id, slug, status, created_at_ms) VALUES ('zz', 'zz', 'active', 0)",
+      "DELETE FROM organizations WHERE id = 'zz'",
+      'organizations',
+    ],
+    ['UPDATE keys SET secret_sha256 = zeroblob(32)', null, 'keys'],
+    ["DELETE FROM instance_changes WHERE status = 'ready'", null, 'instance_changes'],
+  ] as const) {
+    corrupt(host, statement)
+    expect([statement, await differing(host)]).toEqual([statement, expect.arrayContaining([table])])
+    if (back !== null) {
+      corrupt(host, back)
+      expect(await differing(host)).toEqual([])
+    }
+  }
+})
+
+// Goal: a host finds it by itself, says so, and copies the directory, once.
+test.skipIf(missing)('a wrong copy is mended', async () => {
+  await using fleet = await openFleet(server)
+  const lines: string[] = []
+  await fleet.host('other')
+  const host = await fleet.host('wrong', { checkEveryMs: 300, log: line => lines.push(line) })
+  const { contradiction } = host.inside.fleet
+  await host.created()
+  await Bun.sleep(1_000)
+  expect(contradiction()).toBeNull()
+  corrupt(host, "UPDATE organizations SET status = 'suspended'")
+  await until('it says so', 60_000, () => contradiction() !== null)
+  expect(contradiction()?.problem).toContain('organizations')
+  const { db } = host.inside.store.directory
+  await until(
+    'it is right',
+    60_000,
+    () => db.all("SELECT 1 FROM organizations WHERE status = 'suspended'").length === 0,
+  )
+  expect(await differing(host)).toEqual([])
+  const copies = () => lines.filter(line => line.includes('the whole directory is copied')).length
+  const before = copies()
+  corrupt(host, "UPDATE organizations SET status = 'suspended'")
+  const found = () => lines.filter(line => line.includes('the copy of the directory differs from it')).length
+  await until('it finds it again', 60_000, () => found() > 2)
+  expect(copies()).toBe(before)
+})
