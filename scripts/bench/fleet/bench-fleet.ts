@@ -14,7 +14,7 @@ import { connect, newFleet } from '../../rigs/postgres/fleet.ts'
 import { hasPostgres, type PostgresServer, startPostgres } from '../../rigs/postgres/server.ts'
 import { until } from '../../rigs/until.ts'
 import { cpuMsOf } from '../gateway/cost.ts'
-import type { FromHost, ToHost } from './host-messages.ts'
+import type { FromHost, HostProgramOptions, ToHost } from './host-messages.ts'
 
 const program = join(import.meta.dir, 'host-program.ts')
 const [startMs, keyMs, readyMs] = [60_000, 30_000, 600_000]
@@ -31,6 +31,11 @@ export type BenchHost = {
   readonly pid: number
   /** By the wall clock: when it first knew the address of a name. */
   readonly namedAtMs: (hostname: string) => Promise<number>
+  /** By the wall clock: when its copy had a version. */
+  readonly reachedAtMs: (version: number) => Promise<number>
+  /** Half of the VMs of its process that are ready send from now on. */
+  readonly send: () => void
+  /** With the other hosts of its process. */
   readonly kill: () => Promise<void>
 }
 
@@ -43,8 +48,13 @@ export type Shown = {
   readonly failure_code: string | null
 }
 
-/** Totals of the server since it started; `ms` without waiting for the directory's counter. */
-export type DatabaseWork = { readonly statements: number; readonly ms: number }
+/** Totals of the server since it started; `ms` without waiting for the directory's counter, which `waitMs` is. */
+export type DatabaseWork = {
+  readonly statements: number
+  readonly ms: number
+  readonly turns: number
+  readonly waitMs: number
+}
 
 export async function startDatabase(): Promise<PostgresServer> {
   assert(hasPostgres, 'PostgreSQL is there; scripts/setup installs it')
@@ -65,23 +75,24 @@ export class BenchFleet implements AsyncDisposable {
   readonly #root = mkdtempSync(join(tmpdir(), 'srt-bench-fleet-'))
   #organizationCount = 0
 
-  readonly #bootMs: number
-
-  private constructor(database: string, postgres: Postgres, bootMs: number) {
+  private constructor(database: string, postgres: Postgres) {
     this.database = database
     this.postgres = postgres
-    this.#bootMs = bootMs
   }
 
-  static async open(server: PostgresServer, hostCount: number, bootMs = warmReadyMs): Promise<BenchFleet> {
+  /** `hostsEach`: of a process. */
+  static async open(server: PostgresServer, hostCount: number, hostsEach = 1): Promise<BenchFleet> {
     const database = await newFleet(server)
     await server.run('CREATE EXTENSION pg_stat_statements', new URL(database).pathname.slice(1))
     const postgres = await connect(server, database, { statementMs: 60_000, lockMs: 60_000, transactionMs: 60_000 })
-    const fleet = new BenchFleet(database, postgres, bootMs)
+    const fleet = new BenchFleet(database, postgres)
     try {
       const names = Array.from({ length: hostCount }, (_, index) => `host-${index}`)
-      for (let at = 0; at < hostCount; at += startsAtATime) {
-        await Promise.all(names.slice(at, at + startsAtATime).map(name => fleet.start(name)))
+      const processes = Array.from({ length: Math.ceil(hostCount / hostsEach) }, (_, index) =>
+        names.slice(index * hostsEach, (index + 1) * hostsEach),
+      )
+      for (let at = 0; at < processes.length; at += startsAtATime) {
+        await Promise.all(processes.slice(at, at + startsAtATime).map(each => fleet.#startAll(each)))
       }
       return fleet
     } catch (error) {
@@ -92,22 +103,30 @@ export class BenchFleet implements AsyncDisposable {
 
   /** Also one that was killed. */
   async start(name: string, lostAfterMs = 60_000): Promise<BenchHost> {
-    const directory = join(this.#root, name)
-    mkdirSync(directory, { recursive: true })
-    const options: FleetHostOptions = {
-      directory,
-      database: this.database,
-      name,
-      places: placesEach,
-      lostAfterMs,
-      bootMs: this.#bootMs,
-      areVmsKept: false,
-      settings: { instancesPerOrganizationMax: 1_000_000, createsPerDayMax: 1_000_000 },
-      isPatient: true,
-    }
-    const host = await startHost(options)
-    this.hosts.push(host)
-    return host
+    const [host] = await this.#startAll([name], lostAfterMs)
+    return present(host, 'a host was started')
+  }
+
+  async #startAll(names: readonly string[], lostAfterMs = 60_000): Promise<readonly BenchHost[]> {
+    const hosts = await startHosts(
+      names.map((name): FleetHostOptions => {
+        const directory = join(this.#root, name)
+        mkdirSync(directory, { recursive: true })
+        return {
+          directory,
+          database: this.database,
+          name,
+          places: placesEach,
+          lostAfterMs,
+          bootMs: warmReadyMs,
+          areVmsKept: false,
+          settings: { instancesPerOrganizationMax: 1_000_000, createsPerDayMax: 1_000_000 },
+          isPatient: true,
+        }
+      }),
+    )
+    this.hosts.push(...hosts)
+    return hosts
   }
 
   async kill(host: BenchHost): Promise<void> {
@@ -178,16 +197,38 @@ export class BenchFleet implements AsyncDisposable {
   }
 
   async work(): Promise<DatabaseWork> {
-    const [row] = await this.postgres.query<{ statements: number; ms: number }>(
-      `SELECT coalesce(sum(calls), 0)::bigint AS statements, coalesce(sum(total_exec_time)
-         FILTER (WHERE query NOT LIKE '%begin_change%'), 0)::float8 AS ms
+    const [row] = await this.postgres.query<DatabaseWork>(
+      `SELECT coalesce(sum(calls), 0)::bigint AS statements,
+         coalesce(sum(total_exec_time) FILTER (WHERE query NOT LIKE '%begin_change%'), 0)::float8 AS ms,
+         coalesce(sum(calls) FILTER (WHERE query LIKE '%begin_change%'), 0)::bigint AS turns,
+         coalesce(sum(total_exec_time) FILTER (WHERE query LIKE '%begin_change%'), 0)::float8 AS "waitMs"
        FROM public.pg_stat_statements WHERE query NOT LIKE '%pg_stat_statements%'`,
     )
     return present(row, 'an aggregate has one row')
   }
 
+  /** Numbered transactions so far. */
+  async version(): Promise<number> {
+    const [row] = await this.postgres.query<{ version: number }>('SELECT version FROM fleet')
+    return present(row, 'a directory has its counter').version
+  }
+
+  /** Size of the rows of `changes` after a version. */
+  async changesBytes(version: number): Promise<number> {
+    const [row] = await this.postgres.query<{ bytes: number }>(
+      'SELECT coalesce(sum(pg_column_size(changes.*)), 0)::bigint AS bytes FROM changes WHERE version > $1',
+      [version],
+    )
+    return present(row, 'an aggregate has one row').bytes
+  }
+
+  async databaseBytes(): Promise<number> {
+    const [row] = await this.postgres.query<{ bytes: number }>('SELECT pg_database_size(current_database()) AS bytes')
+    return present(row, 'a function has one row').bytes
+  }
+
   cpuMs(): number {
-    return this.hosts.reduce((sum, { pid }) => sum + cpuMsOf(pid), 0)
+    return [...new Set(this.hosts.map(({ pid }) => pid))].reduce((sum, pid) => sum + cpuMsOf(pid), 0)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -197,36 +238,40 @@ export class BenchFleet implements AsyncDisposable {
   }
 }
 
-async function startHost(options: FleetHostOptions): Promise<BenchHost> {
+/** Starts hosts in one process. */
+async function startHosts(hosts: readonly FleetHostOptions[]): Promise<BenchHost[]> {
   const started = Promise.withResolvers<Extract<FromHost, { kind: 'started' }>>()
-  const named = new Map<string, PromiseWithResolvers<number>>()
+  const awaited = new Map<string, PromiseWithResolvers<number>>()
+  const options: HostProgramOptions = { hosts }
   const child = Bun.spawn([process.execPath, program, JSON.stringify(options)], {
     stdin: 'ignore',
     stdout: 'ignore',
     stderr: 'inherit',
     ipc: (message: FromHost) => {
       if (message.kind === 'started') started.resolve(message)
-      else named.get(message.hostname)?.resolve(message.atMs)
+      else awaited.get(String(message.kind === 'named' ? message.hostname : message.version))?.resolve(message.atMs)
     },
   })
   const kill = async () => {
     child.kill('SIGKILL')
     await child.exited
   }
-  const late = setTimeout(() => started.reject(new Error(`${options.name} did not start`)), startMs)
-  void child.exited.then(code => started.reject(new Error(`${options.name} ended with ${code}`)))
+  const names = hosts.map(({ name }) => name)
+  const late = setTimeout(() => started.reject(new Error(`${names} did not start`)), startMs * hosts.length)
+  void child.exited.then(code => started.reject(new Error(`${names} ended with ${code}`)))
+  const ask = (what: string, question: ToHost) => {
+    const at = Promise.withResolvers<number>()
+    awaited.set(what, at)
+    child.send(question)
+    return at.promise
+  }
   try {
-    const { url, hostId } = await started.promise
-    return {
-      ...{ name: options.name, hostId, url, pid: child.pid, kill },
-      namedAtMs: hostname => {
-        const at = Promise.withResolvers<number>()
-        named.set(hostname, at)
-        const question: ToHost = { hostname }
-        child.send(question)
-        return at.promise
-      },
-    }
+    return (await started.promise).hosts.map(({ url, hostId }, host) => ({
+      ...{ name: names[host] ?? '', hostId, url, pid: child.pid, kill },
+      namedAtMs: hostname => ask(hostname, { kind: 'name', host, hostname }),
+      reachedAtMs: version => ask(String(version), { kind: 'version', host, version }),
+      send: () => child.send({ kind: 'send' } satisfies ToHost),
+    }))
   } catch (error) {
     await kill()
     throw error
