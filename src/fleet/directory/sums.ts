@@ -7,7 +7,7 @@ import { sqlStateOf } from '../failures.ts'
 import type { Postgres, Sql } from '../postgres.ts'
 import type { Replica } from '../replica/replica.ts'
 import type { SumsMark, SumsPosition } from '../replica/sums-mark.ts'
-import { REPLICA_TABLES, type RowChange, rowKey, type WireRow } from '../replica/tables.ts'
+import { REPLICA_TABLES, type ReplicaTable, type RowChange, rowKey, type WireRow } from '../replica/tables.ts'
 import { pagesOf } from './feed.ts'
 
 export type SumsDeps = {
@@ -24,8 +24,6 @@ const SUMS = REPLICA_TABLES.filter(({ isSum }) => isSum === true)
 
 /** No share: the next statement has the remaining rows. */
 const pageRowCount = 1_000
-/** No share: no host reports more in a transaction, whose sums are read together; the rest of them would be skipped. */
-const pageRowCountMax = 10_000
 /** Rows that are written in one turn of the event loop. No share: the next turn has the remaining rows. */
 const turnRowCount = 250
 
@@ -44,18 +42,22 @@ export async function readSums(deps: SumsDeps): Promise<number | null> {
   const { mark } = deps
   const from = mark.read()
   try {
-    let page = await readPage(deps, from, null, '0')
-    const { source, snapshot, reported, batch } = present(page[0], 'a position has one row')
+    let page = await readPage(deps, from, null, SUMS.map(firstOf))
+    const { source, snapshot, batch } = page
     const isSame = from !== null && from.source === source && nextNumber(snapshot) >= nextNumber(from.snapshot)
     if (!isSame)
       for (const table of SUMS) for await (const rows of pagesOf(deps.postgres, table)) await apply(deps, rows)
+    const isEmpty = isSame && SUMS.every(({ name }) => page[name] === null)
     for (;;) {
-      await apply(deps, page.flatMap(changeOf))
-      const last = page.length < pageRowCount ? null : (page.at(-1)?.reported ?? null)
-      if (last === null) break
-      page = await readPage(deps, from, snapshot, last)
+      await apply(
+        deps,
+        SUMS.flatMap(table => changesOf(table, page)),
+      )
+      const next = SUMS.flatMap(table => nextOf(table, page))
+      if (next.length === 0) break
+      page = await readPage(deps, from, snapshot, next)
     }
-    mark.write({ source, snapshot }, { isEmpty: isSame && reported === null })
+    mark.write({ source, snapshot }, { isEmpty })
     return batch
   } catch (error) {
     if (sqlStateOf(error) !== olderSchema) throw error
@@ -75,43 +77,56 @@ export async function sumsPosition(sql: Sql): Promise<SumsPosition> {
   return present(position, 'a position has one row')
 }
 
-type SumRow = SumsPosition & {
-  readonly table_name: string | null
-  readonly row: WireRow | null
-  readonly reported: string | null
-  readonly batch: number | null
+/** The rows of each table by its name; null if there are none. */
+type SumsPage = SumsPosition & { readonly batch: number | null } & Readonly<Record<string, SumRow[] | null>>
+/** With the number of its transaction in `reported`. */
+type SumRow = WireRow & { readonly reported: string }
+
+/** Where a page of a table begins: after a transaction's number and the key of a row. */
+type PageStart = { readonly table: ReplicaTable; readonly after: readonly string[] }
+
+function firstOf(table: ReplicaTable): PageStart {
+  return { table, after: ['0', ...table.key.map(() => '')] }
+}
+
+/** Returns the start of the next page; none if the page has the last rows of the table. */
+function nextOf(table: ReplicaTable, page: SumsPage): PageStart[] {
+  const rows = page[table.name] ?? []
+  const last = rows.at(-1)
+  if (last === undefined || rows.length < pageRowCount) return []
+  return [{ table, after: [last.reported, ...table.key.map(name => String(last[name]))] }]
 }
 
 /**
- * `after`: the transaction before the page. `until`: the snapshot of the first page; later reports are read next time.
- * A transaction's sums are read together. A number that the server has not used yet is of a server before a restore.
+ * `until`: the snapshot of the first page; later reports are read next time. One transaction may have written more rows
+ * than a page, so pages follow one another by number and key, as the index does.
  */
 async function readPage(
   { postgres, hostId }: Pick<SumsDeps, 'postgres' | 'hostId'>,
   from: SumsPosition | null,
   until: string | null,
-  after: string,
-): Promise<SumRow[]> {
-  const selectNew = ({
-    name,
-  }: {
-    readonly name: string
-  }) => `SELECT '${name}' AS table_name, to_jsonb(s) AS row, reported
-    FROM ${name} s WHERE reported > $4::xid8 AND reported >= pg_snapshot_xmin($2::pg_snapshot)
-      AND reported < pg_snapshot_xmax(coalesce($3::pg_snapshot, pg_current_snapshot()))
-      AND NOT pg_visible_in_snapshot(reported, $2::pg_snapshot)`
-  return await postgres.query<SumRow>(
-    `SELECT p.source, p.snapshot, (SELECT batch FROM outboxes WHERE host_id = $5) AS batch, s.table_name, s.row, s.reported::text AS reported
-     FROM (SELECT ${POSITION}) p LEFT JOIN LATERAL (
-       ${SUMS.map(selectNew).join(' UNION ALL ')} ORDER BY reported FETCH FIRST ${pageRowCount} ROWS WITH TIES
-     ) s ON p.source = $1 ORDER BY s.reported LIMIT ${pageRowCountMax}`,
-    [from?.source ?? '', from?.snapshot ?? '1:1:', until, after, hostId],
+  starts: readonly PageStart[],
+): Promise<SumsPage> {
+  const values = [from?.source ?? '', from?.snapshot ?? '1:1:', until, hostId]
+  const parameter = (value: string) => `$${values.push(value)}`
+  const rowsOf = ({ table: { name, key }, after: [number = '', ...last] }: PageStart) => {
+    const order = ['reported', ...key].join(', ')
+    const after = [`${parameter(number)}::xid8`, ...last.map(value => `${parameter(value)}::text`)].join(', ')
+    return `(SELECT jsonb_agg(to_jsonb(s) ORDER BY ${order}) FROM (
+      SELECT * FROM ${name} WHERE p.source = $1 AND (${order}) > (${after}) AND reported >= pg_snapshot_xmin($2::pg_snapshot)
+        AND reported < pg_snapshot_xmax(coalesce($3::pg_snapshot, p.snapshot::pg_snapshot))
+        AND NOT pg_visible_in_snapshot(reported, $2::pg_snapshot) ORDER BY ${order} LIMIT ${pageRowCount}) s) AS ${name}`
+  }
+  const [page] = await postgres.query<SumsPage>(
+    `SELECT p.source, p.snapshot, (SELECT batch FROM outboxes WHERE host_id = $4) AS batch, ${starts.map(rowsOf).join(', ')}
+     FROM (SELECT ${POSITION}) p`,
+    values,
   )
+  return present(page, 'a position has one row')
 }
 
-function changeOf({ table_name: name, row }: SumRow): RowChange[] {
-  const table = SUMS.find(table => table.name === name)
-  return table === undefined || row === null ? [] : [{ table: table.name, key: rowKey(table, row), row }]
+function changesOf(table: ReplicaTable, page: SumsPage): RowChange[] {
+  return (page[table.name] ?? []).map(row => ({ table: table.name, key: rowKey(table, row), row }))
 }
 
 async function apply({ replica, clock, catchUp }: SumsDeps, rows: readonly RowChange[]): Promise<void> {

@@ -24,12 +24,15 @@ DECLARE
 BEGIN
   FOREACH sums IN ARRAY ARRAY['usage_months', 'usage_days'] LOOP
     EXECUTE format('ALTER TABLE %I ADD COLUMN reported xid8 NOT NULL DEFAULT ''0''', sums);
-    EXECUTE format('CREATE INDEX %I ON %I (reported)', sums || '_reported', sums);
     EXECUTE format('CREATE TRIGGER number_insert BEFORE INSERT ON %I FOR EACH ROW EXECUTE FUNCTION number_sum()', sums);
     EXECUTE format('CREATE TRIGGER number_update BEFORE UPDATE ON %I FOR EACH ROW
       WHEN (OLD.* IS DISTINCT FROM NEW.*) EXECUTE FUNCTION number_sum()', sums);
   END LOOP;
 END $$;
+
+-- A host reads in this order: one transaction may have written more rows than it reads at once.
+CREATE INDEX usage_months_reported ON usage_months (reported, organization_id, month, key_prefix, host_id);
+CREATE INDEX usage_days_reported ON usage_days (reported, organization_id, key_prefix, day, model, host_id);
 
 DROP TRIGGER record_change ON usage_months;
 CREATE TRIGGER record_change AFTER DELETE ON usage_months

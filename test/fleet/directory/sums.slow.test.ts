@@ -96,6 +96,16 @@ test.skipIf(missing)('more than a page', async () => {
   expect(markOf(host)).not.toBe(mark)
 })
 
+// Goal: no number of rows that one transaction wrote, by a host that does not keep to batches, hides some of them.
+test.skipIf(missing)('more than many pages in one transaction', async () => {
+  await using fleet = await openBooksFleet(server)
+  const host = await readingHost(fleet)
+  await fleet.sql(`INSERT INTO strongroom.usage_months
+    SELECT '${organizationId}', '2026-11', n::text, 'other', 1, 1, 1, 1 FROM generate_series(1, 12000) AS n`)
+  await fleet.sql(reportOf(['last']))
+  await until('all rows', 60_000, () => keysOn(host).length === 12_001)
+})
+
 // Goal: numbers of another server's transactions say nothing: all sums are read, as after a restore elsewhere.
 test.skipIf(missing)('another server, and an older copy of its disk', async () => {
   await using fleet = await openBooksFleet(server)
