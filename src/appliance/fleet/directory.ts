@@ -21,7 +21,7 @@ import type { Fleet } from './hosts.ts'
 /** Between the directory and the services of this appliance. On a single host nothing comes from others. */
 export type DirectoryLink = Pick<
   FleetDirectory,
-  'waitsFor' | 'contradiction' | 'setMember' | 'setOlder' | 'isMember' | 'isShutOut'
+  'waitsFor' | 'contradiction' | 'unreadSums' | 'setMember' | 'setOlder' | 'isMember' | 'isShutOut'
 > & {
   /** Whether the database answered the last statement. */
   readonly isReached: () => boolean
@@ -82,6 +82,7 @@ export const SINGLE_HOST_LINK: DirectoryLink = {
   version: () => 0,
   waitsFor: () => null,
   contradiction: () => null,
+  unreadSums: () => null,
   setMember: () => {},
   setOlder: () => {},
   isMember: () => true,
@@ -144,6 +145,7 @@ function joinDirectory(deps: JoinDeps): ServedDirectory {
       isReached: () => postgres.view().isReachable,
       waitsFor: directory.waitsFor,
       contradiction: directory.contradiction,
+      unreadSums: directory.unreadSums,
       setMember: directory.setMember,
       setOlder: directory.setOlder,
       isMember: directory.isMember,

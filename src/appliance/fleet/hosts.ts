@@ -59,7 +59,7 @@ export async function openFleet({
 
 export type FleetHostParts = Pick<Runtime, 'clock' | 'log'> & {
   readonly fleet: Pick<Fleet, 'database'>
-  readonly link: Pick<FleetDirectory, 'waitsFor' | 'contradiction' | 'setMember' | 'setOlder'> & {
+  readonly link: Pick<FleetDirectory, 'waitsFor' | 'contradiction' | 'unreadSums' | 'setMember' | 'setOlder'> & {
     /** Version of the directory that the copy here has. */
     readonly version: () => number
   }
@@ -137,7 +137,7 @@ export function composeFleetHost(parts: FleetHostParts): FleetHostService {
     hasLease: () => lease.isHeld(),
     admin: createFleetAdmin({ postgres, hostId: store.hostId, clock, reached: () => peers.view() }),
     status,
-    problems: () => [...problemsOf(status()), ...copyProblems(parts.link)],
+    problems: () => [...problemsOf(status()), ...copyProblems(parts.link), ...sumsProblems(parts.link)],
     render: () => metricsOf(database, lease) + peers.render(),
     start: () => {
       running = lease.run(stopping.signal)
@@ -235,6 +235,14 @@ function copyProblems({ contradiction }: FleetHostParts['link']): FoundProblem[]
   const detail = `rows of this host differed from the directory, so it was copied whole: ${harmless(found.problem)}`
   const remedy = 'report this with the log of this host; this warning ends a day after the last such copy'
   return [{ name: 'fleet', subject: 'copy', severity: 'warning', sinceMs: found.sinceMs, detail, remedy }]
+}
+
+function sumsProblems({ unreadSums }: FleetHostParts['link']): FoundProblem[] {
+  const found = unreadSums()
+  if (found === null) return []
+  const detail = `what other hosts spend is not read, so usage and budgets of days and weeks lack it: ${harmless(found.problem)}`
+  const remedy = 'look whether the database is reached (`strongroom doctor`); if it is, report this with the log'
+  return [{ name: 'fleet', subject: 'sums', severity: 'warning', sinceMs: found.sinceMs, detail, remedy }]
 }
 
 function metricsOf({ postgres }: FleetDatabase, lease: Pick<Lease, 'view'>): string {

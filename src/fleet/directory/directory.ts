@@ -22,7 +22,7 @@ import { Copy, type CopyContradiction, type CopyDeps, defaultWaits, type Synced 
 import { fleetIdOf } from './feed.ts'
 import { reportAll, restAfterReport } from './reports.ts'
 import { reportSamples, SampleReads } from './samples.ts'
-import { readSums } from './sums.ts'
+import { SumsReading, type UnreadSums } from './sums-reading.ts'
 
 export type FleetDirectoryDeps = Pick<ReplicaDeps, 'adopt' | 'hostId'> &
   Omit<CopyDeps, 'replica'> & {
@@ -43,6 +43,8 @@ export type FleetDirectory = {
   readonly waitsFor: () => string | null
   /** Returns why the directory was last copied because the copy was wrong; null if not within a day. */
   readonly contradiction: () => CopyContradiction | null
+  /** Returns why sums of usage of other hosts have not been read for a minute; null if they were. */
+  readonly unreadSums: () => UnreadSums | null
   /**
    * A host that is no member answers nothing from its copy, which lacks what happens since. Changes, reports and new
    * instances begin with the first true. `reported`: see Renewed; default null.
@@ -87,6 +89,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
   else replica.begin(fleetId)
   const outbox = new Outbox(directory, replica)
   const copy = new Copy({ ...deps, replica })
+  const sums = new SumsReading({ ...deps, replica, outbox, copy })
   const changeBatcher = new ChangeBatcher({ postgres, hostId, replica, copy, clock, log })
   const stopping = new AbortController()
   const { signal } = stopping
@@ -124,9 +127,12 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
   const follow = async () => {
     if (mayFollow()) await versions.read()
   }
+  const readSums = async () => {
+    if (mayRead()) await sums.read()
+  }
   const tasks: readonly RepeatedTask[] = [
     { wake: versions.wake, everyMs: pollMs, what: 'directory changes were not read', work: follow },
-    sumsTask(deps, { replica, outbox, copy, mayRead }),
+    { wake: createWake(), everyMs: pollMs, what: 'sums of usage were not read', work: readSums },
     checkTask(deps, { copy, mayRead, signal }),
     reportTask(deps, { reports, report: reportDue, mayReport: membership.isMember, signal }),
   ]
@@ -154,6 +160,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
     },
     waitsFor,
     contradiction: () => copy.contradiction(),
+    unreadSums: () => sums.unread(),
     ...membership,
     start: () => {
       running = beginOnceAnswered(deps, replica, signal)
@@ -270,31 +277,6 @@ function reportSums(
     readMs = clock.monotonicMs() + egressEveryMs
     await refreshSamples('instance_egress', null)
   }
-}
-
-type SumsReaderDeps = {
-  readonly replica: Replica
-  readonly outbox: Outbox
-  readonly copy: Copy
-  readonly mayRead: () => boolean
-}
-
-/** Reads the sums of other hosts. If the directory lacks reports of this one, reports everything again. */
-function sumsTask(
-  { hostId, postgres, clock }: FleetDirectoryDeps,
-  { replica, outbox, copy, mayRead }: SumsReaderDeps,
-): RepeatedTask {
-  const reading = { postgres, replica, hostId, clock, mark: copy.sums, catchUp: () => copy.catchUp() }
-  const work = async () => {
-    if (!mayRead()) return
-    const acknowledged = outbox.acknowledged()
-    const known = await readSums(reading)
-    if (known === null || known >= acknowledged) return
-    // Restored from a dump without later changes, which would show that.
-    await replica.reportOwn(() => clock.sleep(0))
-    outbox.forgetAcknowledged()
-  }
-  return { wake: createWake(), everyMs: pollMs, what: 'sums of usage were not read', work }
 }
 
 type CheckDeps = { readonly copy: Copy; readonly mayRead: () => boolean; readonly signal: AbortSignal }

@@ -30,6 +30,13 @@ BEGIN
   END LOOP;
 END $$;
 
+-- No other number is exact on a host, whose database refuses the greatest ones: one row would stop every reader.
+ALTER TABLE usage_months ADD CONSTRAINT amounts CHECK (least(requests, prompt_tokens, completion_tokens, cost_nano_usd) >= 0
+  AND greatest(requests, prompt_tokens, completion_tokens, cost_nano_usd) <= 9007199254740991) NOT VALID;
+ALTER TABLE usage_days ADD CONSTRAINT amounts CHECK (
+  least(requests, prompt_tokens, completion_tokens, cost_nano_usd, late_cost_nano_usd) >= 0
+  AND greatest(requests, prompt_tokens, completion_tokens, cost_nano_usd, late_cost_nano_usd) <= 9007199254740991) NOT VALID;
+
 -- A host reads in this order: one transaction may have written more rows than it reads at once.
 CREATE INDEX usage_months_reported ON usage_months (reported, organization_id, month, key_prefix, host_id);
 CREATE INDEX usage_days_reported ON usage_days (reported, organization_id, key_prefix, day, model, host_id);
