@@ -133,7 +133,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
   const tasks: readonly RepeatedTask[] = [
     { wake: versions.wake, everyMs: pollMs, what: 'directory changes were not read', work: follow },
     { wake: createWake(), everyMs: pollMs, what: 'sums of usage were not read', work: readSums },
-    checkTask(deps, { copy, mayRead, signal }),
+    checkTask(deps, { copy, sums, mayRead, signal }),
     reportTask(deps, { reports, report: reportDue, mayReport: membership.isMember, signal }),
   ]
 
@@ -279,18 +279,26 @@ function reportSums(
   }
 }
 
-type CheckDeps = { readonly copy: Copy; readonly mayRead: () => boolean; readonly signal: AbortSignal }
+type CheckDeps = {
+  readonly copy: Copy
+  readonly sums: SumsReading
+  readonly mayRead: () => boolean
+  readonly signal: AbortSignal
+}
 
-/** Compares the copy with the directory at the end of an interval. Hosts that start together compare in turn. */
+/** Compares the copy with the directory at the end of an interval, and reads all sums. Hosts that start together compare in turn. */
 function checkTask(
   { hostId, clock, checkEveryMs: everyMs = checkEveryMs }: FleetDirectoryDeps,
-  { copy, mayRead, signal }: CheckDeps,
+  { copy, sums, mayRead, signal }: CheckDeps,
 ): RepeatedTask {
   let waitMs = (everyMs * Bun.hash.crc32(hostId)) / 2 ** 32
   const work = async () => {
     await pause(clock, waitMs, signal)
     waitMs = everyMs
-    if (!signal.aborted && mayRead()) await copy.check(signal)
+    if (signal.aborted || !mayRead()) return
+    // First, because the comparison may fail and copy everything.
+    await sums.readAll()
+    await copy.check(signal)
   }
   return { wake: createWake(), everyMs: 0, what: 'the copy was not compared with the directory', work }
 }

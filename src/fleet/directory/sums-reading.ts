@@ -8,7 +8,7 @@ import type { Postgres } from '../postgres.ts'
 import type { Outbox } from '../replica/outbox.ts'
 import type { Replica } from '../replica/replica.ts'
 import type { Copy } from './copy.ts'
-import { readSums } from './sums.ts'
+import { readAllSums, readSums } from './sums.ts'
 
 export type SumsReadingDeps = {
   readonly postgres: Pick<Postgres, 'query'>
@@ -42,6 +42,11 @@ export class SumsReading {
       this.#failed(error)
       throw error
     }
+  }
+
+  /** Reads all sums, in case the numbers of transactions hid one. Faults: any. */
+  async readAll(): Promise<void> {
+    await readAllSums({ ...this.#deps, catchUp: () => this.#deps.copy.catchUp() })
   }
 
   /** Returns the last failure if there was no reading for a minute, with the time of the first one; otherwise null. */

@@ -20,6 +20,8 @@ export type SumsDeps = {
   readonly catchUp: () => Promise<void>
 }
 
+type ApplyDeps = Pick<SumsDeps, 'replica' | 'clock' | 'catchUp'>
+
 const SUMS = REPLICA_TABLES.filter(({ isSum }) => isSum === true)
 
 /** No share: the next statement has the remaining rows. */
@@ -30,12 +32,15 @@ const turnRowCount = 250
 /** SQLSTATE of a directory whose schema is older: undefined_column. Its sums are among the changes. */
 const olderSchema = '42703'
 
-/** SQL: where a reading is: the server's cluster and timeline, whose transactions have numbers, and what it sees. */
-const POSITION = `(SELECT system_identifier FROM pg_control_system()) || ' ' || timeline() AS source,
+/**
+ * SQL: where a reading is: the start of a server on its timeline, which numbers transactions, and what it sees. After a
+ * crash a server gives the numbers of transactions again that had not reached its disk.
+ */
+const POSITION = `timeline() || ' ' || (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint AS source,
   pg_current_snapshot()::text AS snapshot`
 
 /**
- * Reads the sums reported since the last reading. After a failover or a restore reads all of them. Returns the number
+ * Reads the sums reported since the last reading. After a start of the server, a failover or a restore reads all. Returns the number
  * of this host's newest report; null if the directory has none. Fault `fleet.unavailable`.
  */
 export async function readSums(deps: SumsDeps): Promise<number | null> {
@@ -45,8 +50,7 @@ export async function readSums(deps: SumsDeps): Promise<number | null> {
     let page = await readPage(deps, from, null, SUMS.map(firstOf))
     const { source, snapshot, batch } = page
     const isSame = from !== null && from.source === source && nextNumber(snapshot) >= nextNumber(from.snapshot)
-    if (!isSame)
-      for (const table of SUMS) for await (const rows of pagesOf(deps.postgres, table)) await apply(deps, rows)
+    if (!isSame) await readAllSums(deps)
     const isEmpty = isSame && SUMS.every(({ name }) => page[name] === null)
     for (;;) {
       await apply(
@@ -66,7 +70,15 @@ export async function readSums(deps: SumsDeps): Promise<number | null> {
   }
 }
 
-/** Returns the number that the server gives next. A lower one than before: an older copy of its disk was restored. */
+/** Reads all sums. Fault `fleet.unavailable`. */
+export async function readAllSums(deps: ApplyDeps & Pick<SumsDeps, 'postgres'>): Promise<void> {
+  for (const table of SUMS) for await (const rows of pagesOf(deps.postgres, table)) await apply(deps, rows)
+}
+
+/**
+ * Returns the number that the server gives next. A lower one than before: a server that a crash of one of its processes
+ * began anew, or an older state of its machine.
+ */
 function nextNumber(snapshot: string): bigint {
   return BigInt(snapshot.split(':')[1] ?? 0)
 }
@@ -129,7 +141,7 @@ function changesOf(table: ReplicaTable, page: SumsPage): RowChange[] {
   return (page[table.name] ?? []).map(row => ({ table: table.name, key: rowKey(table, row), row }))
 }
 
-async function apply({ replica, clock, catchUp }: SumsDeps, rows: readonly RowChange[]): Promise<void> {
+async function apply({ replica, clock, catchUp }: ApplyDeps, rows: readonly RowChange[]): Promise<void> {
   if (rows.length > 0) await catchUp()
   for (let taken = 0; taken < rows.length; taken += turnRowCount) {
     if (taken > 0) await clock.sleep(0)
