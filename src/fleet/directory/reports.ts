@@ -60,11 +60,12 @@ function isReportedSum({ table, row }: RowChange): boolean {
 }
 
 /** Returns the directory's newest batch of this host. */
-async function send({ postgres, hostId, writing }: ReportsDeps, batch: Batch): Promise<number> {
+async function send({ postgres, outbox, hostId, writing }: ReportsDeps, batch: Batch): Promise<number> {
   const isQuiet = !batch.changes.some(({ table }) => NEWSWORTHY.has(table))
   return await postgres.transact(
     async tx => {
       const known = tx.opened[0]?.batch
+      outbox.directoryHas(typeof known === 'number' ? known : 0)
       if (typeof known === 'number' && known >= batch.number) return known
       for (const statement of writesOf(batch.changes, { writing, hostId })) tx.atCommit(statement)
       tx.atCommit({ text: noteBatch, values: [hostId, String(batch.number)] })
@@ -75,9 +76,10 @@ async function send({ postgres, hostId, writing }: ReportsDeps, batch: Batch): P
 }
 
 /** Does the same as `send` without waiting for the directory's counter. */
-async function sendSums({ postgres, hostId, writing }: ReportsDeps, batch: Batch): Promise<number> {
+async function sendSums({ postgres, outbox, hostId, writing }: ReportsDeps, batch: Batch): Promise<number> {
   return await postgres.transactPlain(async tx => {
     const [known] = await tx.query<{ batch: number }>(newestBatch, [hostId])
+    outbox.directoryHas(known?.batch ?? 0)
     if (known !== undefined && known.batch >= batch.number) return known.batch
     for (const { text, values } of writesOf(batch.changes, { writing, hostId })) await tx.query(text, values)
     await tx.query(noteBatch, [hostId, batch.number])

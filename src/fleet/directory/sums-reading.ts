@@ -13,7 +13,7 @@ import { readAllSums, readSums } from './sums.ts'
 export type SumsReadingDeps = {
   readonly postgres: Pick<Postgres, 'query'>
   readonly replica: Pick<Replica, 'applyPart' | 'reportOwn'>
-  readonly outbox: Pick<Outbox, 'acknowledged' | 'forgetAcknowledged'>
+  readonly outbox: Pick<Outbox, 'acknowledged' | 'directoryHas' | 'isLacking' | 'forgetAcknowledged'>
   readonly copy: Pick<Copy, 'sums' | 'catchUp'>
   readonly hostId: string
   readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs' | 'sleep'>
@@ -60,8 +60,10 @@ export class SumsReading {
     const { replica, outbox, copy, clock } = this.#deps
     const acknowledged = outbox.acknowledged()
     const known = await readSums({ ...this.#deps, mark: copy.sums, catchUp: () => copy.catchUp() })
-    if (known === null || known >= acknowledged) return
+    if (known === null) return
+    outbox.directoryHas(known, acknowledged)
     // Restored from a dump without later changes, which would show that.
+    if (!outbox.isLacking()) return
     await replica.reportOwn(() => clock.sleep(0))
     outbox.forgetAcknowledged()
   }

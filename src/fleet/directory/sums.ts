@@ -90,7 +90,7 @@ export async function sumsPosition(sql: Sql): Promise<SumsPosition> {
 }
 
 /** The rows of each table by its name; null if there are none. */
-type SumsPage = SumsPosition & { readonly batch: number | null } & Readonly<Record<string, SumRow[] | null>>
+type SumsPage = SumsPosition & { readonly batch: number } & Readonly<Record<string, SumRow[] | null>>
 /** With the number of its transaction in `reported`. */
 type SumRow = WireRow & { readonly reported: string }
 
@@ -130,7 +130,7 @@ async function readPage(
         AND NOT pg_visible_in_snapshot(reported, $2::pg_snapshot) ORDER BY ${order} LIMIT ${pageRowCount}) s) AS ${name}`
   }
   const [page] = await postgres.query<SumsPage>(
-    `SELECT p.source, p.snapshot, (SELECT batch FROM outboxes WHERE host_id = $4) AS batch, ${starts.map(rowsOf).join(', ')}
+    `SELECT p.source, p.snapshot, coalesce((SELECT batch FROM outboxes WHERE host_id = $4), 0) AS batch, ${starts.map(rowsOf).join(', ')}
      FROM (SELECT ${POSITION}) p`,
     values,
   )

@@ -15,6 +15,7 @@ export class UsageGeneration {
   readonly #sql
   /** The state before this start; null once it is decided whether it continues. */
   #former: Former | null = null
+  #batchBefore = 0
 
   constructor(directory: LocalDirectory, hostId: string) {
     this.#directory = directory
@@ -27,6 +28,8 @@ export class UsageGeneration {
         db,
         "SELECT batch, generation FROM replica WHERE generation <> '' AND sending_seq IS NULL",
       ),
+      // Of a report under way nobody knows whether the directory took it.
+      before: prepareRaw<{ batch: number }>(db, 'SELECT batch - (sending_seq IS NOT NULL) AS batch FROM replica'),
       // A random number, because two copies of this database must not give different reports the same number.
       renumber: prepareRaw(db, 'UPDATE replica SET batch = batch + 1 + abs(random() % 4294967296)'),
       renew: prepareRaw(db, `UPDATE replica SET generation = ${random} WHERE generation <> ''`),
@@ -43,8 +46,17 @@ export class UsageGeneration {
    */
   renew(): void {
     this.#former = this.#sql.former.get()
+    this.#batchBefore = this.#sql.before.get()?.batch ?? 0
     this.#sql.renumber.run()
     this.#sql.renew.run()
+  }
+
+  /**
+   * Returns the number of the newest report of an earlier process, 0 without one. It may be greater, if a process ended
+   * before its first report.
+   */
+  batchBefore(): number {
+    return this.#batchBefore
   }
 
   /** Sums have a generation from now on, because the directory's schema is new enough. Idempotent. */

@@ -25,13 +25,15 @@ type State = { readonly batch: number; readonly sending_seq: number | null }
 
 export class Outbox {
   readonly #directory: LocalDirectory
-  readonly #replica: Pick<Replica, 'changesBetween'>
+  readonly #replica: Pick<Replica, 'changesBetween' | 'generation'>
   readonly #sql
-  #acknowledged = 0
+  #acknowledged: number
+  #isLacking = false
 
-  constructor(directory: LocalDirectory, replica: Pick<Replica, 'changesBetween'>) {
+  constructor(directory: LocalDirectory, replica: Pick<Replica, 'changesBetween' | 'generation'>) {
     this.#directory = directory
     this.#replica = replica
+    this.#acknowledged = replica.generation.batchBefore()
     const { db } = directory
     this.#sql = {
       state: prepareRaw<State>(db, 'SELECT batch, sending_seq FROM replica'),
@@ -61,14 +63,25 @@ export class Outbox {
     }
   }
 
-  /** Returns the newest batch that the directory has accepted from this process; 0 before the first. */
+  /** Returns the newest batch that the directory has accepted; 0 before the first. */
   acknowledged(): number {
     return this.#acknowledged
   }
 
-  /** Forgets it, because the directory lacks that batch. */
+  /** Notes the directory's newest batch, 0 without one, when it had accepted `acknowledged`. */
+  directoryHas(batch: number, acknowledged = this.#acknowledged): void {
+    if (batch < acknowledged) this.#isLacking = true
+  }
+
+  /** Reports whether the directory lacks an accepted batch, because an older state of it was restored. */
+  isLacking(): boolean {
+    return this.#isLacking
+  }
+
+  /** Forgets what was accepted, because everything will be reported again. */
   forgetAcknowledged(): void {
     this.#acknowledged = 0
+    this.#isLacking = false
   }
 
   /** Counts the rows that the directory has not accepted, without samples. */

@@ -22,7 +22,7 @@ test('readings that fail', async () => {
   const clock = createManualClock()
   const warnings: unknown[] = []
   let error: Error | null = new Error('SQLITE_MISMATCH')
-  const position = { source: 's', snapshot: '9:9:', batch: null, usage_months: null, usage_days: null }
+  const position = { source: 's', snapshot: '9:9:', batch: 0, usage_months: null, usage_days: null }
   const reading = new SumsReading({
     postgres: {
       query: async text => {
