@@ -232,8 +232,9 @@ function problemsOf({ has_lease: hasLease, problem, database }: FleetStatus): Fo
 function copyProblems({ contradiction }: FleetHostParts['link']): FoundProblem[] {
   const found = contradiction()
   if (found === null) return []
-  const detail = `rows of this host differed from the directory, so it was copied whole: ${harmless(found.problem)}`
-  const remedy = 'report this with the log of this host; this warning ends a day after the last such copy'
+  const outcome = found.isCopied ? 'so it was copied whole' : 'and a copy within a day before did not mend that'
+  const detail = `rows of this host differed from the directory, ${outcome}: ${harmless(found.problem)}`
+  const remedy = 'report this with the log of this host; this warning ends a day after the last difference'
   return [{ name: 'fleet', subject: 'copy', severity: 'warning', sinceMs: found.sinceMs, detail, remedy }]
 }
 

@@ -41,12 +41,19 @@ export type Synced = {
   readonly isCurrent: boolean
 }
 
-export type CopyContradiction = { readonly problem: string; readonly sinceMs: number }
+export type CopyContradiction = {
+  readonly problem: string
+  readonly sinceMs: number
+  /** Whether the directory was copied; otherwise a copy of the same day had not mended the difference. */
+  readonly isCopied: boolean
+}
 
 /** Least time between two full copies because of changes that do not apply. */
 const copyAgainMs = 60_000
 /** How long such a full copy is a problem of the host. */
 const contradictionShownMs = dayMs
+/** Least time between two full copies because of checksums. */
+const checkedCopyEveryMs = dayMs
 
 export const defaultWaits: CopyWaits = { freshMs: 1_000, soonMs: 3_000 }
 
@@ -59,6 +66,8 @@ export class Copy {
   readonly sums: SumsMark
   readonly #checksums: Checksums
   #contradiction: (CopyContradiction & { readonly monotonicMs: number }) | null = null
+  /** When the last full copy because of checksums was complete; null before the first. */
+  #checkedCopyMs: number | null = null
   /** Applied changes to report at `release`; null if they are reported at once. */
   #held: AppliedChanges[] | null = null
 
@@ -185,7 +194,7 @@ export class Copy {
       const nowMs = clock.monotonicMs()
       const isRecent = this.#contradiction !== null && nowMs - this.#contradiction.monotonicMs < copyAgainMs
       if (isRecent) throw error
-      this.#contradiction = { problem: reasonOf(error), sinceMs: clock.nowMs(), monotonicMs: nowMs }
+      this.#contradiction = { problem: reasonOf(error), sinceMs: clock.nowMs(), isCopied: true, monotonicMs: nowMs }
       log.error('the copy of the directory contradicts a change of it: the directory is copied', { error })
       await this.#copyWhole()
       return false
@@ -201,17 +210,22 @@ export class Copy {
     const names = await this.#checksums.differing({ postgres, clock, catchUp: () => this.catchUp(), signal })
     if (names.length === 0) return
     const problem = `its checksum of ${names.join(', ')} differs from the directory's`
-    const known = this.contradiction()
-    this.#contradiction = { problem, sinceMs: known?.sinceMs ?? clock.nowMs(), monotonicMs: clock.monotonicMs() }
-    log.error('the copy of the directory differs from it', { tables: names.join(', '), is_copied: known === null })
-    if (known === null) await this.#serial.run(() => this.#copyWhole())
+    const nowMs = clock.monotonicMs()
+    const isCopied = this.#checkedCopyMs === null || nowMs - this.#checkedCopyMs > checkedCopyEveryMs
+    const sinceMs = this.contradiction()?.sinceMs ?? clock.nowMs()
+    this.#contradiction = { problem, sinceMs, isCopied, monotonicMs: nowMs }
+    log.error('the copy of the directory differs from it', { tables: names.join(', '), is_copied: isCopied })
+    if (!isCopied) return
+    await this.#serial.run(() => this.#copyWhole())
+    this.#checkedCopyMs = nowMs
   }
 
-  /** Returns why the directory was last copied because the copy was wrong; null if not within a day. */
+  /** Returns how the copy was wrong the last time; null if not within a day. */
   contradiction(): CopyContradiction | null {
     const found = this.#contradiction
     if (found === null || this.#deps.clock.monotonicMs() - found.monotonicMs > contradictionShownMs) return null
-    return { problem: found.problem, sinceMs: found.sinceMs }
+    const { problem, sinceMs, isCopied } = found
+    return { problem, sinceMs, isCopied }
   }
 
   async #copyWhole({ isSameHistory = false } = {}): Promise<void> {

@@ -41,7 +41,7 @@ export type FleetDirectory = {
   readonly view: () => { readonly version: number; readonly timeline: number; readonly unreportedRows: number }
   /** Returns why the directory is unreadable: the first copy is incomplete. Null if it is readable. */
   readonly waitsFor: () => string | null
-  /** Returns why the directory was last copied because the copy was wrong; null if not within a day. */
+  /** Returns how the copy was wrong the last time; null if not within a day. */
   readonly contradiction: () => CopyContradiction | null
   /** Returns why sums of usage of other hosts have not been read for a minute; null if they were. */
   readonly unreadSums: () => UnreadSums | null

@@ -2,12 +2,19 @@
 // does not differ is never said to. Real PostgreSQL and HTTP; VMs are files.
 
 import { expect, test } from 'bun:test'
+import { asOwner, connect } from '../../../scripts/rigs/postgres/fleet.ts'
 import { hasPostgres, type PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
 import { startForTests } from '../../../scripts/rigs/postgres/suite.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { systemClock } from '../../../src/base/clock.ts'
+import { createLogger } from '../../../src/base/log.ts'
 import { Checksums } from '../../../src/fleet/directory/checksums.ts'
+import { Copy } from '../../../src/fleet/directory/copy.ts'
+import { fleetIdOf } from '../../../src/fleet/directory/feed.ts'
+import { Replica } from '../../../src/fleet/replica/replica.ts'
+import { openStore } from '../../../src/store/db.ts'
+import { filledFleet } from '../../rigs/fleet/filled-fleet.ts'
 import { type Fleet, type Host, openFleet } from '../../rigs/fleet/fleet.ts'
 
 const missing = skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)')
@@ -37,6 +44,64 @@ function corrupt({ inside }: Host, ...statements: readonly string[]): void {
       tx.run(statement)
     }
   })
+}
+
+/** A copy of a directory with a row in each table, whose clock moves when the test says so. */
+async function openCopy() {
+  const undo = new AsyncDisposableStack()
+  const database = await filledFleet(server)
+  // Values of lengths that a host's own tables require.
+  const change = (...statements: readonly string[]) =>
+    asOwner(database, owner =>
+      owner.transact(async tx => {
+        for (const statement of statements) await tx.query(statement)
+      }),
+    )
+  await change(
+    "UPDATE instance_attestations SET nonce = repeat('n', 43)",
+    "UPDATE builds SET nonce = rpad(nonce, 64, 'x')",
+  )
+  const postgres = await connect(server, database)
+  undo.defer(() => postgres.close())
+  const { directory } = openStore(':memory:')
+  const lines: string[] = []
+  const replica = new Replica({ directory, hostId: 'b', adopt: () => ({ vmId: 'vm' }), mayAdopt: () => false })
+  replica.begin(await fleetIdOf(postgres))
+  let monotonicMs = 0
+  const clock = { ...systemClock, monotonicMs: () => monotonicMs }
+  const log = createLogger({ level: 'info', sink: line => lines.push(line), nowMs: clock.nowMs })
+  const copy = new Copy({ directory, postgres, replica, clock, log, onApplied: () => {} })
+  await copy.catchUp()
+  const { signal } = new AbortController()
+  // A host of its own would report these first.
+  const clear = () => ['outbox', 'outbox_held'].forEach(table => void directory.db.run(`DELETE FROM ${table}`))
+  clear()
+  const catchUp = () => copy.catchUp()
+  const deps = { postgres, clock: systemClock, catchUp, signal }
+  return {
+    copy,
+    db: directory.db,
+    change,
+    postgres,
+    replica,
+    check: async () => {
+      clear()
+      await copy.check(signal)
+      clear()
+    },
+    differing: () => new Checksums(directory.db).differing(deps),
+    corrupt: (statement: string) =>
+      directory.transact(tx => {
+        tx.run('UPDATE replica SET is_applying = 1')
+        tx.run(statement)
+        tx.run('UPDATE replica SET is_applying = 0')
+      }),
+    copies: () => lines.filter(line => line.includes('the whole directory is copied')).length,
+    pass: (ms: number) => {
+      monotonicMs += ms
+    },
+    [Symbol.asyncDispose]: () => undo.disposeAsync(),
+  }
 }
 
 const addOrganizations = (fleet: Fleet, count: number) =>
@@ -132,4 +197,26 @@ test.skipIf(missing)('a wrong copy is mended', async () => {
   const found = () => lines.filter(line => line.includes('the copy of the directory differs from it')).length
   await until('it finds it again', 60_000, () => found() > 2)
   expect(copies()).toBe(before)
+})
+
+// Goal: a copy that is wrong again within a day waits for that day to end, says so, and is mended then.
+test.skipIf(missing)('a second wrong copy', async () => {
+  await using fleet = await openCopy()
+  const { copy, corrupt, differing, check, copies, pass } = fleet
+  expect([await differing(), copies()]).toEqual([[], 1])
+  corrupt('UPDATE keys SET revoked_at_ms = 7')
+  await check()
+  expect([await differing(), copies(), copy.contradiction()?.isCopied]).toEqual([[], 2, true])
+  pass(20 * 3_600_000)
+  corrupt('UPDATE keys SET revoked_at_ms = 7')
+  for (let hour = 0; hour < 4; hour += 1) {
+    await check()
+    pass(3_600_000)
+  }
+  expect([await differing(), copies(), copy.contradiction()?.isCopied]).toEqual([['keys'], 2, false])
+  pass(1)
+  await check()
+  expect([await differing(), copies(), copy.contradiction()?.isCopied]).toEqual([[], 3, true])
+  pass(24 * 3_600_000 + 1)
+  expect(copy.contradiction()).toBeNull()
 })
