@@ -1,8 +1,9 @@
 // Schema 23: sums of usage, apart from the changes that all hosts copy. Pure.
 //
-// A sum that was reported has no row in `changes`. Each sum has the number of the transaction that reported it, and a
+// A sum that was reported without a numbered transaction has no row in `changes`. Each sum has the number of the transaction that reported it, and a
 // host reads the sums of transactions that its last reading did not see. A removed sum is a change, as before. Hosts of
-// earlier schemas report in numbered transactions, which have an effect here too, and read sums with a full copy only.
+// earlier schemas report in numbered transactions, for all to read as before; they read what later hosts report with a
+// full copy only.
 
 import type { FleetMigration } from './migration.ts'
 
@@ -41,12 +42,13 @@ ALTER TABLE usage_days ADD CONSTRAINT amounts CHECK (
 CREATE INDEX usage_months_reported ON usage_months (reported, organization_id, month, key_prefix, host_id);
 CREATE INDEX usage_days_reported ON usage_days (reported, organization_id, key_prefix, day, model, host_id);
 
-DROP TRIGGER record_change ON usage_months;
-CREATE TRIGGER record_change AFTER DELETE ON usage_months
-  FOR EACH ROW EXECUTE FUNCTION record_change('organization_id', 'month', 'key_prefix', 'host_id');
-DROP TRIGGER record_change ON usage_days;
-CREATE TRIGGER record_change AFTER DELETE ON usage_days
-  FOR EACH ROW EXECUTE FUNCTION record_change('organization_id', 'key_prefix', 'day', 'model', 'host_id');
+-- Hosts of earlier schemas report sums in numbered transactions and read them from the changes.
+DO $$
+BEGIN
+  EXECUTE replace(pg_get_functiondef('record_change'::regproc), 'IF number IS NULL THEN',
+    'IF number IS NULL AND TG_OP <> ''DELETE'' AND TG_TABLE_NAME IN (''usage_months'', ''usage_days'') THEN RETURN NULL; END IF;
+  IF number IS NULL THEN');
+END $$;
 
 REVOKE ALL ON FUNCTION number_sum() FROM PUBLIC;
 `,
