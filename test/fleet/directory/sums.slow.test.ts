@@ -14,7 +14,7 @@ import { Copy } from '../../../src/fleet/directory/copy.ts'
 import { fleetIdOf } from '../../../src/fleet/directory/feed.ts'
 import { readSums } from '../../../src/fleet/directory/sums.ts'
 import { sums } from '../../../src/fleet/migrations/0023-sums.ts'
-import type { Sql } from '../../../src/fleet/postgres.ts'
+import type { Postgres, Sql } from '../../../src/fleet/postgres.ts'
 import { Replica } from '../../../src/fleet/replica/replica.ts'
 import { SumsMark } from '../../../src/fleet/replica/sums-mark.ts'
 import { openStore } from '../../../src/store/db.ts'
@@ -232,47 +232,78 @@ test.skipIf(missing)('no right to read control data', async () => {
   await until('it is read', 60_000, () => keysOn(host).length === 1)
 })
 
-// Goal: a sum whose transaction got a number that a reading had seen before a crash is read.
-test.skipIf(missing)('numbers that a crash gives again', async () => {
+/** A copy of a directory with an organization, and its readings of sums through `connection`. */
+async function openReader(connection: (postgres: Postgres) => Postgres = postgres => postgres) {
   const database = await newFleet(server)
   await asOwner(database, owner =>
-    owner.transact(async tx => {
-      await tx.query(
+    owner.transact(tx =>
+      tx.query(
         `INSERT INTO organizations (id, slug, status, created_at_ms) VALUES ('${organizationId}', 'acme', 'active', 1)`,
-      )
-    }),
+      ),
+    ),
   )
   const { directory } = openStore(':memory:')
   const adopt = () => {
     throw new Error('there are no instances here')
   }
   const replica = new Replica({ directory, hostId: 'b', adopt })
-  let postgres = await connect(server, database)
-  replica.begin(await fleetIdOf(postgres))
   const mark = new SumsMark(directory.db)
-  const read = async () => {
+  const open = async () => {
+    const direct = await connect(server, database)
+    const postgres = connection(direct)
+    if (replica.mark() === null) replica.begin(await fleetIdOf(postgres))
     const copy = new Copy({ directory, postgres, replica, clock: systemClock, log: silentLogger, onApplied: () => {} })
     const catchUp = () => copy.catchUp()
-    await catchUp()
-    return await readSums({ postgres, replica, hostId: 'b', mark, clock: systemClock, catchUp })
+    const read = async () => {
+      await catchUp()
+      await readSums({ postgres, replica, hostId: 'b', mark, clock: systemClock, catchUp })
+    }
+    return { postgres, copy, read, [Symbol.asyncDispose]: () => direct.close() }
   }
-  const burn = (count: number, end: string) =>
+  const keys = () => directory.db.all<{ key: string }>('SELECT key_prefix AS key FROM usage_months').map(row => row.key)
+  return { open, mark, keys, asOwner: (text: string) => asOwner(database, owner => owner.query(text)) }
+}
+
+// Goal: a sum whose transaction got a number that a reading had seen before a crash is read.
+test.skipIf(missing)('numbers that a crash gives again', async () => {
+  const { open, mark, keys } = await openReader()
+  const burn = (postgres: Postgres, count: number, end: string) =>
     postgres.query(`DO $$ BEGIN FOR i IN 1..${count} LOOP PERFORM pg_current_xact_id(); ${end}; END LOOP; END $$`)
-  await read()
-  await burn(300, 'ROLLBACK')
-  await read()
-  const before = BigInt(mark.read()?.snapshot.split(':')[1] ?? 0)
-  await server.stop('kill')
+  {
+    await using before = await open()
+    await before.read()
+    await burn(before.postgres, 300, 'ROLLBACK')
+    await before.read()
+    await server.stop('kill')
+  }
+  const seen = BigInt(mark.read()?.snapshot.split(':')[1] ?? 0)
   await server.start()
-  await postgres.close()
-  postgres = await connect(server, database)
-  await postgres.query(reportOf(['crashed']))
-  const [row] = await postgres.query<{ reported: string }>(
-    'SELECT reported::text AS reported FROM strongroom.usage_months',
-  )
-  expect(BigInt(row?.reported ?? 0)).toBeLessThan(before)
-  await burn(600, 'COMMIT')
-  await read()
-  expect(directory.db.all('SELECT key_prefix FROM usage_months')).toEqual([{ key_prefix: 'crashed' }])
-  await postgres.close()
+  await using after = await open()
+  await after.postgres.query(reportOf(['crashed']))
+  const [row] = await after.postgres.query<{ reported: string }>('SELECT reported::text AS reported FROM usage_months')
+  expect(BigInt(row?.reported ?? 0)).toBeLessThan(seen)
+  await burn(after.postgres, 600, 'COMMIT')
+  await after.read()
+  expect(keys()).toEqual(['crashed'])
+})
+
+// Goal: a sum that is reported while everything is copied, after the pages of its table, is read after the copy.
+test.skipIf(missing)('a report during a copy of everything', async () => {
+  let isReported = false
+  const reader = await openReader(postgres => ({
+    ...postgres,
+    query: async (text, values, options) => {
+      const rows = await postgres.query(text, values, options)
+      if (!isReported && text.includes('to_jsonb(usage_months) AS row')) {
+        isReported = true
+        await reader.asOwner(reportOf(['during']))
+      }
+      return rows as never
+    },
+  }))
+  await using host = await reader.open()
+  await host.copy.catchUp()
+  expect([isReported, reader.keys()]).toEqual([true, []])
+  await host.read()
+  expect(reader.keys()).toEqual(['during'])
 })
