@@ -5,6 +5,7 @@
 // the version of the copy, both are of one moment.
 
 import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/log.ts'
 import { type DirectoryDb, prepareRaw } from '../../store/db.ts'
 import { sqlStateOf } from '../failures.ts'
 import type { Postgres } from '../postgres.ts'
@@ -14,6 +15,7 @@ import { REPLICA_TABLES, type ReplicaTable } from '../replica/tables.ts'
 export type ChecksumDeps = {
   readonly postgres: Pick<Postgres, 'query'>
   readonly clock: Pick<Clock, 'sleep'>
+  readonly log: Pick<Logger, 'warn'>
   /** Applies changes up to now. */
   readonly catchUp: () => Promise<void>
   readonly signal: AbortSignal
@@ -54,17 +56,23 @@ export class Checksums {
   }
 
   /**
-   * Returns the names of tables that differ. Skips a table whose pages changed at each attempt. Fault
-   * `fleet.unavailable`.
+   * Returns the names of tables that differ. Skips a table whose pages changed at each attempt. A failure ends the
+   * comparison, and is thrown if no table differed before: fault `fleet.unavailable`.
    */
   async differing(deps: ChecksumDeps): Promise<string[]> {
     const names: string[] = []
     for (const each of this.#tables) {
-      const isSame = await this.#isSame(each, deps).catch((error: unknown) => {
-        if (sqlStateOf(error) === olderSchema) return null
-        throw error
-      })
-      if (isSame === false) names.push(each.table.name)
+      const { name } = each.table
+      try {
+        const isSame = await this.#isSame(each, deps)
+        if (isSame === false) names.push(name)
+        if (isSame === null && !deps.signal.aborted)
+          deps.log.warn('a table of the copy changed at each attempt to compare it', { table: name })
+      } catch (error) {
+        if (sqlStateOf(error) === olderSchema) continue
+        if (names.length === 0) throw error
+        break
+      }
     }
     return names
   }

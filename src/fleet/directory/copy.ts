@@ -207,7 +207,7 @@ export class Copy {
    */
   async check(signal: AbortSignal): Promise<void> {
     const { postgres, clock, log } = this.#deps
-    const names = await this.#checksums.differing({ postgres, clock, catchUp: () => this.catchUp(), signal })
+    const names = await this.#checksums.differing({ postgres, clock, log, catchUp: () => this.catchUp(), signal })
     if (names.length === 0) return
     const problem = `its checksum of ${names.join(', ')} differs from the directory's`
     const nowMs = clock.monotonicMs()

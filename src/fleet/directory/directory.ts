@@ -74,6 +74,8 @@ const refusedAgainMs = 60_000
 const sumsEveryMs = 10_000
 /** The copy is compared with the directory at this interval: checksums of all rows are some work for the server. */
 const checkEveryMs = 3_600_000
+/** Time until a comparison that failed is repeated. */
+const checkAgainMs = 60_000
 /** Egress of all instances is read at this interval, for answers without the database. */
 const egressEveryMs = 60_000
 
@@ -280,25 +282,30 @@ function reportSums(
 }
 
 type CheckDeps = {
-  readonly copy: Copy
-  readonly sums: SumsReading
+  readonly copy: Pick<Copy, 'check'>
+  readonly sums: Pick<SumsReading, 'readAll'>
   readonly mayRead: () => boolean
   readonly signal: AbortSignal
 }
 
 /** Compares the copy with the directory at the end of an interval, and reads all sums. Hosts that start together compare in turn. */
-function checkTask(
-  { hostId, clock, checkEveryMs: everyMs = checkEveryMs }: FleetDirectoryDeps,
+export function checkTask(
+  {
+    hostId,
+    clock,
+    checkEveryMs: everyMs = checkEveryMs,
+  }: Pick<FleetDirectoryDeps, 'hostId' | 'clock' | 'checkEveryMs'>,
   { copy, sums, mayRead, signal }: CheckDeps,
 ): RepeatedTask {
   let waitMs = (everyMs * Bun.hash.crc32(hostId)) / 2 ** 32
   const work = async () => {
     await pause(clock, waitMs, signal)
-    waitMs = everyMs
+    waitMs = Math.min(everyMs, checkAgainMs)
     if (signal.aborted || !mayRead()) return
     // First, because the comparison may fail and copy everything.
     await sums.readAll()
     await copy.check(signal)
+    waitMs = everyMs
   }
   return { wake: createWake(), everyMs: 0, what: 'the copy was not compared with the directory', work }
 }
