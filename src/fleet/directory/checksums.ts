@@ -130,6 +130,9 @@ function sumOf(rows: readonly Row[]): string {
   return String(sum)
 }
 
+/** Numbers beyond what is exact here are all one: JSON rounds them on their way. */
+const exactMax = Number.MAX_SAFE_INTEGER + 1
+
 /** Columns of a line, without samples, and without documents, which have up to half a MiB each. */
 function linesOf({ columns }: ReplicaTable) {
   return columns.filter(({ name, isSampled }) => isSampled !== true && name !== 'document')
@@ -138,9 +141,13 @@ function linesOf({ columns }: ReplicaTable) {
 /** In the order of keys, after the one in ?1 to ?n. The last value is the limit. */
 function selectLines(table: ReplicaTable): string {
   const { name, key } = table
-  const texts = linesOf(table).map(column => {
-    const text = column.type === 'bytes' ? `lower(hex(${column.name}))` : `CAST(${column.name} AS TEXT)`
-    return `iif(${column.name} IS NULL, '\\N', ${text})`
+  const texts = linesOf(table).map(({ name: column, type }) => {
+    const text = {
+      text: column,
+      integer: `CAST(max(-${exactMax}, min(${exactMax}, ${column})) AS TEXT)`,
+      bytes: `lower(hex(${column}))`,
+    }
+    return `iif(${column} IS NULL, '\\N', ${text[type]})`
   })
   return `SELECT ${keyJson(table)} AS row_key, ${texts.join(" || '|' || ")} AS line, ${key} FROM ${name}
     WHERE (${key}) > (${key.map((_, index) => `?${index + 1}`)}) ORDER BY ${key} LIMIT ?${key.length + 1}`
@@ -149,11 +156,16 @@ function selectLines(table: ReplicaTable): string {
 /** $1: keys of the rows, as JSON; $2: whether the rows of the table are counted, too. */
 function sumsThere(table: ReplicaTable): string {
   const { name, key } = table
-  const texts = linesOf(table).map(column =>
-    column.type === 'bytes'
-      ? `coalesce(encode(${name}.${column.name}, 'hex'), '\\N')`
-      : `coalesce(${name}.${column.name}::text, '\\N')`,
-  )
+  const texts = linesOf(table).map(({ name: unqualified, type }) => {
+    const column = `${name}.${unqualified}`
+    const text = {
+      text: column,
+      // GREATEST and LEAST ignore NULL.
+      integer: `CASE WHEN ${column} IS NOT NULL THEN greatest(-${exactMax}, least(${exactMax}, ${column})) END::text`,
+      bytes: `encode(${column}, 'hex')`,
+    }
+    return `coalesce(${text[type]}, '\\N')`
+  })
   const hash = `('x' || left(md5(convert_to(${texts.join(" || '|' || ")}, 'UTF8')), 12))::bit(48)::bigint`
   return `SELECT (SELECT version FROM fleet) AS version, timeline() AS timeline, count(${name}.*) AS rows,
       coalesce(sum(${hash}), 0)::text AS sum, CASE WHEN $2::boolean THEN (SELECT count(*) FROM ${name}) END AS total

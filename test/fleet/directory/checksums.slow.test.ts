@@ -271,3 +271,16 @@ test('when the next comparison is', async () => {
   expect(await next()).toBe(60_000)
   expect(await next()).toBe(3_600_000)
 })
+
+// Goal: a number that no copy can hold exactly is no difference, and hides none in its row.
+test.skipIf(missing)('numbers that are not exact here', async () => {
+  await using fleet = await openCopy()
+  const { copy, change, differing, corrupt } = fleet
+  for (const value of ['9007199254740993', '-9007199254740993', '9007199254740991', '0']) {
+    await change(`UPDATE instances SET egress_block_applied_at_ms = ${value} WHERE host_id = 'a'`)
+    await copy.catchUp()
+    expect([value, await differing()]).toEqual([value, []])
+  }
+  corrupt("UPDATE instances SET egress_block_applied_at_ms = 1 WHERE host_id = 'a'")
+  expect(await differing()).toEqual(['instances'])
+})
