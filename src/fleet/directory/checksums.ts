@@ -11,6 +11,7 @@ import { sqlStateOf } from '../failures.ts'
 import type { Postgres } from '../postgres.ts'
 import { keyJson } from '../replica/statements.ts'
 import { REPLICA_TABLES, type ReplicaTable } from '../replica/tables.ts'
+import { rowsPerPage } from './feed.ts'
 
 export type ChecksumDeps = {
   readonly postgres: Pick<Postgres, 'query'>
@@ -24,8 +25,6 @@ export type ChecksumDeps = {
 /** Sums have their own reading, and each host removes those of others by its own retention. */
 const CHECKED = REPLICA_TABLES.filter(({ isSum }) => isSum !== true)
 
-/** No share: the next page has the remaining rows. */
-const pageRowCount = 1_000
 /** Attempts to see both sides of a page at one version. */
 const [attemptsMax, attemptEveryMs] = [50, 200]
 /** SQLSTATE of a directory whose schema is older: undefined_column. */
@@ -102,8 +101,9 @@ export class Checksums {
     const { table, page, count, there: text } = each
     const at = this.#position.get()
     if (at === null || at.isQuiet === 0) return null
-    const rows = page.all(...after, pageRowCount)
-    const isLast = rows.length < pageRowCount
+    const limit = rowsPerPage(table)
+    const rows = page.all(...after, limit)
+    const isLast = rows.length < limit
     const total = isLast ? (count.get()?.total ?? 0) : null
     const keys = `[${rows.map(({ row_key: key }) => key).join(',')}]`
     const [there] = await postgres.query<There>(text, [keys, isLast])
@@ -131,7 +131,7 @@ function sumOf(rows: readonly Row[]): string {
 }
 
 /** Numbers beyond what is exact here are all one: JSON rounds them on their way. */
-const exactMax = Number.MAX_SAFE_INTEGER + 1
+const leastInexact = Number.MAX_SAFE_INTEGER + 1
 
 /** Columns of a line, without samples, and without documents, which have up to half a MiB each. */
 function linesOf({ columns }: ReplicaTable) {
@@ -144,7 +144,7 @@ function selectLines(table: ReplicaTable): string {
   const texts = linesOf(table).map(({ name: column, type }) => {
     const text = {
       text: column,
-      integer: `CAST(max(-${exactMax}, min(${exactMax}, ${column})) AS TEXT)`,
+      integer: `CAST(max(-${leastInexact}, min(${leastInexact}, ${column})) AS TEXT)`,
       bytes: `lower(hex(${column}))`,
     }
     return `iif(${column} IS NULL, '\\N', ${text[type]})`
@@ -161,7 +161,7 @@ function sumsThere(table: ReplicaTable): string {
     const text = {
       text: column,
       // GREATEST and LEAST ignore NULL.
-      integer: `CASE WHEN ${column} IS NOT NULL THEN greatest(-${exactMax}, least(${exactMax}, ${column})) END::text`,
+      integer: `CASE WHEN ${column} IS NOT NULL THEN greatest(-${leastInexact}, least(${leastInexact}, ${column})) END::text`,
       bytes: `encode(${column}, 'hex')`,
     }
     return `coalesce(${text[type]}, '\\N')`

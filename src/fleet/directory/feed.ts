@@ -216,13 +216,18 @@ const pageRowCounts = new Map([
   ['builds', 100],
 ])
 
+/** Returns how many rows of a table are read together. */
+export function rowsPerPage({ name }: ReplicaTable): number {
+  return pageRowCounts.get(name) ?? pageRowCount
+}
+
 /** Yields the rows of a table in the order of their keys, after a key. Each page reflects its own moment. */
 export async function* pagesOf(
   sql: Sql,
   table: ReplicaTable,
   from: WireRow | null = null,
 ): AsyncGenerator<readonly RowChange[]> {
-  const limit = pageRowCounts.get(table.name) ?? pageRowCount
+  const limit = rowsPerPage(table)
   let after = from
   for (;;) {
     const values = after === null ? [] : table.key.map(name => String(after?.[name]))

@@ -284,3 +284,25 @@ test.skipIf(missing)('numbers that are not exact here', async () => {
   corrupt("UPDATE instances SET egress_block_applied_at_ms = 1 WHERE host_id = 'a'")
   expect(await differing()).toEqual(['instances'])
 })
+
+// Goal: rows that may be large are compared a few at a time, all of them.
+test.skipIf(missing)('rows that may be large', async () => {
+  await using fleet = await openCopy()
+  const { copy, change, differing, corrupt, postgres } = fleet
+  await change(`INSERT INTO builds
+      (id, host_id, organization_id, state, nonce, source_kind, reproduce, network, disk_bytes, created_at_ms)
+    SELECT 'many-' || n, 'a', 'o', 'ok', lpad(n::text, 64, 'x'), 'archive', 0, 'unused', 0, 5
+    FROM generate_series(1, 250) AS n`)
+  await copy.catchUp()
+  const counts: number[] = []
+  const counting: Pick<Postgres, 'query'> = {
+    query: async (text, values) => {
+      if (text.includes('JOIN builds')) counts.push(JSON.parse(String(values?.[0])).length)
+      return await postgres.query(text, values)
+    },
+  }
+  expect(await differing({ postgres: counting })).toEqual([])
+  expect(Math.max(...counts)).toBe(100)
+  corrupt("UPDATE builds SET toolchain = 'other' WHERE id = 'many-99'")
+  expect(await differing()).toEqual(['builds'])
+})
