@@ -12,7 +12,7 @@ import { readAllSums, readSums } from './sums.ts'
 
 export type SumsReadingDeps = {
   readonly postgres: Pick<Postgres, 'query'>
-  readonly replica: Pick<Replica, 'applyPart' | 'reportOwn'>
+  readonly replica: Pick<Replica, 'applyPart' | 'mark' | 'reportOwn'>
   readonly outbox: Pick<Outbox, 'acknowledged' | 'directoryHas' | 'isLacking' | 'forgetAcknowledged'>
   readonly copy: Pick<Copy, 'sums' | 'catchUp'>
   readonly hostId: string

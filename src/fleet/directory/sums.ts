@@ -9,10 +9,11 @@ import type { Replica } from '../replica/replica.ts'
 import type { SumsMark, SumsPosition } from '../replica/sums-mark.ts'
 import { REPLICA_TABLES, type ReplicaTable, type RowChange, rowKey, type WireRow } from '../replica/tables.ts'
 import { pagesOf } from './feed.ts'
+import { whichAreGone } from './statements.ts'
 
 export type SumsDeps = {
   readonly postgres: Pick<Postgres, 'query'>
-  readonly replica: Pick<Replica, 'applyPart'>
+  readonly replica: Pick<Replica, 'applyPart' | 'mark'>
   readonly mark: SumsMark
   readonly hostId: string
   readonly clock: Pick<Clock, 'sleep'>
@@ -20,7 +21,7 @@ export type SumsDeps = {
   readonly catchUp: () => Promise<void>
 }
 
-type ApplyDeps = Pick<SumsDeps, 'replica' | 'clock' | 'catchUp'>
+type ApplyDeps = Pick<SumsDeps, 'postgres' | 'replica' | 'clock' | 'catchUp'>
 
 const SUMS = REPLICA_TABLES.filter(({ isSum }) => isSum === true)
 
@@ -28,6 +29,9 @@ const SUMS = REPLICA_TABLES.filter(({ isSum }) => isSum === true)
 const pageRowCount = 1_000
 /** Rows that are written in one turn of the event loop. No share: the next turn has the remaining rows. */
 const turnRowCount = 250
+
+/** No share: attempts to see rows and copy at one version; then a removed row may stay in the copy until the next copy. */
+const attemptsMax = 20
 
 /** SQLSTATE of a directory whose schema is older: undefined_column. Its sums are among the changes. */
 const olderSchema = '42703'
@@ -71,7 +75,7 @@ export async function readSums(deps: SumsDeps): Promise<number | null> {
 }
 
 /** Reads all sums. Fault `fleet.unavailable`. */
-export async function readAllSums(deps: ApplyDeps & Pick<SumsDeps, 'postgres'>): Promise<void> {
+export async function readAllSums(deps: ApplyDeps): Promise<void> {
   for (const table of SUMS) for await (const rows of pagesOf(deps.postgres, table)) await apply(deps, rows)
 }
 
@@ -141,10 +145,30 @@ function changesOf(table: ReplicaTable, page: SumsPage): RowChange[] {
   return (page[table.name] ?? []).map(row => ({ table: table.name, key: rowKey(table, row), row }))
 }
 
-async function apply({ replica, clock, catchUp }: ApplyDeps, rows: readonly RowChange[]): Promise<void> {
+async function apply(deps: ApplyDeps, rows: readonly RowChange[]): Promise<void> {
+  const { replica, clock, catchUp } = deps
   if (rows.length > 0) await catchUp()
   for (let taken = 0; taken < rows.length; taken += turnRowCount) {
     if (taken > 0) await clock.sleep(0)
-    replica.applyPart(rows.slice(taken, taken + turnRowCount))
+    replica.applyPart(await stillThere(deps, rows.slice(taken, taken + turnRowCount)))
+  }
+}
+
+/**
+ * Leaves out rows that the directory has removed since they were read: if the copy has applied that, nothing would
+ * remove them again. A row that is removed later is so in a version that the copy does not have yet.
+ */
+async function stillThere({ postgres, replica }: ApplyDeps, rows: readonly RowChange[]): Promise<RowChange[]> {
+  for (let attempts = 1; ; attempts += 1) {
+    const version = replica.mark()?.version
+    const there: RowChange[] = []
+    for (const table of SUMS) {
+      const ofTable = rows.filter(row => row.table === table.name)
+      if (ofTable.length === 0) continue
+      const keys = JSON.stringify(ofTable.map(({ key }) => key))
+      const gone = new Set((await postgres.query<{ i: number }>(whichAreGone(table), [keys])).map(({ i }) => i))
+      there.push(...ofTable.filter((_, index) => !gone.has(index + 1)))
+    }
+    if (attempts === attemptsMax || replica.mark()?.version === version) return there
   }
 }
