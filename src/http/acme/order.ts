@@ -12,6 +12,7 @@ import type { Client } from 'acme-client'
 import { toBase64 } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
 import { Fault, wrapFault } from '../../base/fault.ts'
+import { createSerial } from '../../base/work/serial.ts'
 import type { AcmeConfig, ChallengeType } from '../../config/acme.ts'
 import { readTextOrNull, writeFileAtomic } from '../../linux/files.ts'
 import type { Outgoing } from '../../linux/net/outgoing.ts'
@@ -84,20 +85,23 @@ export function openAccount({ dir, config, outgoing, clock, pollMs }: AccountDep
     account = next
     writeAccount(file, next)
   }
+  /** Two orders may begin at the same time, and one that fails takes the client away. */
+  const serial = createSerial()
   const register = async (): Promise<Client> => {
-    client ??= await clientOf()
+    const mine = client ?? (await clientOf())
+    client = mine
     if (account.url === null) {
-      await client.createAccount({ termsOfServiceAgreed: config.terms_agreed, contact })
-      save({ ...account, url: client.getAccountUrl(), contact })
+      await mine.createAccount({ termsOfServiceAgreed: config.terms_agreed, contact })
+      save({ ...account, url: mine.getAccountUrl(), contact })
     } else if (account.contact.join() !== contact.join()) {
-      await client.updateAccount({ contact })
+      await mine.updateAccount({ contact })
       save({ ...account, contact })
     }
-    return client
+    return mine
   }
   return (order, challenges, signal) =>
     converse(server, { timeoutMs: orderTimeoutMs, signal }, async () =>
-      placeOrder(await register(), order, challenges),
+      placeOrder(await serial.run(register), order, challenges),
     ).catch(error => {
       // The server has forgotten it, as after a move of its database: the next order registers again.
       if (error instanceof AcmeFailure && error.type === 'urn:ietf:params:acme:error:accountDoesNotExist') {

@@ -34,10 +34,10 @@ const challenges = new Challenges({
   showTexts: null,
 })
 
-function account(changes: Partial<ReturnType<typeof defaultConfig>['tls']['acme']> = {}) {
+function account(changes: Partial<ReturnType<typeof defaultConfig>['tls']['acme']> = {}, accountDir = dir) {
   const config = { ...defaultConfig().tls.acme, directory: server.url, ca_file: server.caFile, terms_agreed: true }
   const place = openAccount({
-    dir,
+    dir: accountDir,
     config: { ...config, ...changes },
     outgoing: fetchDirectly,
     clock: systemClock,
@@ -74,6 +74,35 @@ const changed =
 test('goal: the honest answers of this server get its chain', async () => {
   server.answers = {}
   expect(await account()()).toBe(chain)
+})
+
+test('goal: two first orders at the same time register one account, and the failure of one ends no other', async () => {
+  const place = account({}, mkdtempSync(join(dir, 'two-')))
+  const valid = changed(body => ({ ...body, status: 'valid' }))
+  server.answers = { '/authorization': valid }
+  server.asked.length = 0
+  expect(await Promise.all([place(), place()])).toEqual([chain, chain])
+  expect(server.asked.filter(({ path }) => path === '/account')).toHaveLength(1)
+  // The first one fails while the second one registers.
+  const other = account({}, mkdtempSync(join(dir, 'two-')))
+  const [registering, failed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  const stopped = new AbortController()
+  server.answers = {
+    '/authorization': valid,
+    '/account': async honest => {
+      registering.resolve()
+      await failed.promise
+      return honest()
+    },
+  }
+  const first = failure(other(stopped.signal))
+  const second = other()
+  await registering.promise
+  stopped.abort(new Error('the first one has ended'))
+  await first
+  failed.resolve()
+  expect(await second).toBe(chain)
+  server.answers = {}
 })
 
 test('goal: answers of other forms, other names, other places end the order with the reason', async () => {
