@@ -138,16 +138,18 @@ async function shown(
   published: Published,
   unreached: string | null = null,
 ): Promise<void> {
-  const lines = published.map(({ name, port, keySha256, isCertified, problem }) => {
-    const elsewhere = `no answer with this key came from ${name}.${hostname}:443; check its DNS, and the way there`
-    const certified = name === unreached ? elsewhere : null
-    const reason = problem ?? (isCertified ? certified : 'it serves no certificate yet')
+  const told = published.map(({ problem, ...port }) => {
+    const lost = `no answer with this key came from ${port.name}.${hostname}:443; check its DNS, and the way there`
+    return { ...port, problem: problem ?? (port.isCertified && port.name === unreached ? lost : null) }
+  })
+  const lines = told.map(({ name, port, keySha256, isCertified, problem }) => {
+    const reason = problem ?? (isCertified ? null : 'it serves no certificate yet')
     const state = reason === null ? '' : `  not reached${isCertified ? '' : ' yet'}: ${oneLine(reason)}\n`
     return `https://${name}.${hostname} → port ${port}, by the key sha256:${keySha256}\n${state}`
   })
   const document = {
     hostname,
-    published: published.map(({ name, port, problem, ...more }) => {
+    published: told.map(({ name, port, problem, ...more }) => {
       const rest = { key_sha256: more.keySha256, certified: more.isCertified, egress_bytes: more.egressBytes }
       return { name, port, problem, host: `${name}.${hostname}`, ...rest }
     }),

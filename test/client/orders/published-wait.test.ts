@@ -71,7 +71,7 @@ test('goal: the exit code is 0 only where clients reach the port by its key, or 
     const printed: string[] = []
     const run = {
       hint: async () => {},
-      result: async (_: unknown, text: string) => void printed.push(text),
+      result: async (document: unknown, text: string) => void printed.push(text, JSON.stringify(document)),
       exitWith: (exit: number) => {
         code = exit
       },
@@ -115,6 +115,7 @@ test('goal: the exit code is 0 only where clients reach the port by its key, or 
   ]) {
     const lost = await outcome(true, certified, 'nameless')
     expect(lost).toMatchObject({ code: 1, bodies: [first, question] })
+    expect(lost.printed).toContain('"problem":"no answer with this key')
     expect(lost.printed).toContain('not reached: no answer with this key came from web.abcd2345.acme.vm.example:443')
   }
 })
