@@ -55,7 +55,10 @@ export function createUpstreamWatch(deps: UpstreamWatchDeps): UpstreamWatch {
         if (problem !== null) return { ...upstream, problem, isDown: true, sinceMs: null }
         const failure = failures.get(upstream.name) ?? NO_FAILURE
         if (failure.isDown || !ejected.has(upstream.name)) return { ...upstream, ...failure }
-        return { ...upstream, problem: EJECTED, isDown: true, sinceMs: null }
+        // A refusal of the probe is the cause of refused requests.
+        const why =
+          failure.problem === null ? `${EJECTED}, and its probe fails as well` : `${failure.problem}, and ${EJECTED}`
+        return { ...upstream, ...failure, problem: why, isDown: true }
       })
     },
     run: async signal => {
@@ -82,7 +85,7 @@ export function createUpstreamWatch(deps: UpstreamWatchDeps): UpstreamWatch {
   }
 }
 
-const EJECTED = 'several requests in a row failed, and its probe fails as well'
+const EJECTED = 'several requests in a row failed'
 
 type Probed = UpstreamTarget & { readonly keyFile: string }
 type Probing = { readonly client: Pick<UpstreamClient, 'probe'>; readonly clock: Clock }

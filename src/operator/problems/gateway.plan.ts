@@ -109,7 +109,9 @@ const WORKER_REMEDY =
 /** Files of upstreams and the configuration are read at the start alone. */
 const RESTART = 'then `systemctl restart strongroom`, because the daemon reads it when it starts (VMs continue)'
 
-function refusalRemedy({ status, keyFile }: NonNullable<ObservedUpstream['refusal']>): string {
+/** `isDown`: the gateway sends it no requests. */
+function refusalRemedy({ status, keyFile }: NonNullable<ObservedUpstream['refusal']>, isDown: boolean): string {
+  const may = isDown ? '' : '; it may answer requests all the same, and the gateway sends them to it'
   switch (status) {
     case 401:
     case 403:
@@ -117,16 +119,16 @@ function refusalRemedy({ status, keyFile }: NonNullable<ObservedUpstream['refusa
         ? `it requires an API key, and none is configured: write one into a file, name the file in inference.upstreams.key_file, ${RESTART}`
         : `it does not accept the key in ${keyFile}: put a valid one there, ${RESTART}`
     case 404:
-      return `it has no such path: correct inference.upstreams.url, which usually ends in /v1, ${RESTART}; a server without a list of models may answer requests all the same`
+      return `it has no such path: correct inference.upstreams.url, which usually ends in /v1, ${RESTART}${may}`
     default:
-      return 'the log of that server has the reason; it may answer requests all the same, and the gateway sends them to it'
+      return `the log of that server has the reason${may}`
   }
 }
 
-function upstreamProblem({ name, isWorker, problem, refusal, sinceMs }: ObservedUpstream): FoundProblem[] {
+function upstreamProblem({ name, isWorker, problem, isDown, refusal, sinceMs }: ObservedUpstream): FoundProblem[] {
   if (problem === null) return []
   const isUnattested = problem.startsWith('not attested')
-  const reached = refusal === undefined ? UPSTREAM_REMEDY : refusalRemedy(refusal)
+  const reached = refusal === undefined ? UPSTREAM_REMEDY : refusalRemedy(refusal, isDown)
   const remedy = isWorker ? WORKER_REMEDY : isUnattested ? ATTESTED_REMEDY : reached
   const detail = isUnattested ? `${name} gets no prompts: ${problem}` : `${name}: ${problem}`
   return [{ name: 'upstream', subject: name, severity: 'warning', sinceMs, detail, remedy }]

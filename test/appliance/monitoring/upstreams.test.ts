@@ -29,6 +29,8 @@ test.each([
   const round = Promise.withResolvers<void>()
   const clock = clockOfOneRound(round.resolve)
   const stop = new AbortController()
+  let gatewayMetrics = ''
+  const gateway = { workload: 'metrics-collector', render: () => gatewayMetrics } as const
   try {
     const base = engine === 'openai' ? '/v1' : ''
     const url = `http://127.0.0.1:${server.port}${base}`
@@ -36,7 +38,7 @@ test.each([
       config: configOf({ url, engine, keyFile }),
       clock,
       workerProblem: () => null,
-      collectors: [],
+      collectors: [gateway],
     })
     const running = watch.run(stop.signal)
     await round.promise
@@ -47,6 +49,13 @@ test.each([
         problem: `it answers GET http://127.0.0.1:${server.port}${path} with ${status}`,
         ...{ isDown: false, refusal: { status, keyFile } },
       })
+    // The gateway ejects an upstream that refuses prompts as well: the status is still the cause.
+    gatewayMetrics = '# TYPE strongroom_upstream_healthy gauge\nstrongroom_upstream_healthy{upstream="u"} 0\n'
+    const [ejected] = watch.view()
+    expect(ejected).toMatchObject({ isDown: true, ...(path === null ? {} : { refusal: { status, keyFile } }) })
+    expect(ejected?.problem).toMatch(
+      path === null ? /^several requests/ : / with \d+, and several requests in a row failed$/,
+    )
     expect(new Set(asked)).toEqual(new Set([`${path ?? '/v1/models'} Bearer an-old-key`]))
     stop.abort()
     await running

@@ -302,6 +302,12 @@ test('goal: a server that refuses its list has the remedy of its status; one tha
   expect(remedy({ status: 404, keyFile })).toContain('correct inference.upstreams.url, which usually ends in /v1')
   expect(remedy({ status: 503, keyFile })).toStartWith('the log of that server has the reason')
   expect(remedy()).toContain('see that the server runs')
+  // Ejected by the gateway: no requests are sent.
+  for (const status of [404, 503]) {
+    const problem = { ...up, problem: 'it answers', refusal: { status, keyFile } }
+    const texts = [false, true].map(isDown => problemsIn(gateway([{ ...problem, isDown }])).at(-1)?.remedy ?? '')
+    expect(texts.map(text => text.includes('may answer requests all the same'))).toEqual([true, false])
+  }
 })
 
 test('goal: the remedies of ACME name what to change', () => {
