@@ -13,6 +13,7 @@ import { startForTests } from '../../scripts/rigs/postgres/suite.ts'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
 import { until } from '../../scripts/rigs/until.ts'
 import { systemClock } from '../../src/base/clock.ts'
+import { silentLogger } from '../../src/base/log.ts'
 import { Checksums } from '../../src/fleet/directory/checksums.ts'
 import { createDraw } from '../rigs/draw.ts'
 import { type BuildFleetRig, type BuildHost, eventFile, openBuildFleet } from '../rigs/fleet/build-fleet.ts'
@@ -178,7 +179,8 @@ test.skipIf(missing).each(seeds)(
       const catchUp = async () => void (await store.directory.read(null, () => {}))
       const checksums = new Checksums(store.directory.db)
       const { signal } = new AbortController()
-      expect([name, await checksums.differing({ postgres, clock: systemClock, catchUp, signal })]).toEqual([name, []])
+      const deps = { postgres, clock: systemClock, log: silentLogger, catchUp, signal }
+      expect([name, await checksums.differing(deps)]).toEqual([name, []])
     }
     const states = Map.groupBy(acknowledged, ({ id }) => hosts[0]?.look(id)?.state)
     const told = [...states].map(([state, { length }]) => `${length} ${state}`).join(', ')

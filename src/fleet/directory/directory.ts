@@ -129,9 +129,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
   const follow = async () => {
     if (mayFollow()) await versions.read()
   }
-  const readSums = async () => {
-    if (mayRead()) await sums.read()
-  }
+  const readSums = async () => (mayRead() ? await sums.read() : undefined)
   const tasks: readonly RepeatedTask[] = [
     { wake: versions.wake, everyMs: pollMs, what: 'directory changes were not read', work: follow },
     { wake: createWake(), everyMs: pollMs, what: 'sums of usage were not read', work: readSums },
@@ -288,7 +286,10 @@ type CheckDeps = {
   readonly signal: AbortSignal
 }
 
-/** Compares the copy with the directory at the end of an interval, and reads all sums. Hosts that start together compare in turn. */
+/**
+ * Compares the copy with the directory at the end of an interval, and reads all sums. Hosts that start together compare
+ * in turn.
+ */
 export function checkTask(
   {
     hostId,

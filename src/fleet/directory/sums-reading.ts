@@ -1,4 +1,4 @@
-// Reads sums of usage that other hosts have reported again and again, and says so while that fails. Effects: statements
+// Repeated readings of the sums of usage of other hosts, and the problem of a host while they fail. Effects: statements
 // to PostgreSQL, SQL on the host's database.
 
 import type { Clock } from '../../base/clock.ts'
@@ -22,7 +22,7 @@ export type SumsReadingDeps = {
 
 export type UnreadSums = { readonly problem: string; readonly sinceMs: number }
 
-/** Failures for this long are a problem of the host: it does not know what others have spent. */
+/** Failures for this long are a problem of the host, whose sums lack what others have spent. */
 const unreadMs = 60_000
 
 export class SumsReading {
@@ -33,7 +33,7 @@ export class SumsReading {
     this.#deps = deps
   }
 
-  /** Reads new sums. If the directory lacks reports of this host, reports everything again. Faults: any, see `unread`. */
+  /** Reads new sums. If the directory lacks reports of this host, reports everything again. Throws what it meets. */
   async read(): Promise<void> {
     try {
       await this.#read()
@@ -44,7 +44,7 @@ export class SumsReading {
     }
   }
 
-  /** Reads all sums, in case the numbers of transactions hid one. Faults: any. */
+  /** Reads all sums, in case the numbers of transactions hid one. Throws what a reading does. */
   async readAll(): Promise<void> {
     await readAllSums({ ...this.#deps, catchUp: () => this.#deps.copy.catchUp() })
   }

@@ -30,7 +30,10 @@ const pageRowCount = 1_000
 /** Rows that are written in one turn of the event loop. No share: the next turn has the remaining rows. */
 const turnRowCount = 250
 
-/** No share: attempts to see rows and copy at one version; then a removed row may stay in the copy until the next copy. */
+/**
+ * Attempts to see rows and copy at one version. No share: after the last one a removed row may stay until the next full
+ * copy.
+ */
 const attemptsMax = 20
 
 /** SQLSTATE of a directory whose schema is older: undefined_column. Its sums are among the changes. */
@@ -44,8 +47,9 @@ const POSITION = `timeline() || ' ' || (extract(epoch FROM pg_postmaster_start_t
   pg_current_snapshot()::text AS snapshot`
 
 /**
- * Reads the sums reported since the last reading. After a start of the server, a failover or a restore reads all. Returns the number
- * of this host's newest report; null if the directory has none. Fault `fleet.unavailable`.
+ * Reads the sums reported since the last reading. After a start of the server, a failover or a restore reads all.
+ * Returns the number of this host's newest report, 0 without one; null if the schema is older. Fault
+ * `fleet.unavailable`.
  */
 export async function readSums(deps: SumsDeps): Promise<number | null> {
   const { mark } = deps
@@ -80,8 +84,8 @@ export async function readAllSums(deps: ApplyDeps): Promise<void> {
 }
 
 /**
- * Returns the number that the server gives next. A lower one than before: a server that a crash of one of its processes
- * began anew, or an older state of its machine.
+ * Returns the number that the server gives next. A lower one than before follows a crash of one of the server's
+ * processes, or an older state of its machine.
  */
 function nextNumber(snapshot: string): bigint {
   return BigInt(snapshot.split(':')[1] ?? 0)

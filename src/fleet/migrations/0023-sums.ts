@@ -1,9 +1,9 @@
 // Schema 23: sums of usage, apart from the changes that all hosts copy. Pure.
 //
-// A sum that was reported without a numbered transaction has no row in `changes`. Each sum has the number of the transaction that reported it, and a
-// host reads the sums of transactions that its last reading did not see. A removed sum is a change, as before. Hosts of
-// earlier schemas report in numbered transactions, for all to read as before; they read what later hosts report with a
-// full copy only.
+// A sum that was reported without a numbered transaction has no row in `changes`. Each sum has the number of the
+// transaction that reported it, and a host reads the sums of transactions that its last reading did not see. A removed
+// sum is a change, as before. Hosts of earlier schemas report in numbered transactions, for all to read as before; they
+// read what later hosts report with a full copy only.
 
 import type { FleetMigration } from './migration.ts'
 

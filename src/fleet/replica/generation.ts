@@ -28,7 +28,7 @@ export class UsageGeneration {
         db,
         "SELECT batch, generation FROM replica WHERE generation <> '' AND sending_seq IS NULL",
       ),
-      // Of a report under way nobody knows whether the directory took it.
+      // The directory may not have taken a report that was under way.
       before: prepareRaw<{ batch: number }>(db, 'SELECT batch - (sending_seq IS NOT NULL) AS batch FROM replica'),
       // A random number, because two copies of this database must not give different reports the same number.
       renumber: prepareRaw(db, 'UPDATE replica SET batch = batch + 1 + abs(random() % 4294967296)'),

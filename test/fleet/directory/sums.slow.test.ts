@@ -144,8 +144,8 @@ test.skipIf(missing)('another server, and an older copy of its disk', async () =
   }
 })
 
-// Goal: a restored dump lacks sums, and no change that would show it: the host reports its sums again, also one that was
-// down meanwhile, and one that reports something else before it has read that. The dump may have none of its reports.
+// Goal: a restored dump lacks sums, and no change that would show it: the host reports its sums again, also one that
+// was down, and one that reports something else before it has read that. The dump may have none of its reports.
 test.skipIf(missing).each([
   ['it runs', false],
   ['it is down', false],
