@@ -84,11 +84,12 @@ const ANSWERS = 'echo-reply, destination-unreachable, packet-too-big, time-excee
 /**
  * A guest sends only from its own address, and only TCP, UDP or ICMPv6 without extension headers: no fragments and no
  * routing headers. ICMPv6 is limited to echoes and errors. Neighbour discovery is not needed, because each end has the
- * other as a fixed neighbour; router, DHCP and multicast messages are dropped.
+ * other as a fixed neighbour; router, DHCP and multicast messages are dropped. Protocols have nft's own words: those of
+ * /etc/protocols, such as ipv6-icmp, are unknown on a bare Debian.
  */
 export const ENTRY_RULES_V6 = [
   'iifname . ether saddr . ip6 saddr != @guests_v6 drop',
-  'ip6 nexthdr != { tcp, udp, ipv6-icmp } drop',
+  'ip6 nexthdr != { tcp, udp, icmpv6 } drop',
   `meta nfproto ipv6 icmpv6 type != { echo-request, ${ANSWERS} } drop`,
 ] as const
 

@@ -306,7 +306,7 @@ test('goal: without IPv4 no pool is named; with IPv6 each decision stands beside
   })
   expect([...ENTRY_RULES_V6] as string[]).toEqual([
     'iifname . ether saddr . ip6 saddr != @guests_v6 drop',
-    'ip6 nexthdr != { tcp, udp, ipv6-icmp } drop',
+    'ip6 nexthdr != { tcp, udp, icmpv6 } drop',
     `meta nfproto ipv6 icmpv6 type != { echo-request, ${answersV6} } drop`,
   ])
 })

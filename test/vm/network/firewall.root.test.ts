@@ -1,9 +1,11 @@
 // The firewall as the kernel runs it, between namespaces. Needs root.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { gatewayVmHostPlan } from '../../../scripts/rigs/gateway/guests.ts'
 import { createGuestNetwork, type GuestNetwork } from '../../../scripts/rigs/guest/network.ts'
-import { guest, nextHop, objectsOf, plan } from '../../../scripts/rigs/guest/two-guests.ts'
-import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
+import { guest, nextHop, nextHopV6, objectsOf, plan, planV6 } from '../../../scripts/rigs/guest/two-guests.ts'
+import { createNetns, type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
+import { hostTableText } from '../../../src/vm/network/host-table.plan.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 
 describe.if(needsRoot('the firewall test'))('the firewall in a network of namespaces', () => {
@@ -130,6 +132,17 @@ describe.if(needsRoot('the firewall test'))('the firewall in a network of namesp
     expect(ruleset).not.toContain(guest(1).tap)
     expect(ruleset).toContain(guest(2).tap)
   })
+})
+
+test.if(needsRoot('the test of names'))('goal: every rule loads on a host that has no names of protocols', async () => {
+  // A bare Debian has no netbase, and so neither /etc/protocols nor /etc/services.
+  using netns = createNetns()
+  const hidden = 'for file in protocols services; do test ! -e /etc/$file || mount --bind /dev/null /etc/$file; done'
+  const load = (text: string) => netns.run(['sh', '-euc', `${hidden}; exec nft --file -`], { stdin: text })
+  expect(await netns.run(['sh', '-euc', `${hidden}; getent protocols tcp || echo unknown`])).toBe('unknown\n')
+  const vms = planV6().vms.map(vm => ({ ...vm, published: { limitBytes: 300, usedBytes: 0 } }))
+  await load(rulesetText(planV6({ names: { port: 53, isStale: false }, publicPort: 443, vms })))
+  await load(hostTableText({ ...gatewayVmHostPlan(), nextHopV6, sourceV6: { kind: 'masquerade' }, dropOthers: true }))
 })
 
 /** Connects, then sends each line that it gets and prints the error that ends the connection. */
