@@ -3,12 +3,13 @@
 
 import { toHex } from '../../base/bytes.ts'
 import { dayMs } from '../../base/time.ts'
+import { isZero } from '../encoding/layout.ts'
 import { bitChecks, bytesCheck, listCheck, maskCheck, skipped } from '../policy/field-checks.ts'
 import { namedBits } from '../report/bits.ts'
 import { type Check, check, fail, notChecked } from '../verdict.ts'
 import type { PckExtension } from './pck-extension.ts'
 import type { TdxPolicy } from './policy.ts'
-import type { TdxQuote } from './quote.ts'
+import type { TdReport, TdxQuote } from './quote.ts'
 import type { TcbLevel } from './tcb-level.ts'
 import { TD_BITS } from './td-attributes.ts'
 
@@ -55,7 +56,7 @@ export function appraiseTdx(quote: TdxQuote, policy: TdxPolicy, facts: TdxCollat
     listCheck('rtmr1', report.rtmr1, policy.rtmr1, toHex),
     listCheck('rtmr2', report.rtmr2, policy.rtmr2, toHex),
     listCheck('rtmr3', report.rtmr3, policy.rtmr3, toHex),
-    bytesCheck('mr-service-td', report.added?.mrServiceTd ?? new Uint8Array(48), policy.mrServiceTd),
+    serviceTdCheck(report, policy.mrServiceTd),
     bytesCheck('report-data', report.reportData, policy.reportData),
     ...platformChecks(policy, facts.pck),
     ...tcbChecks(policy, facts.level),
@@ -81,6 +82,15 @@ function svnChecks({ report }: TdxQuote, policy: TdxPolicy): Check[] {
       ? fail('tee-tcb-svn2', 'a report of TDX 1.0 has none')
       : listCheck('tee-tcb-svn2', report.added?.teeTcbSvn2 ?? new Uint8Array(), teeTcbSvn2s, toHex),
   ]
+}
+
+/** A report of TDX 1.0 leaves the value open: it fails a named one, and zeros are not compared. */
+function serviceTdCheck({ added }: TdReport, wanted: TdxPolicy['mrServiceTd']): Check {
+  const name = 'mr-service-td'
+  const reason = 'a TD report 1.0 does not name service TDs'
+  if (wanted === 'any') return skipped(name)
+  if (added !== null) return bytesCheck(name, added.mrServiceTd, wanted)
+  return isZero(wanted) ? notChecked(name, reason, false) : fail(name, reason)
 }
 
 function platformChecks(policy: TdxPolicy, pck: PckExtension | null): Check[] {

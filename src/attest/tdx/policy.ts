@@ -75,7 +75,7 @@ export const TDX_POLICY_FIELDS = {
   rtmr1: field(digests),
   rtmr2: field(digests),
   rtmr3: field(digests),
-  /** Zeros if no service TD is bound, and in reports of TDX 1.0, which does not support them. */
+  /** Zeros if no service TD is bound. A report of TDX 1.0 has no value: it fails any but zeros and 'any'. */
   mrServiceTd: field(digest, zeros48),
   reportData: field(orAny(hex(64))),
   /** Family, model and platform of the processor, from the PCK certificate. */

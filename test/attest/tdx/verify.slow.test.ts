@@ -77,6 +77,22 @@ describe.each([...QUOTE_FORMS])('$name, of a SIMULATED platform', ({ version, re
   })
 })
 
+// Goal: a report without the value never says PASS about it: zeros are not compared, and any other value is refused.
+describe.each([...QUOTE_FORMS])('the service TDs of $name', ({ version, report }) => {
+  const none = 'a TD report 1.0 does not name service TDs'
+  test.each([
+    ['any', 'any', "the policy has 'any'", 'not-checked', 'not-checked'],
+    ['zeros', '00'.repeat(48), none, 'not-checked', 'pass'],
+    ['another value', `${'00'.repeat(47)}01`, none, 'fail', 'fail'],
+  ])('the policy has %s', async (_name, mrServiceTd, reason, without, named) => {
+    const wanted = parseTdxPolicy({ ...encodeTdxPolicy(policy), mrServiceTd })
+    const verdict = await verdictOf(await madeCase(platform, caseOf({ version, report })), wanted)
+    const found = verdict.checks.find(({ name }) => name === 'mr-service-td')
+    expect(found?.outcome).toBe(report.added === null ? without : named)
+    if (report.added === null) expect([found?.reason, verdict.ok]).toEqual([reason, without !== 'fail'])
+  })
+})
+
 // Goal: nothing that Intel signed about the platform can change.
 test.each([
   ['\\"tcbEvaluationDataNumber\\":17', '\\"tcbEvaluationDataNumber\\":18'],
