@@ -84,7 +84,7 @@ describe.each([...QUOTE_FORMS])('the service TDs of $name', ({ version, report }
     ['any', 'any', "the policy has 'any'", 'not-checked', 'not-checked'],
     ['zeros', '00'.repeat(48), none, 'not-checked', 'pass'],
     ['another value', `${'00'.repeat(47)}01`, none, 'fail', 'fail'],
-  ])('the policy has %s', async (_name, mrServiceTd, reason, without, named) => {
+  ] as const)('the policy has %s', async (_name, mrServiceTd, reason, without, named) => {
     const wanted = parseTdxPolicy({ ...encodeTdxPolicy(policy), mrServiceTd })
     const verdict = await verdictOf(await madeCase(platform, caseOf({ version, report })), wanted)
     const found = verdict.checks.find(({ name }) => name === 'mr-service-td')

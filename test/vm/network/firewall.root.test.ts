@@ -135,7 +135,7 @@ describe.if(needsRoot('the firewall test'))('the firewall in a network of namesp
 })
 
 test.if(needsRoot('the test of names'))('goal: every rule loads on a host that has no names of protocols', async () => {
-  // A bare Debian has no netbase, and so neither /etc/protocols nor /etc/services.
+  // Goal: a bare Debian has no netbase, and so neither /etc/protocols nor /etc/services; its VMs have their network.
   using netns = createNetns()
   const hidden = 'for file in protocols services; do test ! -e /etc/$file || mount --bind /dev/null /etc/$file; done'
   const load = (text: string) => netns.run(['sh', '-euc', `${hidden}; exec nft --file -`], { stdin: text })
