@@ -130,15 +130,10 @@ function dateCheck({ dateMs }: TcbLevel, since: string): Check {
 
 function collateralChecks(policy: TdxPolicy, collateral: TdxCollateralFacts['collateral']): Check[] {
   const { minimumTcbEvaluationDataNumber: least, maxCollateralAgeDays: days } = policy
-  const names = ['tcb-evaluation-data-number', 'collateral-age'] as const
-  const [number, age] = names
-  const missing = 'there is no collateral that can be read'
-  if (collateral === null) {
-    return [least, days].map((rule, at) => {
-      const name = names[at] ?? age
-      return rule === 'any' ? skipped(name) : notChecked(name, missing, true)
-    })
-  }
+  const [number, age] = ['tcb-evaluation-data-number', 'collateral-age'] as const
+  const unread = (name: string, rule: number | 'any') =>
+    rule === 'any' ? skipped(name) : notChecked(name, 'there is no collateral that can be read', true)
+  if (collateral === null) return [unread(number, least), unread(age, days)]
   const { asOfMs, issuedMs, evaluationDataNumber: found } = collateral
   const issued = `issued ${new Date(issuedMs).toISOString()}`
   return [

@@ -52,6 +52,7 @@ test('where JSON.parse stands', () => {
     'verifier/fetch/evidence.ts': 'the code of an HTTP error, which is only shown',
     'vm/firewall-probe/probe.driver.ts': 'what nft and ip of this host print',
     'vm/network/network.driver.ts': 'what this host has written into its own ledger',
+    'vm/network/published/allowances.ts': 'what this host has written into its own ledger',
   }
   const root = resolve(import.meta.dir, '../../../src')
   const rooms =
