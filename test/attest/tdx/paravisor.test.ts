@@ -2,10 +2,14 @@
 // it; the parts are those of a genuine machine.
 
 import { expect, test } from 'bun:test'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { type TdxParavisorInput, verifyTdxParavisorVtpm } from '../../../src/attest/tdx/paravisor.ts'
 import { decodeQuote, type TdxQuote } from '../../../src/attest/tdx/quote.ts'
+import { differingFields } from '../../../src/attest/tdx/td-report.ts'
+import { decodeHclReport } from '../../../src/attest/tpm/hcl-report.ts'
 import { QUOTE_CHECKS } from '../../../src/attest/tpm/quote.ts'
-import { concat, utf8 } from '../../../src/base/bytes.ts'
+import { concat, equalConstantTime, utf8 } from '../../../src/base/bytes.ts'
 import { first, fromBase64, second } from '../../rigs/attest/tdx/azure.ts'
 import { flipped } from '../../rigs/vtpm-line.ts'
 
@@ -72,6 +76,29 @@ test('goal: the quote of the vTPM is verified with the key that the runtime data
   expect([stranger.ok, stranger.outcomes]).toEqual([false, expect.arrayContaining(['tpm-quote-signature fail'])])
   expect((await judged({ nonce: first.nonce })).outcomes).toContain('tpm-quote-nonce fail')
   expect((await judged({ pcrs: {} })).outcomes).toContain('tpm-quote-pcrs fail')
+})
+
+// Goal: the help lists every byte of the HCL report that a change leaves unnoticed, and no other.
+test('bytes that nothing verifies', () => {
+  const { hcl } = second
+  const passes = (bytes: Uint8Array) => {
+    try {
+      const { report, runtimeData } = decodeHclReport(bytes, 'TDX')
+      return differingFields(report, quote).length === 0 && equalConstantTime(runtimeData, second.runtimeData)
+    } catch {
+      return false
+    }
+  }
+  expect([passes(hcl), quote.report.added]).toEqual([true, null])
+  const open = [...hcl.keys()].filter(at => [1, 2, 3, 8, 128].some(bits => passes(hcl.with(at, (hcl[at] ?? 0) ^ bits))))
+  const help = readFileSync(join(import.meta.dir, '../../../src/cli/help/verify.md'), 'utf8')
+  const table = help.slice(help.indexOf('| bytes '), help.indexOf('For `svsm`, only'))
+  const listed = [...table.matchAll(/^\| (\d[\d-]*) +\|/gm)].map(([, cell = '']) => cell)
+  const bytes = listed.flatMap(range => {
+    const [from = 0, to = from] = range.split('-').map(Number)
+    return Array.from({ length: to - from + 1 }, (_, at) => from + at)
+  })
+  expect(bytes).toEqual(open)
 })
 
 function hashOf(runtimeData: Uint8Array): Uint8Array {
