@@ -93,7 +93,7 @@ function addReportOptions(command: Command): void {
     .option('--as-of <time>', 'verify for this time in UTC, like 2025-06-01T00:00:00Z; default now', timeOption)
     .option(
       '--policy <file>',
-      'JSON as in `verify policy-schema`, and the VMPL is always 0; azure-tdx: as in `verify tdx-policy-schema`',
+      'JSON as in `verify policy-schema`, and the VMPL is always 0; azure-tdx: as in `verify tdx-policy-schema`; exit code 1, not 6, if it refuses the report or TDX quote: the quote of the vTPM is then not judged',
     )
     .option('--masked-chip-id', 'accept a platform that hides its chip_id; the VCEK is then not compared with it')
     .option('--certificate-table <file>', "the host's certificate table, for a policy with certificateEntries")
