@@ -21,7 +21,7 @@ export const EXIT_HELP = `Exit codes:
   3  no daemon, service A or gateway answers, or not to the end; or no collateral, with --fetch
   4  not found
   5  conflict with the current state
-  6  genuine evidence, which a policy, a pin or a floor refuses`
+  6  genuine evidence, which a policy, a pin or a floor refuses, or for which you named no required pin`
 
 export function exitCodeOf(error: unknown): ExitCode {
   if (!(error instanceof Fault)) return EXIT.failed

@@ -32,7 +32,7 @@ const verdictFields = {
   ok: Type.Boolean({ description: 'the verdict; exit code 0' }),
   failed: Type.Union([...FAILURES.map(failure => Type.Literal(failure)), Type.Null()], {
     description:
-      'why it is not good: evidence that is not genuine (exit code 1), input that cannot be read or was not given (2), genuine evidence that a policy, a pin or a floor refuses (6), a gateway that does not answer to the end (3)',
+      'why it is not good: evidence that is not genuine (exit code 1), input that cannot be read or was not given (2), genuine evidence that a policy, a pin or a floor refuses, or for which a required pin was not named (6), a gateway that does not answer to the end (3)',
   }),
   simulated: Type.Optional(Type.Boolean({ description: "the evidence ends at a root that is not AMD's" })),
   checks: Type.Array(Check),
