@@ -22,12 +22,13 @@ export function hexOption(sizeBytes: number): (text: string) => Uint8Array {
   }
 }
 
-/** From 1 byte to this many in hexadecimal, of either case. */
-export function hexUpToOption(bytesMax: number): (text: string) => Uint8Array {
+/** From 1 byte to this many in hexadecimal, of either case. `remedy`: a sentence for those who gave something else. */
+export function hexUpToOption(bytesMax: number, remedy?: string): (text: string) => Uint8Array {
   return text => {
     const bytes = pastedHex(text)
     if (bytes !== null && bytes.length >= 1 && bytes.length <= bytesMax) return bytes
-    throw new InvalidArgumentError(`It must be 1 to ${bytesMax} bytes in hexadecimal, two characters for each.`)
+    const wanted = `It must be 1 to ${bytesMax} bytes in hexadecimal, two characters for each.`
+    throw new InvalidArgumentError(remedy === undefined ? wanted : `${wanted} ${remedy}`)
   }
 }
 

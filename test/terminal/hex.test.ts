@@ -17,4 +17,5 @@ test('goal: options count the bytes and not the 0x', () => {
   expect([hexOption(2)('0xab0c'), hexUpToOption(2)('0xab0c')]).toEqual([bytes, bytes])
   for (const text of ['0xab', '0xab0cdd', '0x']) expect(() => hexOption(2)(text)).toThrow('2 bytes in hexadecimal')
   for (const text of ['0x', '0xab0cdd']) expect(() => hexUpToOption(2)(text)).toThrow('1 to 2 bytes')
+  expect(() => hexUpToOption(2, 'Do this.')('secret')).toThrow('two characters for each. Do this.')
 })

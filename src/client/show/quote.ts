@@ -10,7 +10,7 @@ export function addShowQuote(show: Command): void {
   show
     .command('quote')
     .description('print every field of a TDX quote; verifies nothing')
-    .argument('<file>', 'quote, or hexadecimal or base64 of it; - for standard input')
+    .argument('<file>', 'quote, or hexadecimal, base64 or base64url of it; - for standard input')
     .examples('strongroom show quote quote.bin', 'strongroom show quote - --json < quote.bin')
     .runs(async (run, file: string) => {
       const { quote } = await readQuoteFile(file)

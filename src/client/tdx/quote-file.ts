@@ -1,4 +1,5 @@
-// Reads a file with a TDX quote: bytes, or their hexadecimal or base64. Effects: reads the file. Throws InputFault.
+// Reads a file with a TDX quote: bytes, or their hexadecimal, base64 or base64url. Effects: reads the file. Throws
+// InputFault.
 
 import { wellFormed } from '../../attest/malformed.ts'
 import { reportSizeBytes } from '../../attest/report/report.ts'

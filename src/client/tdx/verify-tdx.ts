@@ -53,7 +53,7 @@ export function addVerifyTdx(verify: Command): void {
   const command = verify
     .command('tdx')
     .description('verify a TDX quote: signatures, chain to Intel, revocation, TCB level and policy')
-    .argument('<file>', 'quote of version 4 or 5, or hexadecimal or base64 of it; - is stdin')
+    .argument('<file>', 'quote of version 4 or 5, or hexadecimal, base64 or base64url of it; - is stdin')
     .option('--collateral <file>', "JSON of Intel's signed documents about the platform, as in `help tdx`")
     .option(
       '--policy <file>',

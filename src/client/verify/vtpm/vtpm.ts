@@ -29,6 +29,8 @@ import { pcrDocument } from './pcr-values.codec.ts'
 
 /** TPM2B_DATA is as long as a TPMT_HA: an identifier and a SHA-512 digest. */
 const qualifyingBytesMax = 66
+/** 256: no line end within a nonce. */
+const textAsHex = 'printf %s TEXT | xxd -p -c 256'
 
 export function addVerifyVtpm(verify: Command): void {
   const command = verify
@@ -50,7 +52,11 @@ export function addVerifyVtpm(verify: Command): void {
     )
     .option('--quote <file>', 'TPMS_ATTEST or TPM2B_ATTEST (tpm2_quote -m)')
     .option('--signature <file>', 'TPMT_SIGNATURE (tpm2_quote -s), or a bare RSASSA signature with SHA-256')
-    .requiredOption('--nonce <hex>', 'the nonce that you chose for the quote', hexUpToOption(qualifyingBytesMax))
+    .requiredOption(
+      '--nonce <hex>',
+      `the nonce that you chose for the quote; of a text: \`${textAsHex}\``,
+      hexUpToOption(qualifyingBytesMax, `A text becomes hexadecimal by \`${textAsHex}\`.`),
+    )
     .option('--pcrs <file>', 'quoted values: of tpm2_quote -o or tpm2_pcrread, or JSON like {"sha256": {"0": "HEX"}}')
     .option(
       '--pcr <index=hex>',

@@ -324,6 +324,7 @@ describe('svsm', async () => {
     await expectUsageError(argvOf({ ...good, ek: null }), 'required option --ek is missing')
     await expectUsageError(argvOf({ ...good, 'report-nonce': null }), 'required option --report-nonce is missing')
     await expectUsageError(argvOf({ ...good, 'report-nonce': '00' }), 'It must be 64 bytes')
+    await expectUsageError(argvOf({ ...good, nonce: 'my-nonce' }), 'by `printf %s TEXT | xxd -p -c 256`')
     await expectUsageError(argvOf({ ...good, ak: tool('ak.pem') }), 'does not say what the TPM lets it do')
     await expectUsageError(argvOf({ ...good, ek: tool('secret.bin') }), 'secret.bin: tpm public area: ')
     const odd = argvOf({ ...good, 'credential-ek': tool('secret.bin') })
