@@ -66,14 +66,14 @@ function bounded(problem: HostProblem): HostProblem {
 export function subjectOf(message: AlertMessage): string {
   const { kind, at, host, ready, began, resolved, open } = message
   const critical = open.filter(({ severity }) => severity === 'critical')
-  const named = (title: string, problems: readonly HostProblem[]) =>
-    problems.length === 0 ? [] : [`${title}: ${shortList(namesOf(problems, at))}`]
+  const named = (title: string, problems: readonly HostProblem[]) => listed(title, namesOf(problems, at))
   const worst = began.filter(({ severity }) => severity === 'critical')
   const mild = began.filter(({ severity }) => severity !== 'critical')
   const changes = [
     ...named('CRITICAL', worst),
     ...named('warning', mild),
-    ...named('resolved', resolved),
+    // Without deadlines: what is over has none.
+    ...listed('resolved', [...new Set(resolved.map(({ name }) => name))]),
     ...named('still open', othersIn(message)),
   ]
   const words = {
@@ -82,6 +82,10 @@ export function subjectOf(message: AlertMessage): string {
     problems: changes.join('; '),
   } as const satisfies Record<AlertMessage['kind'], string>
   return harmlessLine(`[strongroom] ${host.domain} ${ready ? 'ready' : 'NOT READY'}: ${words[kind]}`).slice(0, 200)
+}
+
+function listed(title: string, names: readonly string[]): string[] {
+  return names.length === 0 ? [] : [`${title}: ${shortList(names)}`]
 }
 
 const shownNames = 3

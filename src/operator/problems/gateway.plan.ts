@@ -100,7 +100,7 @@ function modelProblems(upstreams: readonly ObservedUpstream[]): FoundProblem[] {
 }
 
 const UPSTREAM_REMEDY =
-  'see that the server runs, that this host reaches inference.upstreams.url, and that key_file and ca_file are right; the gateway uses it again by itself'
+  'see that the server runs and that this host reaches it: the gateway then uses it again by itself; after a change of inference.upstreams.url or ca_file, `systemctl restart strongroom`'
 const ATTESTED_REMEDY =
   'the log of the gateway has the reason (strongroom inference logs, or that of the daemon): connection, tls- and evidence- mean that no evidence arrived, collateral needs a newer attestation_collateral, and attestation_policy refuses the rest; change the policy only if the upstream was changed on purpose'
 const WORKER_REMEDY =

@@ -131,6 +131,8 @@ test('goal: the subject has the severity of what began, how long a certificate l
   expect(subject([certificate(1.5)])).toEndWith('(ends in 1 day)')
   expect(subject([certificate(0.5)])).toEndWith('(ends within a day)')
   expect(subject([certificate(-0.5)])).toEndWith('(expired)')
+  const renewed = { began: [], resolved: [certificate(3.5), certificate(-0.5, 'guest')] }
+  expect(subjectOf(messageOf({ ...facts, present: [], changes: renewed }))).toEndWith(' ready: resolved: certificate')
   expect(subject([certificate(9), certificate(2, 'guest')])).toEndWith('certificate (ends in 2 days)')
   // A time in the detail of another problem is no deadline.
   expect(subject([problem('backup', { detail: ends(2) })])).toEndWith('warning: backup')
