@@ -18,7 +18,10 @@
 //     0: to NEXT-HOP fwmark 0x4000000/0x4000000 lookup 29554
 //     0: to NEXT-HOP iif lo lookup 29554
 //                                  this host, although the taps have that address as well
-//     1: lookup local
+//     1: to NEXT-HOP ipproto 6 blackhole
+//     1: to NEXT-HOP ipproto 17 blackhole
+//                                  otherwise the namespace's own kernel would reset connections with this host
+//     1: lookup local              ARP, among others
 //     2: fwmark 0x4000000/0x4000000 goto 4
 //     2: iif lo goto 4             the kernel's own errors
 //     2: iif LINK goto 4           from this host, to VMs
@@ -154,6 +157,7 @@ const Rule = Type.Object({
   table: Type.Optional(Type.String()),
   goto: Type.Optional(Type.Integer()),
   action: Type.Optional(Type.String()),
+  ipproto: Type.Optional(Type.String()),
   nop: Type.Optional(Type.Null()),
 })
 const Rules = Type.Array(Rule)
@@ -249,6 +253,8 @@ export function insideRuleCommands(
   const wanted = [
     `pref 0 to ${nextHop} fwmark ${filtered} lookup ${table}`,
     `pref 0 to ${nextHop} iif lo lookup ${table}`,
+    `pref 1 to ${nextHop} ipproto 6 ${blackhole}`,
+    `pref 1 to ${nextHop} ipproto 17 ${blackhole}`,
     'pref 1 lookup local',
     `pref 2 fwmark ${filtered} goto 4`,
     'pref 2 iif lo goto 4',
@@ -273,10 +279,16 @@ const blackhole = 'type blackhole'
 const mainPriority = 32_766
 
 function insideText(rule: RoutingRule): string {
-  const { priority, dst, iif, nop } = rule
+  const { priority, dst, iif, ipproto, nop } = rule
   const to = dst === undefined ? '' : `to ${dst} `
   const from = iif === undefined ? '' : `iif ${iif} `
-  return `pref ${priority} ${to}${from}${nop === null ? 'type nop' : typed(actionOf(rule))}`
+  const of = ipproto === undefined ? '' : `ipproto ${protocolNumber(ipproto)} `
+  return `pref ${priority} ${to}${from}${of}${nop === null ? 'type nop' : typed(actionOf(rule))}`
+}
+
+/** ip(8) prints the names of /etc/protocols; without that file `ipproto-6`. */
+function protocolNumber(text: string): string {
+  return ({ tcp: '6', udp: '17' } as Record<string, string>)[text] ?? text.replace('ipproto-', '')
 }
 
 function isLocal({ table: to, iif, dst }: RoutingRule): boolean {

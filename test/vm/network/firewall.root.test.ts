@@ -5,6 +5,7 @@ import { gatewayVmHostPlan } from '../../../scripts/rigs/gateway/guests.ts'
 import { createGuestNetwork, type GuestNetwork } from '../../../scripts/rigs/guest/network.ts'
 import { guest, nextHop, nextHopV6, objectsOf, plan, planV6 } from '../../../scripts/rigs/guest/two-guests.ts'
 import { createNetns, type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { hostTableText } from '../../../src/vm/network/host-table.plan.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 
@@ -34,6 +35,9 @@ describe.if(needsRoot('the firewall test'))('the firewall in a network of namesp
   })
 
   afterAll(() => network?.[Symbol.dispose]())
+
+  /** Sent by the kernel of the namespace of VMs. */
+  const resets = async () => Number(/TcpOutRsts +(\d+)/.exec(await inside.run(['nstat', '-asz', 'TcpOutRsts']))?.[1])
 
   test('a guest reaches the world under the address of the host', async () => {
     // Goal: outbound works and is masqueraded.
@@ -125,6 +129,23 @@ describe.if(needsRoot('the firewall test'))('the firewall in a network of namesp
     expect(await reach(guests[1], '192.0.2.9', 80)).toBe('192.0.2.1')
   })
 
+  test('goal: what a guest sends to this host while its table is gone arrives once that is back', async () => {
+    // No kernel on the way refuses it: sessions of this host and streams of the gateway outlive a flush.
+    await apply(rulesetText(plan()))
+    const open = await network.program(guests[0], askingCode)
+    await open.says('connected')
+    const before = await resets()
+    await inside.run(['nft', 'flush', 'ruleset'])
+    open.write('7')
+    const sent = ['ss', '--no-header', '--tcp', '--info', 'dport = 8442']
+    await until('it is sent again and again', 60_000, async () => {
+      expect(await resets()).toBe(before)
+      return /retrans:\d+\/[3-9]/.test(await guests[0].run(sent))
+    })
+    await apply(rulesetText(plan()))
+    expect(await open.says('got')).toBe('got 7')
+  })
+
   test('a removed guest leaves no object behind and loses its way', async () => {
     // Goal: quota, counter and set elements go in the same transaction that forgets the VM.
     await apply(rulesetText(plan({ vms: plan().vms.slice(1), removed: objectsOf(guest(1).tap) })))
@@ -144,6 +165,13 @@ test.if(needsRoot('the test of names'))('goal: every rule loads on a host that h
   await load(rulesetText(planV6({ names: { port: 53, isStale: false }, publicPort: 443, vms })))
   await load(hostTableText({ ...gatewayVmHostPlan(), nextHopV6, sourceV6: { kind: 'masquerade' }, dropOthers: true }))
 })
+
+/** Connects to the gateway, then asks for as many bytes as each line says. */
+const askingCode = `const socket = require('node:net').connect(8442, '${nextHop}')
+  socket.once('data', () => { console.log('connected'); socket.on('data', data => console.log('got ' + data.length)) })
+  socket.on('error', error => console.log('got ' + error.code))
+  console.log('up')
+  for await (const line of console) socket.write(line)`
 
 /** Connects, then sends each line that it gets and prints the error that ends the connection. */
 const openConnectionCode = `const socket = require('node:net').connect(80, '192.0.2.9', () => console.log('connected'))
