@@ -177,22 +177,27 @@ async function openSession(hostname: string, { identity, directory, command }: C
   const resolver = new Resolver({ timeout: 20_000, tries: 2 })
   resolver.setServers(['127.0.0.1:53'])
   const [address = ''] = await resolver.resolve4(hostname)
-  const options = ['BatchMode=yes', 'ConnectTimeout=60', 'IdentitiesOnly=yes', 'StrictHostKeyChecking=accept-new']
+  const quiet = ['LogLevel=ERROR', 'BatchMode=yes', 'ConnectTimeout=60']
+  const options = [...quiet, 'IdentitiesOnly=yes', 'StrictHostKeyChecking=accept-new']
   const known = `UserKnownHostsFile=${join(directory, 'known_hosts')}`
   const child = Bun.spawn(
-    ['ssh', '-q', '-l', 'agent', '-i', identity, ...[...options, known].flatMap(o => ['-o', o]), address, command],
-    { stdin: 'pipe', stdout: 'pipe', stderr: 'inherit' },
+    ['ssh', '-l', 'agent', '-i', identity, ...[...options, known].flatMap(o => ['-o', o]), address, command],
+    { stdin: 'pipe', stdout: 'pipe', stderr: 'pipe' },
   )
   let output = ''
+  let errors = ''
   void (async () => {
     for await (const chunk of child.stdout) output += Buffer.from(chunk).toString()
+  })()
+  void (async () => {
+    for await (const chunk of child.stderr) errors += Buffer.from(chunk).toString()
   })()
   return {
     echoes: async line => {
       child.stdin.write(`${line}\n`)
       await child.stdin.flush()
       await until(`the session says ${line}`, echoTimeoutMs, () => {
-        if (child.exitCode !== null) throw new Error(`the session ended with ${child.exitCode}`)
+        if (child.exitCode !== null) throw new Error(`the session ended with ${child.exitCode}: ${errors}`)
         return output.includes(`${line}\n`)
       })
     },

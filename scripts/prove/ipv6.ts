@@ -23,7 +23,7 @@ async function ipv6Only({ host, packages, step }: Proof): Promise<undefined> {
     await host.apt('purge', 'strongroom', 'strongroom-images')
     await host.install(packages.second, packages.images)
     await host.answers()
-    writeFileSync(`${host.debian.root}${configFile}`, '[inference]\nplacement = "host"\n')
+    writeFileSync(`${host.debian.root}${configFile}`, '[inference]\nplacement = "host"\n[vm]\nscratch_gib = 2\n')
   })
   await using engine = scriptedEngine('::1')
   await step('strongroom init, typed: it asks for IPv6, and tries an instance', async () => {
