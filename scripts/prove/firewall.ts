@@ -6,6 +6,7 @@ import { until } from '../rigs/until.ts'
 import type { Session } from './host.ts'
 import {
   awaited,
+  commandsOf,
   configure,
   expectEqual,
   expectText,
@@ -108,7 +109,7 @@ async function docker({ host, step }: Proof): Promise<undefined> {
     expectText('its remedy', found?.remedy ?? '', 'iptables -I DOCKER-USER -i sr-vms -j ACCEPT')
   })
   await step('the commands that it names end it', async () => {
-    const commands = /^run (.*?); and store /.exec((await problem())?.remedy ?? '')?.[1] ?? ''
+    const commands = commandsOf((await problem())?.remedy ?? '')
     await debian.exec(['sh', '-euc', commands])
     await awaited('it ends', timeoutMs, async () => (await problem())?.detail ?? null)
     return commands

@@ -13,6 +13,7 @@ import { fillDisk } from './full-disk.ts'
 import { authoritiesOf, otherAuthority, type ProvedHost } from './host.ts'
 import {
   awaited,
+  commandsOf,
   commandTimeoutMs,
   configure,
   documentOf,
@@ -300,7 +301,7 @@ async function putRight(proof: Proof): Promise<string> {
   stateOf(proof, 'engine').start()
   const { problems } = await statusOf(host)
   const remedy = problems.find(({ name }) => name === 'firewall')?.remedy ?? ''
-  const commands = /^run (.*?); and store /.exec(remedy)?.[1] ?? ''
+  const commands = commandsOf(remedy)
   expectText('the remedy of the firewall', commands, `nft insert rule ip ${tableOfForeign} forward`)
   await host.debian.exec(['sh', '-euc', commands])
   const recipient = (await succeed(host, ['backup-key', '/root/again.txt'])).trim()

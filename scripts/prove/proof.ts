@@ -129,6 +129,12 @@ export function expectText(what: string, text: string, ...expected: readonly (st
   }
 }
 
+/** The commands at the beginning of a remedy, for a shell. */
+export function commandsOf(remedy: string): string {
+  const [list = ''] = /^run `[^`]+`(?:; `[^`]+`)*/.exec(remedy) ?? []
+  return [...list.matchAll(/`([^`]+)`/g)].map(([, command]) => command).join('; ')
+}
+
 /** Waits, and says at the end what there was instead. */
 export async function awaited(what: string, timeoutMs: number, look: () => Promise<string | null>): Promise<void> {
   let last: string | null = 'nothing'
