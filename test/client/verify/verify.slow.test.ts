@@ -300,12 +300,7 @@ describe('policies', () => {
     expect([example.code, schema.code]).toEqual([0, 0])
     const fields = Object.keys(JSON.parse(example.stdout))
     expect(schema.document).toMatchObject({ required: fields, additionalProperties: false })
-    expect(Object.keys(Object(schema.document.properties)).slice(-4)).toEqual([
-      'egress',
-      'secrets',
-      'published',
-      'loginKeys',
-    ])
+    expect(Object.keys(Object(schema.document.properties)).slice(-4).join()).toBe('egress,secrets,published,loginKeys')
     expect((await run('verify', 'policy-schema')).stdout).toBe(`${JSON.stringify(schema.document, null, 2)}\n`)
     const path = file('example.json', example.stdout)
     const used = await run(...report('genoa-v5.bin', 'genoa-v5.chain.pem', ...asOf, '--policy', path))
