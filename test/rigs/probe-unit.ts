@@ -2,6 +2,7 @@
 // Effects: files and a unit in a booted Debian.
 
 import { readFileSync, writeFileSync } from 'node:fs'
+import { until } from '../../scripts/rigs/until.ts'
 import type { SystemdAppliance } from './systemd-appliance.ts'
 
 /** `NAME: works` or `NAME: refused` for each command, in their order. */
@@ -20,5 +21,8 @@ export async function likeTheDaemon(
   writeFileSync(`${debian.root}/etc/probe.sh`, lines.join(''))
   await systemctl('daemon-reload')
   await systemctl('start', 'probe.service')
-  return debian.journal('probe.service').match(/^[\w ]+: (?:works|refused)$/gm) ?? []
+  const said = (): string[] => debian.journal('probe.service').match(/^[\w ]+: (?:works|refused)$/gm) ?? []
+  // The journal takes lines in its own time.
+  await until('each command has its line', 60_000, () => said().length >= lines.length)
+  return said()
 }
