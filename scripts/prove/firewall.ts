@@ -25,7 +25,7 @@ export const SECOND_LOCK: readonly Part[] = [{ row: '9', name: 'the second lock'
 
 export const FOREIGN_FIREWALL: readonly Part[] = [{ row: '9', name: "iptables with Docker's chain", run: docker }]
 
-/** Without VMs: nobody may change the table while some run. */
+/** Without VMs: while some run, the daemon refuses another table. */
 export const CHANGED_TABLE: readonly Part[] = [{ row: '9', name: 'a changed network.table', run: changedTable }]
 
 const timeoutMs = 120_000

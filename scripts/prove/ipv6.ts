@@ -1,4 +1,4 @@
-// A host without IPv4, installed anew and set up by typing: its questions, doctor, its names, an instance. Effects:
+// A host without IPv4, freshly installed and set up by typing: its questions, doctor, its names, an instance. Effects:
 // those of `ProvedHost`; addresses of the namespace.
 
 import { Resolver } from 'node:dns/promises'
@@ -6,11 +6,11 @@ import { writeFileSync } from 'node:fs'
 import { atTerminal } from '../rigs/terminal.ts'
 import { scriptedEngine } from './engine.ts'
 import { configFile, documentOf, expectEqual, expectText, initTimeoutMs, type Part, type Proof } from './proof.ts'
+import { modelAnswers, typeAnswers } from './typed-init.ts'
 
 export const IPV6_ONLY: readonly Part[] = [{ row: '6', name: 'a host without IPv4', run: ipv6Only }]
 
 const own = '2001:db8::10'
-const questionTimeoutMs = 180_000
 
 async function ipv6Only({ host, packages, step }: Proof): Promise<undefined> {
   for (const words of [
@@ -30,20 +30,15 @@ async function ipv6Only({ host, packages, step }: Proof): Promise<undefined> {
     const init = atTerminal(host.debian.argv(['strongroom', 'init']))
     const timer = setTimeout(init.kill, initTimeoutMs)
     try {
-      for (const [question, answer] of [
+      await typeAnswers(init, [
         ['Domain', 'agents.test'],
         [`[${own}]: `, ''],
         ['IPv6 network', '2001:db8:1::/48'],
         ['[[::]:8442]: ', ''],
         ['attested builds', ''],
         ['first organization', 'acme'],
-        ['Model: ', engine.url],
-        ['prompt tokens', '0.50'],
-        ['completion tokens', '1.50'],
-      ] as const) {
-        await init.printed(question, questionTimeoutMs)
-        init.type(`${answer}\r`)
-      }
+        ...modelAnswers(engine.url),
+      ])
       const exitCode = await init.exited
       expectEqual(`exit code of init (${init.screen()})`, `${exitCode}`, '0')
       expectText('the screen', init.screen(), /PASS {2}log in /, /PASS {2}prompt /)

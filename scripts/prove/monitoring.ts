@@ -36,7 +36,7 @@ import { type Hook, mailTexts, type Pair, type Prometheus, startHook, startProme
 export type Monitoring = {
   readonly hook: Hook
   readonly mail: MailServer
-  /** Null: this machine cannot get it. */
+  /** Null if this machine cannot download it. */
   readonly prometheus: Prometheus | null
   /** The list of problems as the console shows it; a session ends with the daemon. */
   console: () => Promise<AdminStatus>
@@ -247,7 +247,7 @@ async function raise(proof: Proof): Promise<undefined | string> {
 }
 const sameChars = 20
 
-/** The operator's own certificate, which nobody has renewed. */
+/** The operator's own certificate, which ends soon. */
 async function endingCertificate(host: ProvedHost, { cert, key }: Pair): Promise<void> {
   const { root } = host.debian
   writeFileSync(`${root}/etc/strongroom/own.pem`, cert)

@@ -24,7 +24,7 @@ import {
   succeed,
 } from './proof.ts'
 
-/** On a host that is installed anew, because these packages leave files behind. */
+/** On a freshly installed host, because these packages leave files behind. */
 export const NEIGHBOURS: readonly Part[] = [
   { row: '10', name: 'a host with an instance', isGround: true, run: fresh },
   { row: '10', name: 'systemd-networkd', run: networkd },
@@ -85,7 +85,7 @@ async function networkd(proof: Proof): Promise<undefined> {
     '50-all.network': '[Match]\nName=*\n[Network]\nAddress=198.51.100.7/32\nIPv6AcceptRA=no\n',
   }
   for (const [name, text] of Object.entries(files)) writeFileSync(`${root}/etc/systemd/network/${name}`, text)
-  // It refuses an address that somebody else has given the link.
+  // It refuses an address that another program has given the link.
   await host.debian.exec(['ip', 'address', 'flush', 'dev', 'up0'])
   const links = async () =>
     (

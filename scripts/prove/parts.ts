@@ -1,5 +1,5 @@
 // The parts of the proof, in the order of a host's life. Parts that leave files of other packages behind come after
-// the removal, on a host that is installed anew.
+// the removal, on a freshly installed host.
 
 import { DAY_TWO, OWN_SERVER } from './day-two.ts'
 import { CHANGED_TABLE, FOREIGN_FIREWALL, SECOND_LOCK } from './firewall.ts'

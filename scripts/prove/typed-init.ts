@@ -37,14 +37,7 @@ export async function typeInit(
       init.type(`${field === null ? organization : isGateway ? '' : (ANSWERS[field.join('.')] ?? '')}\r`)
     }
     if (modelUrl !== null) {
-      for (const [question, answer] of [
-        ['Model: ', modelUrl],
-        ['prompt tokens', '0.50'],
-        ['completion tokens', '1.50'],
-      ] as const) {
-        await init.printed(question, questionTimeoutMs)
-        init.type(`${answer}\r`)
-      }
+      await typeAnswers(init, modelAnswers(modelUrl))
     }
     const exitCode = await init.exited
     if (exitCode !== 0) throw new Error(`strongroom init: ${exitCode}: ${init.screen()}`)
@@ -52,5 +45,25 @@ export async function typeInit(
   } finally {
     clearTimeout(timer)
     init.kill()
+  }
+}
+
+/** The questions about an own model server. */
+export function modelAnswers(url: string): readonly (readonly [string, string])[] {
+  return [
+    ['Model: ', url],
+    ['prompt tokens', '0.50'],
+    ['completion tokens', '1.50'],
+  ]
+}
+
+/** Types each answer once its question is on the screen. */
+export async function typeAnswers(
+  init: ReturnType<typeof atTerminal>,
+  answers: readonly (readonly [string, string])[],
+): Promise<void> {
+  for (const [question, answer] of answers) {
+    await init.printed(question, questionTimeoutMs)
+    init.type(`${answer}\r`)
   }
 }

@@ -1,4 +1,4 @@
-// Keeps a program running after the claim: sshd, the gateway endpoint. Effects: a child, its record and log in /run.
+// Keeps a program running after the claim, such as sshd. Effects: a child, its record and log in /run.
 //
 // The program outlives an agent that dies. The next agent finds it by its record, so no session or response is lost.
 

@@ -66,7 +66,7 @@ export const guestSettings: GuestSettings = {
   hostKeyWaitMs: 15_000,
 }
 
-/** Rejects when init must restart the agent: no port, no keys, a failing device, a claimed guest without sshd. */
+/** Rejects when init must restart the agent: no port, no keys, a failing device, an sshd that cannot be started. */
 export async function serveAgent(version: string, settings: GuestSettings): Promise<never> {
   const { system: owner, hostKeyWaitMs } = settings
   const paths = guestPaths(settings.root)

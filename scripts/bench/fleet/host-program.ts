@@ -1,5 +1,5 @@
-// Hosts of a fleet under measurement, with scripted VMs. Argument: their options as JSON. Says over IPC where they
-// serve, and when one has what it is asked about. Effects: those of the hosts; ends with its parent.
+// Hosts of a fleet under measurement, with scripted VMs. Argument: their options as JSON. Sends over IPC where they
+// serve, and when a host has the record that a message names. Effects: those of the hosts; ends with its parent.
 
 import { setInstanceEgress } from '../../../src/store/directory/instance.query.ts'
 import { type FleetHost, startFleetHost } from '../../rigs/fleet/fleet-host.ts'

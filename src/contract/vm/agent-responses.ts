@@ -26,7 +26,7 @@ export const Hello = Closed({
 })
 export type Hello = Static<typeof Hello>
 
-/** A claim in force: sshd listens and presents `sshHostKey`. */
+/** A claim in force: sshd is started, and presents `sshHostKey` once it listens. */
 export const Claimed = Closed({
   claimId: Type.String({ maxLength: 64 }),
   sshHostKey: Type.String({ maxLength: 512 }),

@@ -46,18 +46,18 @@ const usedUp =
 
 export function createPublishedPorts(deps: PublishedDeps): PublishedPorts {
   const busy = new Set<string>()
-  /** VMs by host name that know that their part of the cap is not used up. */
-  const knowing = new Map<string, string>()
+  /** VMs by host name to which this process has reported that their part of the cap is not used up. */
+  const informed = new Map<string, string>()
   /** A poll may have judged by the sum before the owner raised it, and a restart forgets: the next takes it back. */
-  const tell = async (vmId: string, hostname: string, isUsedUp: boolean, asked: readonly CertificateRequest[]) => {
-    if (isUsedUp) knowing.delete(hostname)
-    else if (asked.length === 0 || knowing.get(hostname) === vmId) return
+  const reportUse = async (vmId: string, hostname: string, isUsedUp: boolean, asked: readonly CertificateRequest[]) => {
+    if (isUsedUp) informed.delete(hostname)
+    else if (asked.length === 0 || informed.get(hostname) === vmId) return
     // Problems of ports without a certificate are others.
-    const told = isUsedUp ? asked : asked.filter(({ chainSha256 }) => chainSha256 !== null)
-    for (const { name } of told) {
+    const concerned = isUsedUp ? asked : asked.filter(({ chainSha256 }) => chainSha256 !== null)
+    for (const { name } of concerned) {
       await deps.handCertificate(vmId, { name, chain: null, problem: isUsedUp ? usedUp : null }, handTimeoutMs)
     }
-    if (!isUsedUp) knowing.set(hostname, vmId)
+    if (!isUsedUp) informed.set(hostname, vmId)
   }
   const once = (at: string, instance: Owned, work: () => Promise<void>) => {
     if (busy.has(at)) return
@@ -76,7 +76,7 @@ export function createPublishedPorts(deps: PublishedDeps): PublishedPorts {
       deps.forget(name => hostnameOf(name) === hostname && !names.has(name))
       once(vmId, instance, async () => {
         const sum = asked.reduce((sum, { egressBytes }) => sum + egressBytes, 0)
-        await tell(vmId, hostname, await deps.open(vmId, sum), asked)
+        await reportUse(vmId, hostname, await deps.open(vmId, sum), asked)
       })
       for (const request of asked) {
         once(`${vmId} ${request.name}`, instance, () => follow(deps, { ...instance, vmId }, request))
@@ -84,7 +84,7 @@ export function createPublishedPorts(deps: PublishedDeps): PublishedPorts {
     },
     noteLiving: hostnames => {
       deps.forget(name => !hostnames.has(hostnameOf(name)))
-      for (const hostname of knowing.keys()) if (!hostnames.has(hostname)) knowing.delete(hostname)
+      for (const hostname of informed.keys()) if (!hostnames.has(hostname)) informed.delete(hostname)
     },
   }
 }

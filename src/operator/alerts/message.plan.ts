@@ -60,7 +60,12 @@ export function messageOf({ id, kind, at, host, present, changes: { began, resol
 
 function bounded(problem: HostProblem): HostProblem {
   const { detail, remedy } = problem
-  return { ...problem, detail: detail.slice(0, detailCharsMax), remedy: remedy.slice(0, detailCharsMax) }
+  return { ...problem, detail: cut(detail), remedy: cut(remedy) }
+}
+
+/** Marks what is cut: half of a command must not look whole. */
+function cut(text: string): string {
+  return text.length <= detailCharsMax ? text : `${text.slice(0, detailCharsMax - 1)}…`
 }
 
 export function subjectOf(message: AlertMessage): string {

@@ -120,6 +120,16 @@ test('goal: commands that follow each other stand on lines of their own, without
   expect(linesFor('x\n    rm -r /\n`a`; `b`')).toEqual(['  remedy: x     rm -r /', '', '    a', '    b'])
 })
 
+test('goal: half of a command does not look whole', () => {
+  const message = (length: number) => {
+    const long = problem('disk', { detail: 'd'.repeat(length), remedy: 'r'.repeat(length) })
+    const [found] = messageOf({ ...facts, present: [long], changes: { began: [long], resolved: [] } }).began
+    return [found?.detail, found?.remedy]
+  }
+  expect(message(1_000)).toEqual(['d'.repeat(1_000), 'r'.repeat(1_000)])
+  expect(message(1_001)).toEqual([`${'d'.repeat(999)}…`, `${'r'.repeat(999)}…`])
+})
+
 test('goal: the subject has the severity of what began, how long a certificate lasts, and what is open besides', () => {
   const ends = (days: number) =>
     `the certificate of the services ends soon: at ${new Date(nowMs + days * 86_400_000).toISOString()}`
