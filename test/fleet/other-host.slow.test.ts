@@ -314,7 +314,7 @@ const FUNCTIONS: Readonly<Record<string, readonly Attempt[]>> = {
 
 const DENIED = [
   ...['allowances_are_known', 'begin_attempt', 'block_of', 'changed_columns', 'der_content', 'der_end'],
-  ...['end_left_key', 'grown_share', 'is_sample_time', 'is_silent', 'used_by_hosts'],
+  ...['end_left_key', 'grown_share', 'is_silent', 'sample_time', 'used_by_hosts'],
   ...[
     'guard_build_claim',
     'guard_build_nix',

@@ -4,6 +4,9 @@
 // transaction that reported it, and a host reads the sums of transactions that its last reading did not see. A removed
 // sum is a change, as before. Hosts of earlier schemas report in numbered transactions, for all to read as before; they
 // read what later hosts report with a full copy only.
+//
+// A sample's time no longer decides whether the sample is taken: while the database's clock was more than five minutes
+// behind, no egress was recorded. Nor does a clock that is set back keep a stuck change.
 
 import type { FleetMigration } from './migration.ts'
 
@@ -50,6 +53,44 @@ BEGIN
   IF number IS NULL THEN');
 END $$;
 
-REVOKE ALL ON FUNCTION number_sum() FROM PUBLIC;
+-- A time of a sample within what the directory's clock allows: a later last use of a key would stay for ever. Samples
+-- are taken even where this clock is wrong, because a host reports each one once.
+CREATE FUNCTION sample_time(at_ms bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$
+  SELECT greatest(0, least(at_ms, now_ms() + 300000))
+$$;
+
+CREATE OR REPLACE FUNCTION report_samples(host text, egress jsonb, uses jsonb, gateway_uses jsonb) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = strongroom, pg_temp AS $$
+BEGIN
+  IF NOT is_own(host) THEN PERFORM refuse('report samples of another host', host); END IF;
+  INSERT INTO instance_egress AS e
+    SELECT DISTINCT ON (s.id) s.id, host, s.bytes, sample_time(s.at_ms)
+    FROM jsonb_to_recordset(egress) AS s (id text, bytes bigint, at_ms bigint)
+    JOIN instances i ON i.id = s.id AND i.host_id = host
+    WHERE s.bytes BETWEEN 0 AND 9007199254740991 ORDER BY s.id
+    ON CONFLICT (instance_id, host_id) DO UPDATE
+      SET bytes = greatest(e.bytes, excluded.bytes), observed_at_ms = excluded.observed_at_ms;
+  INSERT INTO key_uses AS u
+    SELECT DISTINCT ON (s.prefix) s.prefix, host, sample_time(s.at_ms)
+    FROM jsonb_to_recordset(uses) AS s (prefix text, at_ms bigint) JOIN keys k ON k.prefix = s.prefix
+    ORDER BY s.prefix
+    ON CONFLICT (prefix, host_id) DO UPDATE SET at_ms = excluded.at_ms WHERE excluded.at_ms > u.at_ms;
+  INSERT INTO gateway_key_uses AS u
+    SELECT DISTINCT ON (s.prefix) s.prefix, host, sample_time(s.at_ms)
+    FROM jsonb_to_recordset(gateway_uses) AS s (prefix text, at_ms bigint) JOIN gateway_keys k ON k.prefix = s.prefix
+    ORDER BY s.prefix
+    ON CONFLICT (prefix, host_id) DO UPDATE SET at_ms = excluded.at_ms WHERE excluded.at_ms > u.at_ms;
+END $$;
+DROP FUNCTION is_sample_time(bigint);
+
+-- A change that began after now was there before the server's clock was set back.
+DO $$
+BEGIN
+  EXECUTE replace(pg_get_functiondef('end_stuck_changes'::regproc),
+    'a.xact_start < clock_timestamp() - interval ''10 seconds''',
+    'a.xact_start NOT BETWEEN clock_timestamp() - interval ''10 seconds'' AND clock_timestamp() + interval ''10 seconds''');
+END $$;
+
+REVOKE ALL ON FUNCTION number_sum(), sample_time(bigint) FROM PUBLIC;
 `,
 }

@@ -140,6 +140,18 @@ export function selectPage(table: ReplicaTable, isFirst: boolean, has: 'rows' | 
 }
 
 /**
+ * Gives the row of a log that is here the directory's values: the directory keeps the first row that it has of a key. A
+ * host that was taken for lost ended its instance at another time. Parameters: as `upsertRow`.
+ */
+export function updateLogRow({ name, key, columns }: ReplicaTable): string {
+  const equal = columns.map(column => `${column.name} = ?${columns.indexOf(column) + 1}`)
+  const isKey = equal.filter((_, index) => key.includes(columns[index]?.name ?? ''))
+  const others = equal.filter(text => !isKey.includes(text))
+  return `UPDATE ${name} SET ${others.join(', ')} WHERE ${isKey.join(' AND ')} AND NOT (${others.join(' AND ')})
+    AND ?${columns.length + 1} IS NOT NULL`
+}
+
+/**
  * Applies a row. Parameters: the columns in order, then this host's id. A row of this host keeps this host's own
  * values, and state never moves backwards. `isPart`: in a full copy, rows of other hosts take the directory's values,
  * even if that moves state backwards, because a failover may have lost what was copied from the previous server. A row

@@ -2,7 +2,7 @@
 
 import type { SQLQueryBindings } from 'bun:sqlite'
 import { type DirectoryDb, prepareRaw } from '../../store/db.ts'
-import { deleteRow, selectRow, upsertRow } from './statements.ts'
+import { deleteRow, selectRow, updateLogRow, upsertRow } from './statements.ts'
 import type { ReplicaTable, WireRow } from './tables.ts'
 
 export type TableStatements = {
@@ -17,6 +17,7 @@ export function prepareTable(db: DirectoryDb, table: ReplicaTable, hostId: strin
   const select = prepareRaw<{ row: string }>(db, selectRow(table))
   const upsert = prepareRaw(db, upsertRow(table, false))
   const upsertPart = prepareRaw(db, upsertRow(table, true))
+  const updateLog = table.isLog === true ? prepareRaw(db, updateLogRow(table)) : null
   const remove = prepareRaw(db, deleteRow(table))
   const values = (row: WireRow) => [...table.columns.map(({ name, type }) => bound(row[name], type)), hostId]
   const keyValues = (key: WireRow) => table.key.map(name => bound(key[name], 'text'))
@@ -26,9 +27,11 @@ export function prepareTable(db: DirectoryDb, table: ReplicaTable, hostId: strin
       return found === null ? null : JSON.parse(found.row)
     },
     upsert: row => {
+      updateLog?.run(...values(row))
       upsert.run(...values(row))
     },
     upsertPart: row => {
+      updateLog?.run(...values(row))
       upsertPart.run(...values(row))
     },
     remove: key => {

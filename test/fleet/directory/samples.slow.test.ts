@@ -213,17 +213,31 @@ test.skipIf(missing)('beside a host of an earlier schema', async () => {
   const egress = JSON.stringify([
     { id, bytes: 600, at_ms: far },
     { id: 'unknown', bytes: 1, at_ms: 1 },
+    { id, bytes: -1, at_ms: 1 },
   ])
   await postgres.query('SELECT report_samples($1, $2::jsonb, $3::jsonb, $3::jsonb)', [hostId, egress, uses])
   const rows =
-    'SELECT (SELECT count(*) FROM strongroom.instance_egress), (SELECT count(*) FROM strongroom.key_uses WHERE at_ms < 1 OR at_ms > (SELECT strongroom.now_ms()) + 300000)'
+    'SELECT (SELECT count(*) FROM strongroom.instance_egress), (SELECT count(*) FROM strongroom.key_uses WHERE at_ms < 0 OR at_ms > (SELECT strongroom.now_ms()) + 300000)'
   // Nor does a host write samples of an instance that another one has.
   const forged = JSON.stringify([{ id, bytes: 9_999, at_ms: 1 }])
   await asked.inside.postgres.query("SELECT report_samples($1, $2::jsonb, '[]', '[]')", [asked.inside.hostId, forged])
-  expect(await fleet.sql(rows)).toBe('0|0')
+  expect(await fleet.sql(rows)).toBe('1|0')
   sample(owner, id, 700)
   await reported(owner)
   expect(await bytesOf(asked)).toBe(700)
+})
+
+// Goal: a sample counts though the database's clock is wrong by hours, either way, and no later one follows it.
+test.skipIf(missing).each([-1, 1])('a clock of the database that is wrong by %d hours', async hours => {
+  await using fleet = await openFleet(server)
+  const { asked, owner, id } = await withInstance(fleet)
+  await fleet.sql(`CREATE OR REPLACE FUNCTION strongroom.now_ms() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint + ${hours * 3_600_000} $$`)
+  owner.inside.store.directory.transact(tx =>
+    setInstanceEgress(tx, [{ id, egressBytes: 4_321, egressObservedAtMs: Date.now(), egressBlockAppliedAtMs: null }]),
+  )
+  await reported(owner)
+  expect(await bytesOf(asked)).toBe(4_321)
 })
 
 // Goal: on a directory of an earlier schema an upgraded host reports everything else, and its samples once the

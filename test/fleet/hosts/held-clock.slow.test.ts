@@ -5,6 +5,7 @@ import { admitHost, asOwner, connect, newFleet, patientLimits } from '../../../s
 import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { failure, until } from '../../../scripts/rigs/until.ts'
+import { hasFakeTime, PostgresPair } from '../../rigs/postgres/pair.ts'
 
 describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)'))('a held clock', () => {
   let server: PostgresServer
@@ -155,3 +156,40 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     await b.close()
   }, 120_000)
 })
+
+// Goal: the server's clock is set back by an hour while a host holds the counter: by that clock the change begins in an
+// hour, and it is ended all the same. PostgreSQL's own timeouts would wait for that hour.
+test.skipIf(skipUnless(hasPostgres && hasFakeTime, 'needs PostgreSQL and libfaketime (scripts/setup installs them)'))(
+  'a clock that is set back while a host holds the counter',
+  async () => {
+    await using pair = await PostgresPair.open()
+    const fleet = await newFleet(pair.primary)
+    const urls = await Promise.all(['a', 'b'].map(id => admitHost(fleet, { id, name: id })))
+    const [a, evil] = await Promise.all(
+      urls.map(url => connect(pair.primary, url, { ...patientLimits, lockMs: 1_000 })),
+    )
+    if (a === undefined || evil === undefined) throw new Error('two hosts')
+    const held = Promise.withResolvers<void>()
+    const holding = failure(
+      evil.transact(async tx => {
+        await tx.query('SET LOCAL statement_timeout = 0')
+        held.resolve()
+        await tx.query('SELECT pg_sleep(3600)')
+      }),
+    )
+    await held.promise
+    pair.setClock(-3_600)
+    await until('another host changes the directory', 60_000, () =>
+      a
+        .transact(tx => tx.query("SELECT set_draining('a', 5)"))
+        .then(
+          () => true,
+          () => false,
+        ),
+    )
+    expect((await holding).message).toContain('directory of this fleet')
+    await a.close()
+    await evil.close()
+  },
+  180_000,
+)

@@ -238,6 +238,21 @@ test('what crosses', () => {
   expect(instance('i1')).toMatchObject({ status: 'terminating', desired: 'absent' })
   const statuses = listChangesOverlapping(db, { organizationId: 'o', fromMs: 0 }).map(({ status }) => status)
   expect(statuses).toEqual(['ready', 'terminating'])
+  // Goal: the directory's time of a state counts, as for an instance that was given up while its host ended it.
+  moveInstance(db, { id: 'i1', from: 'terminating', to: 'terminated', nowMs: 20, terminatedAtMs: 20 })
+  const ended = { instance_id: 'i1', status: 'terminated', at_ms: 9 }
+  const terminated = { status: 'terminated', desired: 'absent', terminated_at_ms: 9, changed_at_ms: 9 }
+  replica.apply(
+    [instanceRow('i1', store.hostId, terminated), change('instance_changes', ended, ['instance_id', 'status'])],
+    at(5),
+  )
+  const times = listChangesOverlapping(db, { organizationId: 'o', fromMs: 0 }).map(({ status, atMs }) => [status, atMs])
+  expect(times).toEqual([
+    ['ready', 5],
+    ['terminating', 4],
+    ['terminated', 9],
+  ])
+  expect(instance('i1')?.terminatedAtMs).toBe(9)
 })
 
 // Goal: changes that are tried leave nothing behind, see each other, and fail one by one.

@@ -178,7 +178,10 @@ export class FaultedFleet implements AsyncDisposable {
       [`the clock of ${host.name} is wrong by ${wrongMs}, for ${lasts} faults`, () => this.#jump(host, wrongMs, lasts)],
       [
         `the clock of the database is wrong by ${wrongMs}`,
-        async () => this.#databases.setClock(Math.round(wrongMs / 1000)),
+        async () => {
+          this.#databases.setClock(Math.round(wrongMs / 1000))
+          await this.#endLaterChanges()
+        },
       ],
       ['all hosts start', () => this.startAll()],
     ]
@@ -197,6 +200,15 @@ export class FaultedFleet implements AsyncDisposable {
   async #jump(host: FaultedHost, wrongMs: number, lasts: number): Promise<void> {
     await this.#setClock(host, wrongMs)
     this.#last(lasts, () => this.#setClock(host, 0))
+  }
+
+  /**
+   * Ends changes that the clock was set back under, as hosts with roles of their own do for each other
+   * (`end_stuck_changes`). Hosts here are the owner, whose changes are not judged.
+   */
+  async #endLaterChanges(): Promise<void> {
+    await this.sql(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()
+      AND xact_start > clock_timestamp() + interval '10 seconds' AND wait_event IS DISTINCT FROM 'SyncRep'`)
   }
 
   /** A host that starts has a clock that is right. */
