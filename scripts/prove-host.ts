@@ -16,6 +16,7 @@ import { PARTS } from './prove/parts.ts'
 import { type Proof, service } from './prove/proof.ts'
 import { exitStatusOf, type Outcome, tableLines } from './prove/rows.ts'
 import { provedDebianTree, type Release } from './rigs/booted/tree.ts'
+import { unpackPromtool } from './rigs/monitoring/promtool.ts'
 import { createNetns, isRoot } from './rigs/netns.ts'
 
 const usage = `usage: bun scripts/prove-host.ts [12] [13]
@@ -53,6 +54,9 @@ async function outside(): Promise<number> {
   const directory = mkdtempSync('/var/tmp/srt-prove-')
   try {
     const packages = await makePackages(repo, directory, print)
+    // Its download stays in the cache: the parts run where there is no network.
+    const prometheus = await unpackPromtool(join(directory, 'prometheus'))
+    if ('reason' in prometheus) print(`Prometheus cannot be got: ${prometheus.reason}`)
     const outcomes: Outcome[] = []
     let status = 0
     for (const release of releases) {
