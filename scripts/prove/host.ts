@@ -121,7 +121,9 @@ export async function bootTree(tree: string, files: readonly string[]): Promise<
       // One key may ask ten times a second.
       for (let found = data; found.status !== 'ready'; await Bun.sleep(pollMs)) {
         if (found.status === 'failed' || performance.now() > endMs) {
-          throw new Error(`${debian.journal('strongroom.service').slice(-4_000)}\n${JSON.stringify(found)}`)
+          const { stdout: serial } = await strongroom(['instance', 'console', data.name])
+          const journal = debian.journal('strongroom.service')
+          throw new Error(`${serial.slice(-4_000)}\n${journal.slice(-4_000)}\n${JSON.stringify(found)}`)
         }
         found = (await api('GET', `/v1/instances/${data.name}`, key)).data
       }
