@@ -119,6 +119,8 @@ async function networkd(proof: Proof): Promise<undefined> {
   }
   await host.debian.exec(['systemctl', 'stop', 'systemd-networkd.service', 'systemd-networkd.socket'])
   for (const name of Object.keys(files)) rmSync(`${root}/etc/systemd/network/${name}`)
+  // The second file gives it to every link, the loopback among them.
+  await host.debian.exec(['ip', 'address', 'flush', 'to', '198.51.100.7/32'])
 }
 
 async function tmpfiles(proof: Proof): Promise<undefined> {

@@ -63,7 +63,9 @@ export async function typeAnswers(
   answers: readonly (readonly [string, string])[],
 ): Promise<void> {
   for (const [question, answer] of answers) {
-    await init.printed(question, questionTimeoutMs)
+    await init.printed(question, questionTimeoutMs).catch(error => {
+      throw new Error(`${error}: ${init.screen()}`)
+    })
     init.type(`${answer}\r`)
   }
 }
