@@ -4,6 +4,7 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { withOwnNames } from '../lib/own-names.ts'
 import { type Appliance, imageDir } from '../rigs/appliance.ts'
 import { createNetns } from '../rigs/netns.ts'
 import type { Figures } from './bench-report.ts'
@@ -28,7 +29,7 @@ export async function measureWithoutImage(
   using netns = createNetns()
   const results = join(mkdtempSync(join(tmpdir(), 'srt-bench-')), 'figures.json')
   try {
-    const child = Bun.spawn(netns.argv([process.execPath, file, results]), {
+    const child = Bun.spawn(netns.argv(withOwnNames(netns.name, [process.execPath, file, results])), {
       cwd: repoRoot,
       env: { ...process.env, ...env },
       stdin: 'ignore',
