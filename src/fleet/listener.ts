@@ -12,9 +12,7 @@ import {
   type SingleConnection,
 } from './driver.ts'
 import { reasonOf } from './failures.ts'
-
-/** The channel used by begin_change(). */
-const channel = 'strongroom'
+import { type Announcement, announcementChannel, readAnnouncement } from './replica/announcement.codec.ts'
 
 const retryRange = { minMs: 200, maxMs: 4_000 }
 
@@ -29,7 +27,7 @@ export type ListenerDeps = {
   /**
    * Called with the version that was created; null for a new connection, which may have missed some. Must not throw.
    */
-  readonly onChange: (version: number | null) => void
+  readonly onChange: (announcement: Announcement | null) => void
   readonly signal: AbortSignal
 }
 
@@ -55,8 +53,8 @@ async function listenOnce(deps: ListenerDeps, onConnected: () => void): Promise<
   const stop = onAbort(signal, connection.destroy)
   try {
     await connection.connect()
-    connection.client.on('notification', ({ payload }) => deps.onChange(versionOf(payload)))
-    await connection.client.query(`LISTEN ${channel}`)
+    connection.client.on('notification', ({ payload }) => deps.onChange(readAnnouncement(payload)))
+    await connection.client.query(`LISTEN ${announcementChannel}`)
     onConnected()
     deps.onChange(null)
     await Promise.race([ended, probe(connection, clock, signal)])
@@ -72,9 +70,4 @@ async function probe({ client }: SingleConnection, clock: Clock, signal: AbortSi
     await pause(clock, probeEveryMs, signal)
     if (!signal.aborted) await client.query('SELECT 1')
   }
-}
-
-function versionOf(payload: string | undefined): number | null {
-  const version = Number(payload)
-  return payload !== undefined && Number.isSafeInteger(version) ? version : null
 }

@@ -77,7 +77,7 @@ export type Literal = { readonly text: string; readonly values: readonly string[
 export type WriteOptions = {
   /** A query sent in the same round trip as the beginning of the transaction. */
   readonly opening?: () => Literal
-  /** Does not wake other hosts, which find the change at their next poll. For frequent changes that can wait. */
+  /** Does not wake other hosts, which find the change at their next poll, unless `work` announces it. */
   readonly isQuiet?: boolean
 }
 

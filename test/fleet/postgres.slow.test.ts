@@ -12,6 +12,7 @@ import { POSTGRES_LIMITS } from '../../src/fleet/driver.ts'
 import { commitUnknownMessage, directoryAwayMessage, sqlStateOf } from '../../src/fleet/failures.ts'
 import { listenForChanges } from '../../src/fleet/listener.ts'
 import type { Postgres } from '../../src/fleet/postgres.ts'
+import type { Announcement } from '../../src/fleet/replica/announcement.codec.ts'
 import { retryAfterOf } from '../../src/http/limited.ts'
 import { type DatabaseProxy, startProxy } from '../rigs/postgres/proxy.ts'
 
@@ -186,7 +187,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     const postgres = await connect(server, url)
     const heard: (number | null)[] = []
     const stop = new AbortController()
-    const onChange = (version: number | null) => heard.push(version)
+    const onChange = (announcement: Announcement | null) => heard.push(announcement?.version ?? null)
     const deps = { target: targetOf(server, url), clock: systemClock, log: silentLogger, onChange, signal: stop.signal }
     const listening = listenForChanges(deps)
     await until('it listens', 60_000, () => heard.includes(null))

@@ -16,7 +16,7 @@ const hostCounts = [2, 5, 10, 20, 50, 100]
 const vmsEach = 50
 /** Hosts of a process: 100 hosts need some 3 GB with the database, and more in processes of their own. */
 const hostsEach = 20
-const [createRuns, listRuns, retrieveRuns] = [30, 50, 200]
+const [createRuns, listRuns, retrieveRuns] = [200, 50, 200]
 /** As long as hosts read the egress of all instances. */
 const idleMs = 60_000
 

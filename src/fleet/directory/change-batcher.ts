@@ -15,7 +15,7 @@ import type { NumberedTransaction, Postgres } from '../postgres.ts'
 import type { Outcome, Replica } from '../replica/replica.ts'
 import type { RowChange } from '../replica/tables.ts'
 import type { Copy } from './copy.ts'
-import { changesAndHostsAfter, changesAndHostsIn, type HostRow, newestChange } from './feed.ts'
+import { announce, changesAndHostsAfter, changesAndHostsIn, type HostRow, newestChange } from './feed.ts'
 import { otherHosts, placementOf } from './placement.plan.ts'
 import { writesOf } from './write.ts'
 
@@ -119,7 +119,7 @@ export class ChangeBatcher {
       try {
         const opening = () => changesAndHostsAfter(copy.mark())
         const result = await postgres
-          .transact(async tx => this.#applyIn(tx, batch, takesMore), { opening })
+          .transact(async tx => this.#applyIn(tx, batch, takesMore), { isQuiet: true, opening })
           .finally(() => copy.release())
         try {
           const { changes, version, timeline } = result
@@ -159,6 +159,7 @@ export class ChangeBatcher {
     const { timeline } = copy.mark()
     if (changes.length === 0) throw new NoChanges(outcomes, timeline)
     for (const statement of writesOf(changes, { writing: 'wish', hostId: this.#deps.hostId })) tx.atCommit(statement)
+    tx.atCommit(announce(tx.version, changes))
     let change: string | null = null
     tx.atCommit(newestChange, ([row]) => {
       change = typeof row?.change === 'string' ? row.change : null

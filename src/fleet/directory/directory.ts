@@ -13,6 +13,7 @@ import {
   reasonOf,
   sqlStateOf,
 } from '../failures.ts'
+import type { Announcement } from '../replica/announcement.codec.ts'
 import { Outbox } from '../replica/outbox.ts'
 import { Replica, type ReplicaDeps } from '../replica/replica.ts'
 import { SampleLines } from '../replica/samples.ts'
@@ -37,7 +38,7 @@ export type FleetDirectory = {
   /** Replaces the directory of a standalone host. */
   readonly store: DirectoryStore
   /** Signals that the directory has reached a version; null if there may be changes. Never throws, never waits. */
-  readonly wake: (version: number | null) => void
+  readonly wake: (announcement: Announcement | null) => void
   readonly view: () => { readonly version: number; readonly timeline: number; readonly unreportedRows: number }
   /** Returns why the directory is unreadable: the first copy is incomplete. Null if it is readable. */
   readonly waitsFor: () => string | null
@@ -95,7 +96,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
   const changeBatcher = new ChangeBatcher({ postgres, hostId, replica, copy, clock, log })
   const stopping = new AbortController()
   const { signal } = stopping
-  const versions = new AnnouncedVersions({ copy, clock, signal })
+  const versions = new AnnouncedVersions({ hostId, copy, clock, signal })
   const reports = createWake()
   let running: Promise<unknown> = Promise.resolve()
 
@@ -153,7 +154,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
       refreshSamples,
       admit,
     },
-    wake: version => versions.announce(version),
+    wake: announcement => versions.announce(announcement),
     view: () => {
       const { version, timeline } = replica.mark() ?? { version: 0, timeline: 0 }
       return { version, timeline, unreportedRows: outbox.count() }

@@ -2,6 +2,7 @@
 
 import { assert } from '../../base/assert.ts'
 import type { Literal, Row, Sql } from '../postgres.ts'
+import { announcementChannel, announcementText } from '../replica/announcement.codec.ts'
 import type { ReplicaMark, ReplicaPosition } from '../replica/replica.ts'
 import { type ReplicaTable, type RowChange, rowKey, type WireRow } from '../replica/tables.ts'
 import { readPage } from './statements.ts'
@@ -86,6 +87,11 @@ export function changeUpTo(version: string): string {
 export const newestChange: Literal = {
   text: `SELECT ${changeUpTo('(SELECT version FROM fleet)')} AS change`,
   values: [],
+}
+
+/** Returns a statement that announces the rows of a transaction, which begin_change() has not announced, at its commit. */
+export function announce(version: number, changes: readonly RowChange[]): Literal {
+  return { text: 'SELECT pg_notify($1, $2)', values: [announcementChannel, announcementText(version, changes)] }
 }
 
 /** All changes up to the copy's version may have been trimmed, its newest with them. */

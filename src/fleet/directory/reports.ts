@@ -4,6 +4,7 @@
 import type { Postgres } from '../postgres.ts'
 import type { Batch, Outbox } from '../replica/outbox.ts'
 import { REPLICA_TABLE_BY_NAME, type RowChange } from '../replica/tables.ts'
+import { announce } from './feed.ts'
 import type { Writing } from './statements.ts'
 import { writesOf } from './write.ts'
 
@@ -61,7 +62,7 @@ function isReportedSum({ table, row }: RowChange): boolean {
 
 /** Returns the directory's newest batch of this host. */
 async function send({ postgres, outbox, hostId, writing }: ReportsDeps, batch: Batch): Promise<number> {
-  const isQuiet = !batch.changes.some(({ table }) => NEWSWORTHY.has(table))
+  const isAnnounced = batch.changes.some(({ table }) => NEWSWORTHY.has(table))
   return await postgres.transact(
     async tx => {
       const known = tx.opened[0]?.batch
@@ -69,9 +70,10 @@ async function send({ postgres, outbox, hostId, writing }: ReportsDeps, batch: B
       if (typeof known === 'number' && known >= batch.number) return known
       for (const statement of writesOf(batch.changes, { writing, hostId })) tx.atCommit(statement)
       tx.atCommit({ text: noteBatch, values: [hostId, String(batch.number)] })
+      if (isAnnounced) tx.atCommit(announce(tx.version, batch.changes))
       return batch.number
     },
-    { isQuiet, opening: () => ({ text: newestBatch, values: [hostId] }) },
+    { isQuiet: true, opening: () => ({ text: newestBatch, values: [hostId] }) },
   )
 }
 
