@@ -15,6 +15,7 @@ import type { Config, Platform } from '../config/schema.ts'
 import { guestGatewayName } from '../contract/vm/agent.ts'
 import { keptReceiptsDefault, keptResponsesDefault } from '../contract/vm/kept-defaults.ts'
 import type { GatewaySettings } from '../contract/vm/workload.ts'
+import { directoryAway, maybeKeyMessage } from '../fleet/failures.ts'
 import { findModelOf, loadModel } from '../host/models/models.ts'
 import type { SimulatedHost } from '../host/simulated-host.ts'
 import { lookupUser } from '../host/system.ts'
@@ -43,6 +44,7 @@ import type { Store } from '../store/db.ts'
 import { nonceStore } from '../store/ledger/nonce.query.ts'
 import type { ChangeGate } from '../upgrade/gate.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
+import type { DirectoryLink } from './fleet/directory.ts'
 import type { FleetShares } from './fleet/shares.ts'
 import type { Publish } from './log/transparency.ts'
 import type { Starter } from './starter/client.ts'
@@ -63,6 +65,8 @@ export type InferenceParts = Runtime & {
   readonly publish: Publish
   /** Null, or left out: this host is in no fleet. */
   readonly shares?: FleetShares | null
+  /** Left out: this host is in no fleet. */
+  readonly link?: Pick<DirectoryLink, 'isReached'>
 }
 
 export type Inference = {
@@ -97,6 +101,10 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     log,
     defaults: keyDefaults(settings),
     others: metering.changes,
+    // Another host may have made the key, and clients take a 401 as final.
+    admitUnknown: () => {
+      if (deps.link?.isReached() === false) throw directoryAway(new Error('the key is not here'), maybeKeyMessage)
+    },
   })
   const service = createInferenceService({
     settings,

@@ -21,6 +21,7 @@ export const GATEWAY_PUBLIC_CODES = [
   'upstream_failed',
   'metering_unavailable',
   'attestation_unavailable',
+  'fleet.unavailable',
 ] as const satisfies readonly FaultCode[]
 
 /** `code` of every error that the gateway responds with. */
@@ -46,6 +47,7 @@ export const GATEWAY_ERROR_TYPES = {
   upstream_failed: 'upstream_error',
   metering_unavailable: 'server_error',
   attestation_unavailable: 'server_error',
+  'fleet.unavailable': 'server_error',
   internal: 'server_error',
 } as const satisfies Record<GatewayErrorCode, string>
 

@@ -43,8 +43,7 @@ export function publicErrorOf(error: unknown): PublicError {
 /** Returns the value of `x-should-retry`. Without the header, OpenAI's client always retries 408, 409, 429 and 5xx. */
 function shouldRetry(error: unknown): boolean {
   if (error instanceof UpstreamFault) return error.row.clientShouldRetry
-  if (error instanceof BudgetFault) return error.mayFitSoon
-  return error instanceof Fault && error.code === 'rate_limited'
+  return isSoonServed(error) || (error instanceof Fault && error.code === 'rate_limited')
 }
 
 /** Returns the error in the contract's form (7.2), with OpenAI's `type` and `param`. */
@@ -68,9 +67,8 @@ export function errorResponse(error: unknown, headers: ResponseHeaders, dialect:
   const { status, code, message } = publicErrorOf(error)
   const all: ResponseHeaders = { ...headers, ...failureHeaders(status), 'x-should-retry': String(shouldRetry(error)) }
   // A spent budget has no Retry-After: Codex and opencode would wait in silence for that time.
-  const soon = error instanceof BudgetFault && error.mayFitSoon ? soonSeconds : null
-  const seconds = error instanceof BusyFault ? error.retryAfterSeconds : soon
-  if (seconds !== null) all['retry-after'] = String(seconds)
+  if (isSoonServed(error)) all['retry-after'] = String(soonSeconds)
+  if (error instanceof BusyFault) all['retry-after'] = String(error.retryAfterSeconds)
   if (code !== 'key_config_mismatch') {
     return jsonResponse(dialect?.errorDocument(errorBody(error), status) ?? errorBody(error), status, all)
   }
@@ -106,5 +104,14 @@ export function commonHeaders(requestId: string, dialect: Pick<Dialect, 'idHeade
   return name === null ? headers : { ...headers, [name]: requestId }
 }
 
-/** Whether the gateway or an upstream failed, not the client. Such failures are logged. */
-export const isServerFailure = isInternal
+/** Reports whether the directory of the fleet cannot be read, so that a key that is not here may be valid. */
+const isAway = (error: unknown) => error instanceof Fault && error.code === 'fleet.unavailable'
+
+/** Reports whether the same request may succeed in a few seconds. */
+const isSoonServed = (error: unknown) => isAway(error) || (error instanceof BudgetFault && error.mayFitSoon)
+
+/**
+ * Reports whether the gateway or an upstream failed, not the client. Such failures are logged, but for those that
+ * anyone could cause while the directory is away.
+ */
+export const isServerFailure = (error: unknown) => isInternal(error) && !isAway(error)

@@ -22,6 +22,8 @@ export type GatewayAuthDeps = {
   readonly defaults: KeyDefaults
   /** Changes by other connections, as another thread sees them. By default this thread checks itself. */
   readonly others?: PushedChanges | null
+  /** Throws if a key that the store lacks may exist. By default none does. */
+  readonly admitUnknown?: () => void
 }
 
 /**
@@ -31,9 +33,14 @@ export type PushedChanges = { readonly beat: () => number; readonly mark: () => 
 
 /** Returns `createKeyAuthenticate` over the keys of a store. */
 export function createGatewayAuthenticate(deps: GatewayAuthDeps): Authenticate {
+  const lookUp = createLookup(deps)
   return createKeyAuthenticate({
     ...deps,
-    find: createLookup(deps),
+    find: prefix => {
+      const found = lookUp(prefix)
+      if (found === null) deps.admitUnknown?.()
+      return found
+    },
     onUse: createKeyUse({
       log: deps.log,
       what: 'a gateway key',

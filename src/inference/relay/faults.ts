@@ -11,8 +11,7 @@ export function wireFaultOf(error: unknown): WireFault {
   const fault = param === undefined ? { code, message } : { code, message, param }
   if (error instanceof UpstreamFault) return { ...fault, reason: error.reason }
   if (error instanceof BusyFault) return { ...fault, retryAfterSeconds: error.retryAfterSeconds }
-  if (!(error instanceof BudgetFault)) return fault
-  return { ...fault, mayFitSoon: error.mayFitSoon }
+  return error instanceof BudgetFault ? { ...fault, mayFitSoon: error.mayFitSoon } : fault
 }
 
 export function faultOf({ code, message, param, reason, retryAfterSeconds, mayFitSoon }: WireFault): Fault {

@@ -56,7 +56,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     const minted = mintGatewayKey(systemRandom)
 
     /** A gateway over HTTP with the key; `database` null: in no fleet. */
-    async function gateway(name: string, database: string | null, stateDir = newDir()) {
+    async function gateway(name: string, database: string | null, stateDir = newDir(), on = server) {
       await using undo = new AsyncDisposableStack()
       const store = openStore(join(stateDir, 'strongroom.db'))
       undo.defer(() => store.close())
@@ -74,15 +74,14 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
       const { config } = verdict
       const parts = { config, store, clock: systemClock, random: systemRandom, log: silentLogger }
-      const postgres = database === null ? null : await openPostgres({ ...parts, target: targetOf(server, database) })
+      const postgres = database === null ? null : await openPostgres({ ...parts, target: targetOf(on, database) })
       if (postgres !== null) {
         undo.defer(() => postgres.close())
         if ((await hostById(postgres, store.hostId)) === null) {
           await postgres.transact(tx => joinHost(tx, { id: store.hostId, name, role: 'owner', nowMs: 1 }))
         }
       }
-      const fleet =
-        postgres === null || database === null ? null : { postgres, target: targetOf(server, database), name }
+      const fleet = postgres === null || database === null ? null : { postgres, target: targetOf(on, database), name }
       const metering = new Metering({ ...parts, store: store.directory, cost: () => 0n })
       undo.defer(() => metering.stop())
       const shares = composeShares({ ...parts, fleet: { database: fleet }, link: { isMember: () => true } })
@@ -103,6 +102,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
         metering,
         clockGuard: createClockGuard(systemClock),
         shares,
+        ...(postgres === null ? {} : { link: { isReached: () => postgres.view().isReachable } }),
       })
       inference.start()
       const listener = Bun.serve({
@@ -115,10 +115,10 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       undo.defer(() => inference.stop())
       undo.defer(() => listener.stop(true))
       const running = undo.move()
-      const ask = () =>
+      const ask = (key = minted.key) =>
         fetch(`http://127.0.0.1:${listener.port}/v1/chat/completions`, {
           method: 'POST',
-          headers: { authorization: `Bearer ${minted.key}`, 'content-type': 'application/json' },
+          headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
           body: JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'Hello' }] }),
         })
       const metrics = () => inference.collectors.map(({ render }) => render()).join('') + (shares?.render() ?? '')
@@ -195,6 +195,43 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       )
       expect(b.metrics()).toContain('strongroom_gateway_shares_good_seconds 0\n')
     }, 60_000)
+
+    // Goal: a key that is not here is called wrong only while the directory can be read: another host may have made it.
+    // Those that are here, and those that no host made, get the same answers as before.
+    test('an unknown key while PostgreSQL is stopped', async () => {
+      await using own = await startPostgres()
+      await using host = await gateway('a', await newFleet(own), newDir(), own)
+      await using alone = await gateway('alone', null)
+      const unknown = mintGatewayKey(systemRandom).key
+      const wrong = `gw_${minted.prefix}_${unknown.slice(-32)}`
+      const answer = async (key: string, { ask } = host) => {
+        const response = await ask(key)
+        const { error } = (await response.json()) as { error?: { type: string; message: string } }
+        return [response.status, response.headers.get('retry-after'), error?.message.includes('another host may')]
+      }
+      const [refused, unsure, served] = [
+        [401, null, false],
+        [503, '5', true],
+        [200, null, undefined],
+      ]
+      expect(await answer(unknown)).toEqual(refused)
+      expect(await answer(minted.key)).toEqual(served)
+      await own.stop('kill')
+      const isReached = () =>
+        host.postgres?.query('SELECT 1').then(
+          () => true,
+          () => false,
+        )
+      await until('the host finds out', 60_000, async () => (await isReached()) === false)
+      expect(await answer(unknown)).toEqual(unsure)
+      expect(await answer(wrong)).toEqual(refused)
+      expect(await answer('gw_short')).toEqual(refused)
+      expect(await answer(minted.key)).toEqual(served)
+      expect(await answer(unknown, alone)).toEqual(refused)
+      await own.start()
+      await until('the database is back', 60_000, isReached)
+      expect(await answer(unknown)).toEqual(refused)
+    }, 180_000)
 
     // Goal: a gateway in no fleet has all of the key's limits.
     test('a host by itself', async () => {

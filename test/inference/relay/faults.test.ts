@@ -11,6 +11,7 @@ const FAULTS = [
   new Fault('unauthenticated', 'The API key is missing or invalid.'),
   new Fault('invalid_request', 'No.', { param: 'messages' }),
   new Fault('metering_unavailable', 'Not now.'),
+  new Fault('fleet.unavailable', 'Perhaps elsewhere.'),
   new Fault('rate_limited', 'Limit reached.'),
   new Fault('host.unsupported', 'never told'),
   new BusyFault('Too many wait.', 7),

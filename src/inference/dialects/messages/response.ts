@@ -28,6 +28,7 @@ const ERROR_TYPES = {
   upstream_failed: 'api_error',
   metering_unavailable: 'api_error',
   attestation_unavailable: 'api_error',
+  'fleet.unavailable': 'api_error',
   internal: 'api_error',
 } as const satisfies Record<GatewayErrorCode, string>
 

@@ -190,7 +190,7 @@ export const FAILURES = {
   Unavailable: {
     fault: 'metering_unavailable',
     description:
-      'Usage cannot be recorded at present, and the gateway serves nothing unmetered. With `attestation_unavailable`: a requested receipt is not available, or the upstream of the model has not shown its required evidence.',
+      'Usage cannot be recorded at present, and the gateway serves nothing unmetered. With `attestation_unavailable`: a requested receipt is not available, or the upstream of the model has not shown its required evidence. With `fleet.unavailable`: this host does not know the key, and cannot read the directory of its fleet, which may have it.',
     message: 'Usage cannot be recorded at present; try again later.',
   },
   AttestationUnavailable: {
