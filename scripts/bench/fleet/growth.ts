@@ -19,10 +19,14 @@ const hostsEach = 20
 const [createRuns, listRuns, retrieveRuns] = [200, 50, 200]
 /** As long as hosts read the egress of all instances. */
 const idleMs = 60_000
+/** A process takes more until its code is compiled. The windows before and after creates, each. */
+const [warmUpMs, besideMs] = [15_000, 30_000]
 
 const UNITS = {
   createMs: 'ms',
   createCpuMs: 'ms, all hosts',
+  createIdleBeforeCpuMs: 'ms, all hosts idle for as long, before',
+  createIdleAfterCpuMs: 'ms, all hosts idle for as long, after',
   createHostCpuMs: 'ms, a host',
   createStatements: '',
   createDatabaseMs: 'ms',
@@ -95,17 +99,17 @@ async function measureSize(server: PostgresServer, hostCount: number, { note, si
   }
   await fleet.settled()
   note(`${hostCount} hosts have ${hostCount * vmsEach} VMs`)
-  for (const send of new Map(fleet.hosts.map(({ pid, send }) => [pid, send])).values()) send()
-  await Bun.sleep(quietMs)
-  const idle = await idleCosts(fleet)
   const hostAt = (index: number) => present(fleet.hosts[index % fleet.hosts.length], 'the fleet has hosts')
-  const list = await costOf(fleet, idle, listRuns, async index => (await timedList(hostAt(index), key)).ms)
   let name = ''
-  const create = await costOf(fleet, idle, createRuns, async index => {
+  const create = await createCosts(fleet, async index => {
     const made = await timedCreate(hostAt(index), key)
     name = made.shown.name
     return made.ms
   })
+  for (const send of new Map(fleet.hosts.map(({ pid, send }) => [pid, send])).values()) send()
+  await Bun.sleep(quietMs)
+  const idle = await idleCosts(fleet, idleMs)
+  const list = await costOf(fleet, idle, listRuns, async index => (await timedList(hostAt(index), key)).ms)
   const retrieve = await costOf(fleet, idle, retrieveRuns, async index => {
     await shown(hostAt(index), key, name)
     return 0
@@ -113,6 +117,8 @@ async function measureSize(server: PostgresServer, hostCount: number, { note, si
   return {
     createMs: create.ms,
     createCpuMs: create.cpuMs,
+    createIdleBeforeCpuMs: create.idleCpuMs?.[0] ?? 0,
+    createIdleAfterCpuMs: create.idleCpuMs?.[1] ?? 0,
     createHostCpuMs: create.cpuMs / hostCount,
     createStatements: create.statements,
     createDatabaseMs: create.databaseMs,
@@ -141,14 +147,34 @@ type Idle = {
   readonly changesBytesS: number
 }
 
-async function idleCosts(fleet: BenchFleet): Promise<Idle> {
+/**
+ * Before VMs send, and against idle windows on both sides: 50 idle hosts take more of a processor in the time of a
+ * create than the create does, and a window of another minute differs by more than its cost.
+ */
+async function createCosts(fleet: BenchFleet, request: (index: number) => Promise<number>): Promise<RequestCosts> {
+  await Bun.sleep(warmUpMs)
+  const before = await idleCosts(fleet, besideMs)
+  const gross = await costOf(fleet, NO_IDLE, createRuns, request)
+  const after = await idleCosts(fleet, besideMs)
+  const seconds = gross.seconds / createRuns
+  const mean = (key: keyof Idle) => ((before[key] + after[key]) / 2) * seconds
+  return {
+    ...gross,
+    cpuMs: gross.cpuMs - mean('cpuMsS'),
+    statements: gross.statements - mean('statementsS'),
+    databaseMs: gross.databaseMs - mean('databaseMsS'),
+    idleCpuMs: [before.cpuMsS * seconds, after.cpuMsS * seconds],
+  }
+}
+
+async function idleCosts(fleet: BenchFleet, windowMs: number): Promise<Idle> {
   const [version, before, cpuMs, startedMs] = [
     await fleet.version(),
     await fleet.work(),
     fleet.cpuMs(),
     performance.now(),
   ]
-  await Bun.sleep(idleMs)
+  await Bun.sleep(windowMs)
   const seconds = (performance.now() - startedMs) / 1_000
   const after = await fleet.work()
   return {
@@ -160,13 +186,19 @@ async function idleCosts(fleet: BenchFleet): Promise<Idle> {
   }
 }
 
+const NO_IDLE: Idle = { statementsS: 0, databaseMsS: 0, cpuMsS: 0, numberedS: 0, changesBytesS: 0 }
+
 type RequestCosts = {
+  /** Of all requests together, with what follows them. */
+  readonly seconds: number
   readonly ms: number
   readonly cpuMs: number
   readonly statements: number
   readonly databaseMs: number
   readonly waitMs: number
   readonly changesBytes: number
+  /** What all idle hosts took in the time of a request, in the window before and in that after. */
+  readonly idleCpuMs?: readonly [number, number]
 }
 
 /** One after the other by all hosts; with what follows them, without what the fleet does anyway. */
@@ -189,6 +221,7 @@ async function costOf(
   const seconds = (performance.now() - startedMs) / 1_000
   const after = await fleet.work()
   return {
+    seconds,
     ms: median(times),
     cpuMs: (fleet.cpuMs() - cpuMs - idle.cpuMsS * seconds) / runs,
     statements: (after.statements - before.statements - idle.statementsS * seconds) / runs,
