@@ -65,7 +65,7 @@ export type InferenceParts = Runtime & {
   readonly publish: Publish
   /** Null, or left out: this host is in no fleet. */
   readonly shares?: FleetShares | null
-  /** Left out: this host is in no fleet. */
+  /** Undefined if this host is in no fleet. */
   readonly link?: Pick<DirectoryLink, 'isReached'>
 }
 

@@ -189,7 +189,7 @@ async function idleCosts(fleet: BenchFleet, windowMs: number): Promise<Idle> {
 const NO_IDLE: Idle = { statementsS: 0, databaseMsS: 0, cpuMsS: 0, numberedS: 0, changesBytesS: 0 }
 
 type RequestCosts = {
-  /** Of all requests together, with what follows them. */
+  /** Time of all requests together and of the work that follows them. */
   readonly seconds: number
   readonly ms: number
   readonly cpuMs: number
@@ -197,7 +197,7 @@ type RequestCosts = {
   readonly databaseMs: number
   readonly waitMs: number
   readonly changesBytes: number
-  /** What all idle hosts took in the time of a request, in the window before and in that after. */
+  /** Processor time of all hosts, idle for as long as a request took: in the window before, and in the one after. */
   readonly idleCpuMs?: readonly [number, number]
 }
 

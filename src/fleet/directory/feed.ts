@@ -89,7 +89,7 @@ export const newestChange: Literal = {
   values: [],
 }
 
-/** Returns a statement that announces the rows of a transaction, which begin_change() has not announced, at its commit. */
+/** Returns a statement that announces the rows of a transaction at its commit, if begin_change() did not. */
 export function announce(version: number, changes: readonly RowChange[]): Literal {
   return { text: 'SELECT pg_notify($1, $2)', values: [announcementChannel, announcementText(version, changes)] }
 }

@@ -1,4 +1,5 @@
-// What a numbered transaction announces to the other hosts: its version, and which hosts should read it at once. Pure.
+// The announcement of a numbered transaction to the other hosts: its version, and the hosts that should read it at
+// once. Pure.
 //
 // The text is the version alone if every host should, otherwise the version, a colon and the ids of hosts. A host that
 // does not know the second form takes it for a lost announcement, and reads at once.

@@ -197,7 +197,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     }, 60_000)
 
     // Goal: a key that is not here is called wrong only while the directory can be read: another host may have made it.
-    // Those that are here, and those that no host made, get the same answers as before.
+    // Keys that are here, and keys that no host made, get the same answers as before.
     test('an unknown key while PostgreSQL is stopped', async () => {
       await using own = await startPostgres()
       await using host = await gateway('a', await newFleet(own), newDir(), own)

@@ -1,4 +1,4 @@
-// What hosts announce to one another with each change. Real PostgreSQL and HTTP; VMs are files.
+// Announcements of hosts to one another with each change. Real PostgreSQL and HTTP; VMs are files.
 
 import { expect, test } from 'bun:test'
 import { asOwner, targetOf } from '../../../scripts/rigs/postgres/fleet.ts'
