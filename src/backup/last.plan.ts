@@ -22,9 +22,9 @@ const otherRemedy = 'make one: `strongroom help backup`, which has the timer for
 /** A failure of the command of `--to-command` begins with this. */
 export const COMMAND_OF_BACKUP = 'the command of the backup'
 const commandRemedy =
-  'your own command (--to-command) failed, and the reason has its last words, if it printed any: correct the command or its variables'
-const timerCommandRemedy = `${commandRemedy} (usually in /etc/strongroom/backup.env), then \`systemctl start strongroom-backup\`; until it works, make one into a file: \`strongroom backup --recipients-file /etc/strongroom/backup-recipients.txt FILE\``
-const otherCommandRemedy = `${commandRemedy}, and run it again; until it works, make one into a file: \`strongroom backup --recipient age1… FILE\``
+  'your own command (--to-command) failed: correct what its message names, or the command or its variables'
+const timerCommandRemedy = `${commandRemedy} (usually in /etc/strongroom/backup.env), then \`systemctl start strongroom-backup\`; until it works, make one into a file: \`strongroom backup --recipients-file /etc/strongroom/backup-recipients.txt FILE\`; copy FILE to another machine`
+const otherCommandRemedy = `${commandRemedy}, and run it again; until it works, make one into a file: \`strongroom backup --recipient age1… FILE\`; copy FILE to another machine`
 
 export function backupsOf({ last, failure, nightlySinceMs, nowMs }: BackupFacts): AdminBackups {
   const nightly = nightlySinceMs !== null

@@ -45,10 +45,10 @@ test('goal: a command of the operator that failed has a remedy of its own, with 
   const printed = 'the command of the backup failed: exit code 1: store: 403 Forbidden'
   expect(remedyOf(printed, 0)).toContain('/etc/strongroom/backup.env), then `systemctl start strongroom-backup`')
   expect(remedyOf(printed, 0)).toEndWith(
-    '`strongroom backup --recipients-file /etc/strongroom/backup-recipients.txt FILE`',
+    '`strongroom backup --recipients-file /etc/strongroom/backup-recipients.txt FILE`; copy FILE to another machine',
   )
   expect(remedyOf('the command of the backup did not end within 3600 s', 0)).toBe(remedyOf(printed, 0))
-  expect(remedyOf(printed, null)).toEndWith('`strongroom backup --recipient age1… FILE`')
+  expect(remedyOf(printed, null)).toEndWith('`strongroom backup --recipient age1… FILE`; copy FILE to another machine')
   expect(remedyOf(printed, null)).not.toMatch(/systemctl|backup-recipients/)
   for (const since of [0, null]) expect(remedyOf('no space', since)).not.toContain('backup.env')
 })

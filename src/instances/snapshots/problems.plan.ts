@@ -75,13 +75,20 @@ function roomWords({ bytes, bytesMax, freeBytes, freeBytesMin }: SnapshotFacts):
   if (freeBytes !== null && freeBytes < freeBytesMin)
     return {
       detail: `no snapshot is taken: ${sizeText(freeBytes)} are free on the disk of the state directory, less than snapshots.gib_free_min (${free})`,
-      remedy: `free space on the disk of the state directory until ${free} GiB are free, or lower snapshots.gib_free_min and restart the service; until then ${IDLE_ENDS}`,
+      remedy: `free space on the disk of the state directory until ${free} GiB are free${orLower(freeBytes)}; until then ${IDLE_ENDS}`,
     }
   if (bytes < bytesMax * fullRatio) return null
   return {
     detail: `the room for snapshots is nearly used up: ${gib(bytes)} of ${gib(bytesMax)} GiB (snapshots.gib_max)`,
-    remedy: `raise snapshots.gib_max and restart the service, or have owners remove snapshots (strongroom snapshot rm); once it is used up, ${IDLE_ENDS}`,
+    remedy: `raise snapshots.gib_max and restart the service (VMs continue), or have owners remove snapshots (strongroom snapshot rm); once it is used up, ${IDLE_ENDS}`,
   }
+}
+
+/** With less than 1 GiB free, a lower limit would let snapshots use up the disk. */
+function orLower(freeBytes: number): string {
+  return freeBytes < 2 ** 30
+    ? ' (the problem disk ends earlier, once 1024 MiB are free)'
+    : `, or lower snapshots.gib_free_min to at most ${(Math.floor((freeBytes / 2 ** 30) * 10) / 10).toFixed(1)} and restart the service (VMs continue)`
 }
 
 /** Below 1 GiB in the unit of the problem `disk`. */

@@ -86,7 +86,7 @@ export function subjectOf(message: AlertMessage): string {
     reminder: `still not ready: ${shortList(namesOf(critical, at))}`,
     problems: changes.join('; '),
   } as const satisfies Record<AlertMessage['kind'], string>
-  return harmlessLine(`[strongroom] ${host.domain} ${ready ? 'ready' : 'NOT READY'}: ${words[kind]}`).slice(0, 200)
+  return harmlessLine(`[strongroom] ${host.domain}${ready ? '' : ' (NOT READY)'}: ${words[kind]}`).slice(0, 200)
 }
 
 function listed(title: string, names: readonly string[]): string[] {
@@ -107,9 +107,14 @@ function namesOf(problems: readonly HostProblem[], at: string): string[] {
   })
 }
 
-/** Null if the problem has no deadline. The detail of a certificate has the time at which it ends. */
+/** Null if the problem has no deadline. The detail has the time at which the certificate ends. */
 function timeLeftMs({ name, detail }: HostProblem, at: string): number | null {
-  const time = name === 'certificate' ? /\d{4}-\d\d-\d\dT[\d:.]+Z/.exec(detail)?.[0] : undefined
+  const time =
+    name === 'certificate'
+      ? /\d{4}-\d\d-\d\dT[\d:.]+Z/.exec(detail)?.[0]
+      : name === 'acme'
+        ? /valid until (\d{4}-\d\d-\d\dT[\d:.]+Z)/.exec(detail)?.[1]
+        : undefined
   return time === undefined ? null : Date.parse(time) - Date.parse(at)
 }
 
@@ -131,7 +136,9 @@ export function textOf(message: AlertMessage): string {
   const others = othersIn(message)
   const isChange = began.length + resolved.length > 0
   return [
-    `${host.domain} (${host.id}) is ${ready ? 'ready' : 'NOT READY'} at ${at}.`,
+    ready
+      ? `${host.domain} (${host.id}) is ready at ${withoutMs(at)}.`
+      : `${host.domain} (${host.id}) is NOT READY at ${withoutMs(at)}: it does not give clients what its services promise.`,
     '',
     ...(kind === 'test' ? ['This is a test of the alerts. Nothing has changed.', ''] : []),
     ...section('Began', began),
@@ -139,7 +146,8 @@ export function textOf(message: AlertMessage): string {
     ...section(isChange ? 'Still open' : 'Problems', others),
     ...(isChange && others.length + omitted === 0 ? ['No other problem is open.', ''] : []),
     ...(omitted === 0 ? [] : [`${omitted} more are left out.`, '']),
-    '`strongroom status` has all problems of this host as they are now.',
+    'Run `strongroom status` on the host as root for all its problems as they are now, and `strongroom help 3am` for the',
+    'first steps at night. Another message comes when a problem of this one ends.',
     '',
   ].join('\n')
 }
@@ -147,8 +155,8 @@ export function textOf(message: AlertMessage): string {
 function problemLines(problem: HostProblem): string[] {
   const { severity, since, detail, affects, remedy } = problem
   const lines = [
-    `${severity} ${problemKey(problem)}, since ${since}`,
-    `  ${detail}`,
+    `${severity} ${problemKey(problem)}, since ${withoutMs(since)}`,
+    `  ${withoutMs(detail)}`,
     `  affects: ${affects}`,
     ...(remedy === '' ? [] : remedyLines(remedy)),
     `  more: ${helpCommandFor(problem.name)}`,
@@ -178,10 +186,15 @@ function resolvedLines(problem: HostProblem, at: string): string[] {
   // A clock that was set back makes the beginning lie in the future.
   const lasted = lastedMs < 0 ? '' : ` (${durationText(lastedMs)})`
   const lines = [
-    `${severity} ${problemKey(problem)}, from ${since} until ${at} at the latest${lasted}`,
-    `  it was: ${detail}`,
+    `${severity} ${problemKey(problem)}, from ${withoutMs(since)} until ${withoutMs(at)} at the latest${lasted}`,
+    `  it was: ${withoutMs(detail)}`,
   ]
   return [...lines.map(harmlessLine), '']
+}
+
+/** Removes the milliseconds of times in ISO 8601. */
+function withoutMs(text: string): string {
+  return text.replace(/(T\d\d:\d\d:\d\d)\.\d{3}Z/g, '$1Z')
 }
 
 /** Returns the two largest units. */

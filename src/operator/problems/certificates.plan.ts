@@ -112,15 +112,15 @@ export function acmeProblems(names: readonly AdminAcmeName[], settings: AcmeSett
 
 /** Describes the certificate of a name and its next order. */
 export function acmeText({ holder, expires_at, next_at, failure }: AdminAcmeName): string {
-  const whose = holder === 'gateway' ? "the gateway VM's" : "this host's"
+  const whose = holder === 'gateway' ? 'the gateway VM' : 'this host'
   const held =
     expires_at === null
-      ? `none for ${whose} key: clients get the certificate of the local authority`
-      : `for ${whose} key until ${expires_at}`
+      ? `${whose} has none: clients get the certificate of the local authority`
+      : `${whose} has one, which is valid until ${expires_at}`
   const next = next_at === null ? 'an order is due or under way' : `next order at ${next_at}`
   if (failure === null) return `${held}; ${next}`
   const type = failure.type?.replace('urn:ietf:params:acme:error:', '') ?? 'no problem document'
-  return `${held}; failed at ${failure.at}: ${type}: ${failure.detail}; ${next}`
+  return `${held}; the order failed at ${failure.at}: ${type}: ${failure.detail}; ${next}`
 }
 
 function acmeRemedy(
@@ -137,7 +137,7 @@ function acmeRemedy(
     case 'unauthorized':
     case 'incorrectResponse':
     case 'connection':
-      return `the ACME server does not find the proof: the name must lead to this host, for http-01 from port 80 to ${httpListen || 'tls.acme.http_listen'}, for dns-01 the domain must be delegated to its DNS server; then systemctl reload strongroom`
+      return `the ACME server did not find the proof of this host. With http-01 the name must resolve to this host, and the program at its port 80 must pass /.well-known/acme-challenge/ to ${httpListen || 'tls.acme.http_listen'}; with dns-01 the domain must be delegated to this host's DNS server. Then run systemctl reload strongroom, which interrupts nothing`
     case 'externalAccountRequired':
       return 'set tls.acme.eab_kid and tls.acme.eab_key_file as the ACME server gave them'
     default:

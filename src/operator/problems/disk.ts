@@ -17,14 +17,15 @@ export function diskProblems(stateDir: string): FoundProblem[] {
   const problem = (severity: FoundProblem['severity'], detail: string, remedy: string): FoundProblem[] => [
     { name: 'disk', subject: null, severity, detail, remedy, sinceMs: null },
   ]
-  const end = `this ends at ${mib(freeBytesLow)} MiB`
+  const end = `the problem ends once ${mib(freeBytesLow)} MiB are free`
   try {
     const { bavail, bsize, files, ffree } = statfsSync(stateDir)
     const freeBytes = bavail * bsize
     const freeText = `${mib(freeBytes)} MiB are free at ${stateDir}`
-    const remedy = `free space there until ${mib(freeBytesLow)} MiB are free. ${MAY_GO} ${withoutRoom}`
+    const looks = `run \`df --human-readable ${stateDir}\`; \`du --one-file-system --human-readable --max-depth=1 ${stateDir} | sort --human-numeric-sort\``
+    const remedy = `${looks} to see what fills it. Free space until ${mib(freeBytesLow)} MiB are free. ${MAY_GO} ${withoutRoom}`
     if (freeBytes < freeBytesMin) {
-      const detail = `the disk is full: ${freeText}, from ${mib(freeBytesMin)} MiB on it is a warning, and ${end}`
+      const detail = `the disk is full: ${freeText}. From ${mib(freeBytesMin)} MiB on it is a warning; ${end}`
       return problem('critical', detail, remedy)
     }
     // A file system without a limit of files reports a total of 0.
@@ -33,7 +34,7 @@ export function diskProblems(stateDir: string): FoundProblem[] {
       return problem('critical', detail, `delete files there until ${freeFilesMin} inodes are free. ${MAY_GO}`)
     }
     if (freeBytes >= freeBytesLow) return []
-    return problem('warning', `the disk is nearly full: ${freeText}, and ${end}`, remedy)
+    return problem('warning', `the disk is nearly full: ${freeText}; ${end}`, remedy)
   } catch (error) {
     const remedy = `see that the file system of ${stateDir} is mounted and healthy: journalctl --dmesg`
     return problem('critical', `${stateDir} cannot be read: ${messageOf(error)}`, remedy)
@@ -41,7 +42,7 @@ export function diskProblems(stateDir: string): FoundProblem[] {
 }
 
 const MAY_GO = '`strongroom help problem disk` has what may be deleted.'
-const withoutRoom = `With no room left, creates and changes are refused and VMs that write are paused; these continue at ${mib(freeBytesMin)} MiB`
+const withoutRoom = `With no room left, creates and changes are refused and VMs that write are paused; both end at ${mib(freeBytesMin)} MiB`
 
 function mib(bytes: number): number {
   return Math.floor(bytes / 1_048_576)

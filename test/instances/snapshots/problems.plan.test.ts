@@ -48,6 +48,11 @@ test('goal: the remedy of missing room is that of its cause, and names no field 
   expect(disk).not.toContain('gib_max')
   // The problem disk of the same message has this unit.
   expect(snapshotProblems({ ...good, freeBytes: 2 ** 26 }, 10)[0]?.detail).toContain(': 64 MiB are free')
+  const scarce = remedyOf({ freeBytes: 610 * 2 ** 20 })
+  expect(scarce).toContain('until 10.0 GiB are free (the problem disk ends earlier, once 1024 MiB are free)')
+  // A lower limit would let snapshots use up the disk.
+  expect(scarce).not.toContain('lower')
+  expect(remedyOf({ freeBytes: 1.98 * gib })).toContain('gib_free_min to at most 1.9 and restart')
   const all = remedyOf({ bytes: 95 * gib })
   expect(all).toContain('raise snapshots.gib_max')
   expect(all).not.toMatch(/gib_free_min|on the disk/)

@@ -3,7 +3,7 @@
 
 import { expect, test } from 'bun:test'
 import { AlertMessage, alertProblemsMax } from '../../../src/contract/admin/alerts.ts'
-import { type HostProblem, problemKey } from '../../../src/contract/admin/problems.ts'
+import { type HostProblem, PROBLEM_NAMES, PROBLEMS, problemKey } from '../../../src/contract/admin/problems.ts'
 import { checkValue } from '../../../src/contract/check.ts'
 import { changesFor, messageOf, subjectOf, textOf } from '../../../src/operator/alerts/message.plan.ts'
 
@@ -66,16 +66,16 @@ test('goal: subject and text name what began and ended, on lines that no upstrea
   const hostile = problem('upstream', { subject: 'u', detail: 'it says\r\nBcc: all@example.org\u001b[2J' })
   const message = messageOf({ ...facts, present: [models, hostile], changes: { began: [hostile], resolved: [disk] } })
   expect(subjectOf(message)).toBe(
-    '[strongroom] a.example NOT READY: warning: upstream; resolved: disk; still open: models',
+    '[strongroom] a.example (NOT READY): warning: upstream; resolved: disk; still open: models',
   )
   const text = textOf(message)
   expect(text).toContain(
-    'Began:\n\nwarning upstream u, since 2026-11-26T11:00:00.000Z\n  it says Bcc: all@example.org\\x1b[2J\n',
+    'Began:\n\nwarning upstream u, since 2026-11-26T11:00:00Z\n  it says Bcc: all@example.org\\x1b[2J\n',
   )
-  expect(text).toContain('Resolved:\n\nwarning disk, from 2026-11-26T11:00:00.000Z')
+  expect(text).toContain('Resolved:\n\nwarning disk, from 2026-11-26T11:00:00Z')
   expect(text).toContain('Still open:\n\ncritical models')
   const reminder = messageOf({ ...facts, kind: 'reminder', present: [models], changes: { began: [], resolved: [] } })
-  expect(subjectOf(reminder)).toBe('[strongroom] a.example NOT READY: still not ready: models')
+  expect(subjectOf(reminder)).toBe('[strongroom] a.example (NOT READY): still not ready: models')
   expect(textOf(reminder)).toContain('Problems:\n\ncritical models')
 })
 
@@ -88,7 +88,7 @@ test('goal: what is over has its beginning, its end and its length, and orders n
   expect(lines('2026-11-26T11:57:30.000Z')).toEqual([
     'Resolved:',
     '',
-    'critical firewall, from 2026-11-26T11:57:30.000Z until 2026-11-26T12:00:00.000Z at the latest (2 min 30 s)',
+    'critical firewall, from 2026-11-26T11:57:30Z until 2026-11-26T12:00:00Z at the latest (2 min 30 s)',
     '  it was: firewall is wrong',
     '',
   ])
@@ -97,7 +97,7 @@ test('goal: what is over has its beginning, its end and its length, and orders n
   expect(lines('2026-11-23T10:59:00.000Z')[2]).toEndWith(' at the latest (3 d 1 h)')
   // The clock was set back in the meantime.
   expect(lines('2026-11-26T12:30:00.000Z')[2]).toBe(
-    'critical firewall, from 2026-11-26T12:30:00.000Z until 2026-11-26T12:00:00.000Z at the latest',
+    'critical firewall, from 2026-11-26T12:30:00Z until 2026-11-26T12:00:00Z at the latest',
   )
   expect(textFor('2026-11-26T11:57:30.000Z')).not.toMatch(/remedy|affects|flush/)
 })
@@ -106,7 +106,7 @@ test('goal: commands that follow each other stand on lines of their own, without
   const linesFor = (remedy: string) =>
     textOf(messageOf({ ...facts, present: [], changes: { began: [problem('disk', { remedy })], resolved: [] } }))
       .split('\n')
-      .slice(7, -6)
+      .slice(7, -7)
   expect(linesFor('run `a -i b`; `c -o d` (safe: it is). Store them.')).toEqual([
     '  remedy: run',
     '',
@@ -136,14 +136,21 @@ test('goal: the subject has the severity of what began, how long a certificate l
   const subject = (began: HostProblem[], others: HostProblem[] = []) =>
     subjectOf(messageOf({ ...facts, present: [...began, ...others], changes: { began, resolved: [] } }))
   const certificate = (days: number, which = 'server') => problem('certificate', { subject: which, detail: ends(days) })
-  expect(subject([disk, models])).toEndWith('NOT READY: CRITICAL: models; warning: disk')
-  expect(subject([certificate(3.5)])).toEndWith(' ready: warning: certificate (ends in 3 days)')
+  expect(subject([disk, models])).toEndWith('a.example (NOT READY): CRITICAL: models; warning: disk')
+  expect(subject([certificate(3.5)])).toEndWith('a.example: warning: certificate (ends in 3 days)')
   expect(subject([certificate(1.5)])).toEndWith('(ends in 1 day)')
   expect(subject([certificate(0.5)])).toEndWith('(ends within a day)')
   expect(subject([certificate(-0.5)])).toEndWith('(expired)')
   const renewed = { began: [], resolved: [certificate(3.5), certificate(-0.5, 'guest')] }
-  expect(subjectOf(messageOf({ ...facts, present: [], changes: renewed }))).toEndWith(' ready: resolved: certificate')
+  expect(subjectOf(messageOf({ ...facts, present: [], changes: renewed }))).toEndWith(
+    'a.example: resolved: certificate',
+  )
   expect(subject([certificate(9), certificate(2, 'guest')])).toEndWith('certificate (ends in 2 days)')
+  const valid = `this host has one, which is valid until ${new Date(nowMs + 27.4 * 86_400_000).toISOString()}`
+  const order = `${valid}; the order failed at 2026-11-26T11:00:00.000Z: dns: no`
+  expect(subject([problem('acme', { detail: order })])).toEndWith('a.example: warning: acme (ends in 27 days)')
+  const none = 'this host has none: clients get another; the order failed at 2026-11-26T11:00:00.000Z: dns: no'
+  expect(subject([problem('acme', { detail: none })])).toEndWith('a.example: warning: acme')
   // A time in the detail of another problem is no deadline.
   expect(subject([problem('backup', { detail: ends(2) })])).toEndWith('warning: backup')
   expect(subject([disk], [certificate(2)])).toEndWith('warning: disk; still open: certificate (ends in 2 days)')
@@ -152,4 +159,19 @@ test('goal: the subject has the severity of what began, how long a certificate l
   expect(text([])).toContain('\nNo other problem is open.\n')
   expect(text([models])).not.toContain('No other problem')
   expect(text([models])).toContain('remedy: mend it\n  more: strongroom help problem disk\n\nStill open:')
+})
+
+test('goal: each effect begins with who is affected now', () => {
+  expect(Object.values(PROBLEMS).filter(text => !/^(now: |no client)/.test(text))).toEqual([])
+})
+
+test('goal: a long list cuts off no readiness, and the text explains it and what follows', () => {
+  const host = { ...facts.host, domain: `${'a'.repeat(60)}.`.repeat(2) }
+  const many = PROBLEM_NAMES.map(name => problem(name))
+  const message = messageOf({ ...facts, host, present: [models, ...many], changes: { began: many, resolved: [] } })
+  expect(subjectOf(message)).toContain(`${host.domain} (NOT READY): `)
+  expect(textOf(message)).toContain(
+    ' is NOT READY at 2026-11-26T12:00:00Z: it does not give clients what its services ',
+  )
+  expect(textOf(message)).toContain('\nfirst steps at night. Another message comes when a problem of this one ends.\n')
 })

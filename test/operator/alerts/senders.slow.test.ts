@@ -130,7 +130,7 @@ test('goal: an e-mail by STARTTLS and one by TLS at once, with the password unde
     await using server = await startMailServer({ kind, pair: trusted })
     await mail(server.port, { smtp_tls: kind }).send(message, never)
     const [text = ''] = server.mails
-    expect(text).toContain('Subject: [strongroom] agents.example NOT READY: CRITICAL: upstream')
+    expect(text).toContain('Subject: [strongroom] agents.example (NOT READY): CRITICAL: upstream')
     expect(text).toContain('Message-ID: <msg_7@agents.example>')
     expect(text).toContain('Auto-Submitted: auto-generated')
     expect([text.includes('critical upstream u'), server.mails.length]).toEqual([true, 1])

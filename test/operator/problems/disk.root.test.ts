@@ -23,8 +23,10 @@ inOwnNetns(
         using _ = smallDisk(dir, 300)
         const nearlyFull = {
           ...{ name: 'disk', severity: 'warning' },
-          detail: expect.stringMatching(/is nearly full: \d+ MiB are free at \S+\/state, and this ends at 1024 MiB$/),
-          remedy: expect.stringContaining('strongroom help problem disk'),
+          detail: expect.stringMatching(
+            /is nearly full: \d+ MiB are free at \S+\/state; the problem ends once 1024 MiB are free$/,
+          ),
+          remedy: expect.stringMatching(/^run `df .+`; `du .+\/state \| sort .+strongroom help problem disk/),
         }
         expect(diskProblems(dir)).toMatchObject([nearlyFull])
         const ballast = fillDisk(dir)
@@ -32,7 +34,7 @@ inOwnNetns(
           {
             ...{ name: 'disk', severity: 'critical' },
             detail: expect.stringMatching(
-              /is full: \d+ MiB are free at \S+, from 256 MiB on it is a warning, and this ends at 1024 MiB$/,
+              /is full: \d+ MiB are free at \S+\. From 256 MiB on it is a warning; the problem ends once 1024 MiB are free$/,
             ),
             // Inodes are not short.
             remedy: expect.not.stringContaining('inode'),

@@ -313,7 +313,7 @@ test('goal: a server that refuses its list has the remedy of its status; one tha
 test('goal: the remedies of ACME name what to change', () => {
   const remedy = (failure: { type: string | null; detail: string }) =>
     problemsIn(acme({ failure: { at: at(hourMs), ...failure } }))[0]?.remedy
-  expect(remedy(noProof)).toContain('from port 80 to 0.0.0.0:80')
+  expect(remedy(noProof)).toContain('its port 80 must pass /.well-known/acme-challenge/ to 0.0.0.0:80')
   expect(remedy({ type: null, detail: 'tls.acme.http_listen: EADDRINUSE' })).toStartWith('free 0.0.0.0:80')
   expect(remedy({ type: 'urn:ietf:params:acme:error:rateLimited', detail: '' })).toContain('limits orders')
   expect(remedy({ type: 'urn:ietf:params:acme:error:externalAccountRequired', detail: '' })).toContain('eab_kid')
