@@ -2,9 +2,9 @@
 
 import { expect, test } from 'bun:test'
 import { connect, newFleet } from '../../scripts/rigs/postgres/fleet.ts'
+import { startProxy } from '../../scripts/rigs/postgres/proxy.ts'
 import { hasPostgres, startPostgres } from '../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
-import { startProxy } from '../rigs/postgres/proxy.ts'
 
 /** Transactions of others: a killed server gives them the numbers that it had not written down. */
 const others = `DO $$ BEGIN

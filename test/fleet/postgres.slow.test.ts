@@ -3,6 +3,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
 import { connect, newFleet, targetOf } from '../../scripts/rigs/postgres/fleet.ts'
+import { type DatabaseProxy, startProxy } from '../../scripts/rigs/postgres/proxy.ts'
 import { hasPostgres, type PostgresServer, startPostgres } from '../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
 import { failure, until } from '../../scripts/rigs/until.ts'
@@ -14,7 +15,6 @@ import { listenForChanges } from '../../src/fleet/listener.ts'
 import type { Postgres } from '../../src/fleet/postgres.ts'
 import type { Announcement } from '../../src/fleet/replica/announcement.codec.ts'
 import { retryAfterOf } from '../../src/http/limited.ts'
-import { type DatabaseProxy, startProxy } from '../rigs/postgres/proxy.ts'
 
 /** Open sockets of this process whose other end has this port (proc(5), /proc/net/tcp). */
 function socketsTo(port: number): number {

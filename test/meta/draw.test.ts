@@ -1,7 +1,7 @@
 // Draws of tests that take faults and steps at random.
 
 import { expect, test } from 'bun:test'
-import { createDraw } from '../rigs/draw.ts'
+import { createDraw } from '../../scripts/rigs/draw.ts'
 
 // Goal: a seed repeats its draws and no other's, neighbours included, and a long run does not go round in a circle.
 test('draws', () => {

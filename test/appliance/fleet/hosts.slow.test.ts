@@ -3,6 +3,7 @@
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { connect, newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
+import { type DatabaseProxy, startProxy } from '../../../scripts/rigs/postgres/proxy.ts'
 import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
@@ -15,7 +16,6 @@ import { defaultConfig } from '../../../src/config/load.ts'
 import type { Config } from '../../../src/config/schema.ts'
 import { joinHost } from '../../../src/fleet/hosts/hosts.query.ts'
 import { openStore } from '../../../src/store/db.ts'
-import { type DatabaseProxy, startProxy } from '../../rigs/postgres/proxy.ts'
 
 describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)'))('a host of a fleet', () => {
   let server: PostgresServer

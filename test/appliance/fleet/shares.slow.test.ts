@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { createClockGuard } from '../../../scripts/rigs/clock-guard.ts'
 import { startUpstream, type TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { newFleet, targetOf } from '../../../scripts/rigs/postgres/fleet.ts'
+import { type DatabaseProxy, startProxy } from '../../../scripts/rigs/postgres/proxy.ts'
 import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { nobodyLogs } from '../../../scripts/rigs/transparency.ts'
@@ -26,7 +27,6 @@ import { openStore } from '../../../src/store/db.ts'
 import { insertGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
 import { insertOrganization, listOrganizations } from '../../../src/store/directory/organization.query.ts'
 import { openGate } from '../../../src/upgrade/gate.ts'
-import { type DatabaseProxy, startProxy } from '../../rigs/postgres/proxy.ts'
 
 describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)'))(
   'gateways of two hosts',

@@ -3,10 +3,10 @@
 import { describe, expect, test } from 'bun:test'
 import { Encoder } from 'cbor-x/encode'
 import { casesOf } from '../../../scripts/rigs/all.ts'
+import { createDraw } from '../../../scripts/rigs/draw.ts'
 import { type CborValue, decodeCbor, encodeCbor } from '../../../src/attest/encoding/cbor.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { fromHex, toHex } from '../../../src/base/bytes.ts'
-import { createDraw } from '../../rigs/draw.ts'
 
 const limits = { sizeBytesMax: 65_536, depthMax: 4 }
 const roomy = { ...limits, sizeBytesMax: 2 ** 24 }

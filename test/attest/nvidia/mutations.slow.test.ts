@@ -2,6 +2,7 @@
 // Malformed, and never as another error. STRONGROOM_GPU_MUTATIONS sets the number of random ones, by default 3,200.
 
 import { beforeAll, expect, test } from 'bun:test'
+import { createDraw } from '../../../scripts/rigs/draw.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { checkChain } from '../../../src/attest/nvidia/chain.ts'
 import { readGpuEvidence } from '../../../src/attest/nvidia/evidence.ts'
@@ -15,7 +16,6 @@ import { concat, toHex, utf8 } from '../../../src/base/bytes.ts'
 import { readSignedXml } from '../../../src/client/verify/gpu/signed-xml.ts'
 import { signedManifest } from '../../rigs/attest/gpu/manifest.ts'
 import { asOfMs, evidenceDocument, type SimulatedGpu, simulatedGpu } from '../../rigs/attest/gpu/simulated.ts'
-import { createDraw } from '../../rigs/draw.ts'
 
 /** Eight inputs each. */
 const rounds = Math.ceil(Number(process.env.STRONGROOM_GPU_MUTATIONS ?? 3_200) / 8)

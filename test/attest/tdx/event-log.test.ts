@@ -1,13 +1,13 @@
 // Goal: a TD's event log replays to the registers that its quote has, and nothing but such a log is read.
 
 import { expect, test } from 'bun:test'
+import { createDraw } from '../../../scripts/rigs/draw.ts'
 import { sha384 } from '../../../src/attest/hash.ts'
 import { Malformed, parsed } from '../../../src/attest/malformed.ts'
 import { decodeTdxEventLog, isTdxDataMeasured, replayRtmrs } from '../../../src/attest/tdx/event-log.ts'
 import { eventLogCheck, eventPolicyCheck, parseTdxEventPolicy } from '../../../src/attest/tdx/event-policy.ts'
 import { concat, toHex, utf8 } from '../../../src/base/bytes.ts'
 import { ccelEvent, ccelHeader, ccelLog, u32 } from '../../rigs/attest/tdx/event-log.ts'
-import { createDraw } from '../../rigs/draw.ts'
 import { fuzz } from '../../rigs/hostile/fuzz.ts'
 
 /** Random changes of a log; STRONGROOM_TDX_MUTATIONS=100000 takes minutes. */

@@ -6,6 +6,7 @@
 import { beforeAll, describe, expect, test } from 'bun:test'
 import { QuoteVerifier } from '@phala/dcap-qvl'
 import { casesOf, runsAll } from '../../../scripts/rigs/all.ts'
+import { createDraw } from '../../../scripts/rigs/draw.ts'
 import type { TdxRoot } from '../../../src/attest/tdx/chain.ts'
 import { strictTdxPolicy } from '../../../src/attest/tdx/encode-policy.ts'
 import type { TdxPolicy } from '../../../src/attest/tdx/policy.ts'
@@ -27,7 +28,6 @@ import {
   tcbInfoOf,
   tcbLevel,
 } from '../../rigs/attest/tdx/simulated.ts'
-import { createDraw } from '../../rigs/draw.ts'
 
 const allCases = 2000
 const caseCount = Number(process.env.STRONGROOM_TDX_CASES ?? casesOf(allCases))

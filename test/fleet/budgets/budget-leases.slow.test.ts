@@ -2,6 +2,7 @@
 // token.
 
 import { expect, test } from 'bun:test'
+import { createDraw } from '../../../scripts/rigs/draw.ts'
 import { type BooksHost, organizationId } from '../../../scripts/rigs/fleet/budgets-host.ts'
 import { hasPostgres, type PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
 import { startForTests } from '../../../scripts/rigs/postgres/suite.ts'
@@ -10,7 +11,6 @@ import { failure, until } from '../../../scripts/rigs/until.ts'
 import { BudgetFault } from '../../../src/inference/metering/budgets.ts'
 import { findGatewayKey, setGatewayKeyTerms } from '../../../src/store/directory/gateway-key.query.ts'
 import { prepareOwnMonthSum } from '../../../src/store/directory/usage/usage-hosts.query.ts'
-import { createDraw } from '../../rigs/draw.ts'
 import { type BooksFleet, openBooksFleet } from '../../rigs/fleet/books-fleet.ts'
 
 const missing = skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)')

@@ -4,10 +4,10 @@
 
 import { expect, test } from 'bun:test'
 import { runsAll } from '../../../scripts/rigs/all.ts'
+import { createDraw } from '../../../scripts/rigs/draw.ts'
 import { hasPostgres, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
-import { createDraw } from '../../rigs/draw.ts'
 import { type BooksProcess, FaultedBooks } from '../../rigs/fleet/faulted-books.ts'
 
 const seed = Number(process.env.STRONGROOM_FLEET_SEED ?? Date.now() % 1_000_000)

@@ -3,6 +3,7 @@
 
 import { expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'
+import { createDraw } from '../../../scripts/rigs/draw.ts'
 import { type BooksHost, organizationId } from '../../../scripts/rigs/fleet/budgets-host.ts'
 import { hasPostgres, type PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
 import { startForTests } from '../../../scripts/rigs/postgres/suite.ts'
@@ -19,7 +20,6 @@ import { UsageSpool } from '../../../src/inference/metering/spool.ts'
 import type { HostQueries, LowerInVm, UsageRecord } from '../../../src/inference/metering/types.ts'
 import { usageRecordOf } from '../../../src/inference/metering/vm-usage-ledger.ts'
 import { advanceBooks, insertGatewayVm, moveGatewayVm } from '../../../src/store/ledger/gateway-vm.query.ts'
-import { createDraw } from '../../rigs/draw.ts'
 import { openBooksFleet } from '../../rigs/fleet/books-fleet.ts'
 
 const missing = skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)')

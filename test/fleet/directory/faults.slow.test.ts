@@ -3,13 +3,8 @@
 // STRONGROOM_FLEET_FAULTS asks for more, STRONGROOM_FLEET_HOSTS and STRONGROOM_FLEET_CLIENTS for another size.
 
 import { expect, test } from 'bun:test'
-import { runsAll } from '../../../scripts/rigs/all.ts'
-import { sentBytes } from '../../../scripts/rigs/fleet/ledger-vms.ts'
-import { hasPostgres } from '../../../scripts/rigs/postgres/server.ts'
-import { skipUnless } from '../../../scripts/rigs/skip.ts'
-import { until } from '../../../scripts/rigs/until.ts'
-import { createDraw } from '../../rigs/draw.ts'
-import { FaultedFleet } from '../../rigs/fleet/faulted-fleet.ts'
+import { FleetClients } from '../../../scripts/faults/fleet/clients.ts'
+import { FaultedFleet } from '../../../scripts/faults/fleet/faulted-fleet.ts'
 import {
   differences,
   directoryOf,
@@ -18,9 +13,14 @@ import {
   sumsOf,
   thingsDue,
   thingsOn,
-} from '../../rigs/fleet/fleet-checker.ts'
-import { FleetClients } from '../../rigs/fleet/fleet-clients.ts'
-import { hasFakeTime, PostgresPair } from '../../rigs/postgres/pair.ts'
+} from '../../../scripts/faults/fleet/records.ts'
+import { runsAll } from '../../../scripts/rigs/all.ts'
+import { createDraw } from '../../../scripts/rigs/draw.ts'
+import { sentBytes } from '../../../scripts/rigs/fleet/ledger-vms.ts'
+import { hasFakeTime, PostgresPair } from '../../../scripts/rigs/postgres/pair.ts'
+import { hasPostgres } from '../../../scripts/rigs/postgres/server.ts'
+import { skipUnless } from '../../../scripts/rigs/skip.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 
 const seed = Number(process.env.STRONGROOM_FLEET_SEED ?? Date.now() % 1_000_000)
 const faultCount = Number(process.env.STRONGROOM_FLEET_FAULTS ?? (runsAll ? 25 : 5))

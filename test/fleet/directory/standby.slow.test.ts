@@ -2,13 +2,13 @@
 
 import { expect, test } from 'bun:test'
 import { connect, newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
+import { hasFakeTime, PostgresPair } from '../../../scripts/rigs/postgres/pair.ts'
 import { hasPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { failure, until } from '../../../scripts/rigs/until.ts'
 import { POSTGRES_LIMITS } from '../../../src/fleet/driver.ts'
 import { commitUnknownMessage, directoryAwayMessage } from '../../../src/fleet/failures.ts'
 import { openFleet } from '../../rigs/fleet/fleet.ts'
-import { hasFakeTime, PostgresPair } from '../../rigs/postgres/pair.ts'
 
 const backMs = 60_000
 const needs = skipUnless(hasPostgres && hasFakeTime, 'needs PostgreSQL and libfaketime (scripts/setup installs them)')

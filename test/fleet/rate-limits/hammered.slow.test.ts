@@ -5,11 +5,11 @@
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { runsAll } from '../../../scripts/rigs/all.ts'
+import { createDraw } from '../../../scripts/rigs/draw.ts'
 import { connect, newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
 import { addHosts } from '../../../scripts/rigs/postgres/hosts.ts'
 import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
-import { createDraw } from '../../rigs/draw.ts'
 import { type Link, type SharedGateway, SharedGateways } from '../../rigs/fleet/shared-gateways.ts'
 import { callerOf } from '../../rigs/gateway/keys.ts'
 

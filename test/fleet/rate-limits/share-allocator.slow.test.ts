@@ -1,6 +1,7 @@
 // Shares of keys' limits in a real PostgreSQL: what is given out, to whom, and when it comes back.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { createDraw } from '../../../scripts/rigs/draw.ts'
 import { connect, newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
 import { addHosts, hostId } from '../../../scripts/rigs/postgres/hosts.ts'
 import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
@@ -11,7 +12,6 @@ import type { Postgres } from '../../../src/fleet/postgres.ts'
 import { ShareAllocator, sharesGoodMs } from '../../../src/fleet/rate-limits/share-allocator.ts'
 import { renewShares } from '../../../src/fleet/rate-limits/shares.query.ts'
 import { grantHost } from '../../../src/fleet/rights.ts'
-import { createDraw } from '../../rigs/draw.ts'
 
 const limits: Amounts = [100, 1_000, 1]
 const restMs = 66_000

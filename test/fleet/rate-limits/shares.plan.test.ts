@@ -2,8 +2,8 @@
 
 import { describe, expect, test } from 'bun:test'
 import { casesOf } from '../../../scripts/rigs/all.ts'
+import { createDraw } from '../../../scripts/rigs/draw.ts'
 import { planShares, reserveOf, type Sharer, starvedMs } from '../../../src/fleet/rate-limits/shares.plan.ts'
-import { createDraw } from '../../rigs/draw.ts'
 
 const sharer = (id: string, wanted: number, waits: Partial<Sharer> = {}): Sharer => ({
   id,

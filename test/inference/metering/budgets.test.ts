@@ -1,11 +1,11 @@
 // Goal: no budget is ever passed, whatever runs at the same time, and after a restart: a real ledger, a manual clock.
 
 import { expect, test } from 'bun:test'
+import { createDraw } from '../../../scripts/rigs/draw.ts'
 import { BudgetFault, Budgets, type Release } from '../../../src/inference/metering/budgets.ts'
 import { Metering } from '../../../src/inference/metering/ledger.ts'
 import { createCost } from '../../../src/inference/metering/price.ts'
 import type { Budget, Caller } from '../../../src/inference/types.ts'
-import { createDraw } from '../../rigs/draw.ts'
 import { callerOf, openLedger } from '../../rigs/gateway/keys.ts'
 
 const model = 'm'

@@ -2,9 +2,9 @@
 // in bounded memory.
 
 import { expect, test } from 'bun:test'
+import { createDraw } from '../../../scripts/rigs/draw.ts'
 import { allOf, failure, until } from '../../../scripts/rigs/until.ts'
 import { RecentRows } from '../../../src/inference/metering/recent-rows.ts'
-import { createDraw } from '../../rigs/draw.ts'
 import { type AskedOfHost, createMeteringVm, type DaysWant, type MeteringVm } from '../../rigs/enclave/metering-vm.ts'
 import { usageSum } from '../../rigs/gateway/usage-rows.ts'
 

@@ -2,6 +2,7 @@
 // between.
 
 import { expect, test } from 'bun:test'
+import { createDraw } from '../../../scripts/rigs/draw.ts'
 import { allOf, failure } from '../../../scripts/rigs/until.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import {
@@ -15,7 +16,6 @@ import { Metering } from '../../../src/inference/metering/ledger.ts'
 import { createCost } from '../../../src/inference/metering/price.ts'
 import { prepareUsageAppend } from '../../../src/store/directory/usage/usage.query.ts'
 import { type DaySum, prepareDaysPage } from '../../../src/store/directory/usage/usage-day.query.ts'
-import { createDraw } from '../../rigs/draw.ts'
 import { callerOf, openLedger } from '../../rigs/gateway/keys.ts'
 import { usageRow } from '../../rigs/gateway/usage-rows.ts'
 

@@ -1,10 +1,10 @@
 // Goal: a gateway VM's sums are exact: each row counts once, whenever the host's sums and its own rows cross.
 
 import { expect, test } from 'bun:test'
+import { createDraw } from '../../../scripts/rigs/draw.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { Fault } from '../../../src/base/fault.ts'
 import { createCost } from '../../../src/inference/metering/price.ts'
-import { createDraw } from '../../rigs/draw.ts'
 import { type AskedOfHost, createMeteringVm, dollarPrices } from '../../rigs/enclave/metering-vm.ts'
 import { callerOf } from '../../rigs/gateway/keys.ts'
 

@@ -5,9 +5,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type BooksHost, type BooksHostOptions, startBooksHost } from '../../../scripts/rigs/fleet/budgets-host.ts'
 import { asOwner, connect, newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
+import { type DatabaseProxy, startProxy } from '../../../scripts/rigs/postgres/proxy.ts'
 import type { PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
 import type { Postgres } from '../../../src/fleet/postgres.ts'
-import { type DatabaseProxy, startProxy } from '../postgres/proxy.ts'
 
 export type BooksFleet = AsyncDisposable & {
   /** Also one that was stopped. */

@@ -21,6 +21,7 @@ import { type FakeBuildEngine, fakeBuildEngine } from '../../../scripts/rigs/bui
 import { impatientLimits } from '../../../scripts/rigs/fleet/fleet-host.ts'
 import { admitHost, asOwner, newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
 import { report } from '../../../scripts/rigs/postgres/hosts.ts'
+import { type DatabaseProxy, startProxy } from '../../../scripts/rigs/postgres/proxy.ts'
 import type { PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { present } from '../../../src/base/assert.ts'
@@ -48,7 +49,6 @@ import { buildById } from '../../../src/store/directory/build.query.ts'
 import type { Build } from '../../../src/store/directory/build.table.ts'
 import { insertKey } from '../../../src/store/directory/key.query.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
-import { type DatabaseProxy, startProxy } from '../postgres/proxy.ts'
 
 export type BuildHost = {
   readonly name: string

@@ -5,12 +5,12 @@ import { Database } from 'bun:sqlite'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { createDraw } from '../../../scripts/rigs/draw.ts'
 import { type SeedBudgets, startBooksHost } from '../../../scripts/rigs/fleet/budgets-host.ts'
 import type { HostAddresses, HostProgramOptions } from '../../../scripts/rigs/fleet/host-program.ts'
 import { newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
+import { type DatabaseProxy, startProxy } from '../../../scripts/rigs/postgres/proxy.ts'
 import type { PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
-import { createDraw } from '../draw.ts'
-import { type DatabaseProxy, startProxy } from '../postgres/proxy.ts'
 
 type Process = HostAddresses & { readonly child: Bun.Subprocess<'pipe', 'pipe', 'pipe'> }
 

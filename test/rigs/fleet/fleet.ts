@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { type FleetHost, startFleetHost } from '../../../scripts/rigs/fleet/fleet-host.ts'
 import { type settings as defaultSettings, publicKey } from '../../../scripts/rigs/instances/instances-service.ts'
 import { admitHost, newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
+import { type DatabaseProxy, startProxy } from '../../../scripts/rigs/postgres/proxy.ts'
 import type { PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../../src/base/ids.ts'
@@ -20,7 +21,6 @@ import {
   insertOrganization,
   setOrganizationStatus,
 } from '../../../src/store/directory/organization.query.ts'
-import { type DatabaseProxy, startProxy } from '../postgres/proxy.ts'
 
 export type InstanceView = {
   readonly name: string

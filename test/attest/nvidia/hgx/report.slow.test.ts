@@ -2,6 +2,7 @@
 // bytes end as Malformed. STRONGROOM_GPU_MUTATIONS sets the number of changes; 100,000 take minutes.
 
 import { expect, test } from 'bun:test'
+import { createDraw } from '../../../../scripts/rigs/draw.ts'
 import { Malformed } from '../../../../src/attest/malformed.ts'
 import { readGpuEvidence } from '../../../../src/attest/nvidia/evidence.ts'
 import { readSwitchesOfGpu, readSwitchFields } from '../../../../src/attest/nvidia/hgx/report.ts'
@@ -13,7 +14,6 @@ import { toHex, utf8 } from '../../../../src/base/bytes.ts'
 import { nativeP384 } from '../../../../src/linux/keys/native-p384.ts'
 import { SMALL, simulatedHgx } from '../../../rigs/attest/gpu/hgx.ts'
 import { asOfMs, evidenceDocument, nonce } from '../../../rigs/attest/gpu/simulated.ts'
-import { createDraw } from '../../../rigs/draw.ts'
 
 const mutationCount = Number(process.env.STRONGROOM_GPU_MUTATIONS ?? 1_500)
 const { base, gpus, switches, question } = await simulatedHgx(SMALL)

@@ -4,12 +4,12 @@
 import { afterAll, expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { createDraw } from '../../../../scripts/rigs/draw.ts'
 import { derBlocks, toPem } from '../../../../src/attest/encoding/pem.ts'
 import { decodeHclReport } from '../../../../src/attest/tpm/hcl-report.ts'
 import { concat, fromHex, toHex, utf8 } from '../../../../src/base/bytes.ts'
 import { bundleBytesMax, readVtpmBundle } from '../../../../src/client/verify/vtpm/bundle.ts'
 import { reportNonceCheck } from '../../../../src/client/verify/vtpm/report-nonce.ts'
-import { createDraw } from '../../../rigs/draw.ts'
 import { expectUsageError } from '../../../rigs/program.ts'
 import {
   type Answer,

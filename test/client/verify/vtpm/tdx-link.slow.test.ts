@@ -5,6 +5,7 @@
 import { afterAll, expect, test } from 'bun:test'
 import { readdirSync, readFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
+import { createDraw } from '../../../../scripts/rigs/draw.ts'
 import { sha256 } from '../../../../src/attest/hash.ts'
 import { Malformed } from '../../../../src/attest/malformed.ts'
 import { type Anchor, decodeAnchor, decodePckChain, INTEL_ROOT, pckFaults } from '../../../../src/attest/tdx/chain.ts'
@@ -28,7 +29,6 @@ import {
 } from '../../../rigs/attest/tdx/azure.ts'
 import { filesOf, hclWith, lineOf } from '../../../rigs/attest/tdx/azure-line.ts'
 import { pcsScript } from '../../../rigs/attest/tdx/pcs-script.ts'
-import { createDraw } from '../../../rigs/draw.ts'
 import { withField } from '../../../rigs/launch/hcl-samples.ts'
 import { expectUsageError, runHere } from '../../../rigs/program.ts'
 import {

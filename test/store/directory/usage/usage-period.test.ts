@@ -1,6 +1,7 @@
 // Sums of days and weeks that are kept in memory, against the database.
 
 import { expect, test } from 'bun:test'
+import { createDraw } from '../../../../scripts/rigs/draw.ts'
 import { prepareRaw } from '../../../../src/store/db.ts'
 import { prepareUsageAppend, purgeUsage } from '../../../../src/store/directory/usage/usage.query.ts'
 import {
@@ -9,7 +10,6 @@ import {
   prepareKeySums,
   prepareMonthSum,
 } from '../../../../src/store/directory/usage/usage-month.query.ts'
-import { createDraw } from '../../../rigs/draw.ts'
 import { openLedger } from '../../../rigs/gateway/keys.ts'
 import { usageRow, usageSum } from '../../../rigs/gateway/usage-rows.ts'
 

@@ -1,11 +1,11 @@
 // The sums by month and by day that appends to the ledger keep, beside what SQL counts from its rows. Real SQLite.
 
 import { expect, test } from 'bun:test'
+import { createDraw } from '../../../../scripts/rigs/draw.ts'
 import { prepareRaw } from '../../../../src/store/db.ts'
 import { insertOrganization } from '../../../../src/store/directory/organization.query.ts'
 import { prepareUsageAppend } from '../../../../src/store/directory/usage/usage.query.ts'
 import type { Usage } from '../../../../src/store/directory/usage/usage.table.ts'
-import { createDraw } from '../../../rigs/draw.ts'
 import { openLedger } from '../../../rigs/gateway/keys.ts'
 import { usageRow } from '../../../rigs/gateway/usage-rows.ts'
 

@@ -4,8 +4,8 @@
 import { chmodSync, existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
-import { until } from '../../../scripts/rigs/until.ts'
+import { until } from '../until.ts'
+import { type PostgresServer, startPostgres } from './server.ts'
 
 const library = '/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1'
 

@@ -4,7 +4,7 @@
 import { Database } from 'bun:sqlite'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { FOLDERS } from '../../../scripts/rigs/fleet/ledger-vms.ts'
+import { FOLDERS } from '../../rigs/fleet/ledger-vms.ts'
 import type { FaultedFleet, FaultedHost } from './faulted-fleet.ts'
 
 /** Columns of a copied table that all hosts and the directory have the same. */

@@ -4,12 +4,12 @@
 import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { HostAddresses, HostProgramOptions } from '../../../scripts/rigs/fleet/host-program.ts'
-import { newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
-import { until } from '../../../scripts/rigs/until.ts'
-import { createDraw } from '../draw.ts'
-import type { PostgresPair } from '../postgres/pair.ts'
-import { type DatabaseProxy, startProxy } from '../postgres/proxy.ts'
+import { createDraw } from '../../rigs/draw.ts'
+import type { HostAddresses, HostProgramOptions } from '../../rigs/fleet/host-program.ts'
+import { newFleet } from '../../rigs/postgres/fleet.ts'
+import type { PostgresPair } from '../../rigs/postgres/pair.ts'
+import { type DatabaseProxy, startProxy } from '../../rigs/postgres/proxy.ts'
+import { until } from '../../rigs/until.ts'
 
 type Process = HostAddresses & { readonly child: Bun.Subprocess<'pipe', 'pipe', 'pipe'> }
 

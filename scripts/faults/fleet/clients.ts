@@ -3,9 +3,9 @@
 
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { FOLDERS, sendBytes } from '../../../scripts/rigs/fleet/ledger-vms.ts'
-import { publicKey } from '../../../scripts/rigs/instances/instances-service.ts'
-import { createDraw } from '../draw.ts'
+import { createDraw } from '../../rigs/draw.ts'
+import { FOLDERS, sendBytes } from '../../rigs/fleet/ledger-vms.ts'
+import { publicKey } from '../../rigs/instances/instances-service.ts'
 import type { FaultedFleet, FaultedHost } from './faulted-fleet.ts'
 
 type Draw = (count: number) => number
