@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { createDraw } from '../../rigs/draw.ts'
 import { FOLDERS, sendBytes } from '../../rigs/fleet/ledger-vms.ts'
 import { publicKey } from '../../rigs/instances/instances-service.ts'
+import type { Span } from './expected.ts'
 import type { FaultedFleet, FaultedHost } from './faulted-fleet.ts'
 
 type Draw = (count: number) => number
@@ -14,8 +15,11 @@ type Draw = (count: number) => number
 export type Wished = {
   readonly key: string
   name: string | null
+  /** The request that made the name known. */
+  created: Span | null
   isDeleteAsked: boolean
-  isDeleteAccepted: boolean
+  /** The request that was accepted. */
+  deleted: Span | null
 }
 
 /** A request that was to cost so much. `unknown`: it was booked once or not at all. */
@@ -31,6 +35,8 @@ export type InstanceRow = {
   readonly terminated_reason: string | null
   readonly ready_at: string | null
 }
+
+type Answer = { readonly status: number; readonly body: unknown; readonly span: Span }
 
 const answerMs = 12_000
 /** Between two requests of all clients together, on average half of it: the machine bears that many. */
@@ -62,7 +68,7 @@ export class FleetClients {
     const any = (wishes: readonly Wished[]) => wishes[draw(wishes.length)] as Wished
     for (let count = 0; !signal.aborted; count += 1) {
       const unknown = own.filter(wish => wish.name === null)
-      const living = own.filter(wish => wish.name !== null && !wish.isDeleteAccepted)
+      const living = own.filter(wish => wish.name !== null && !this.isDeleted(wish))
       const step = draw(18)
       if (step < 3 && unknown.length > 0) await this.create(any(unknown), draw)
       else if (step < 6 && living.length > 0) await this.remove(any(living), draw)
@@ -72,7 +78,7 @@ export class FleetClients {
       else if (step < 14 && own.length > 0) await this.create(any(own), draw)
       else if (living.length + unknown.length >= livingMax) await this.remove(any([...living, ...unknown]), draw)
       else {
-        const wish = { key: `${name}-${count}`, name: null, isDeleteAsked: false, isDeleteAccepted: false }
+        const wish = { key: `${name}-${count}`, name: null, created: null, isDeleteAsked: false, deleted: null }
         own.push(wish)
         this.wishes.push(wish)
         await this.create(wish, draw)
@@ -82,6 +88,16 @@ export class FleetClients {
     }
   }
 
+  /** So many creates and spends at once, whatever the answers. */
+  async some(count: number, draw: Draw): Promise<void> {
+    await Promise.all(
+      Array.from({ length: count }, async (_, index) => {
+        const wish = { key: `last-${index}`, name: null, created: null, isDeleteAsked: false, deleted: null }
+        await Promise.all([this.create(wish, draw), this.#spend(`at-last-${index}`, draw)])
+      }),
+    )
+  }
+
   async create(wish: Wished, draw: Draw): Promise<void> {
     const answer = await this.#ask(draw, 'POST', '/v1/instances', wish.key)
     if (answer?.status !== 202) {
@@ -89,17 +105,38 @@ export class FleetClients {
       return
     }
     const { name } = (answer.body as { data: InstanceRow }).data
-    if (wish.name !== null && wish.name !== name) throw new Error(`${wish.key} made ${wish.name} and ${name}`)
-    wish.name = name
+    const mayBeAnother = wish.name === null || this.#isUndone(wish.created)
+    if (wish.name !== name && !mayBeAnother) throw new Error(`${wish.key} made ${wish.name} and ${name}`)
+    if (wish.name !== name) Object.assign(wish, { name, isDeleteAsked: false, deleted: null })
+    if (mayBeAnother) wish.created = answer.span
+  }
+
+  /** Its name is known, and no restored dump may lack it. */
+  isCreated({ name, created }: Wished): boolean {
+    return name !== null && !this.#isUndone(created)
+  }
+
+  /** Accepted, and not undone since. */
+  isDeleted({ deleted }: Wished): boolean {
+    return deleted !== null && !this.#isUndone(deleted)
+  }
+
+  #isUndone(span: Span | null): boolean {
+    return span !== null && this.#fleet.expected.isUndone(span)
   }
 
   /** One that is not known by name yet is asked for again first. */
   async remove(wish: Wished, draw: Draw): Promise<void> {
-    if (wish.name === null) return await this.create(wish, draw)
+    const { name } = wish
+    if (name === null) return await this.create(wish, draw)
     wish.isDeleteAsked = true
-    const answer = await this.#ask(draw, 'DELETE', `/v1/instances/${wish.name}`)
-    if (answer?.status === 404) throw new Error(`${wish.name} was acknowledged and is not there`)
-    if (answer?.status === 202) wish.isDeleteAccepted = true
+    const answer = await this.#ask(draw, 'DELETE', `/v1/instances/${name}`)
+    // Another request may have created it again meanwhile.
+    if (wish.name !== name) return
+    if (answer?.status === 404 && !this.#isUndone(wish.created))
+      throw new Error(`${name} was acknowledged and is not there`)
+    if (answer?.status === 404) wish.name = null
+    if (answer?.status === 202) wish.deleted = answer.span
   }
 
   /** Through any host, which passes it on to the one that has the instance. */
@@ -161,7 +198,7 @@ export class FleetClients {
     method: string,
     path: string,
     idempotencyKey?: string,
-  ): Promise<{ status: number; body: unknown } | null> {
+  ): Promise<Answer | null> {
     const { process: at } = this.#fleet.hosts[draw(this.#fleet.hosts.length)] as FaultedHost
     if (at === null) return null
     return await this.#answered(method, at.url + path, {
@@ -175,9 +212,13 @@ export class FleetClients {
     })
   }
 
-  async #answered(what: string, url: string, init: RequestInit): Promise<{ status: number; body: unknown } | null> {
+  async #answered(what: string, url: string, init: RequestInit): Promise<Answer | null> {
+    const beganMs = performance.now()
     const answer = await fetch(url, { ...init, signal: AbortSignal.timeout(answerMs) }).then(
-      async response => ({ status: response.status, body: await response.json() }),
+      async response => {
+        const body = await response.json()
+        return { status: response.status, body, span: { beganMs, endedMs: performance.now() } }
+      },
       // Killed, paused or cut off: what became of it is not known.
       () => null,
     )

@@ -1,88 +1,105 @@
-// A fleet of host processes whose hosts, database, clocks and ways to it and to one another fail at random. Effects:
-// processes, a database, ports, files of a temporary directory.
+// A fleet of host processes whose hosts, database, clocks and ways to it and to one another can be made to fail.
+// Effects: processes, a database, ports, files of a temporary directory.
 
-import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { closeSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createDraw } from '../../rigs/draw.ts'
-import type { HostAddresses, HostProgramOptions } from '../../rigs/fleet/host-program.ts'
-import { newFleet } from '../../rigs/postgres/fleet.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { joinFleet, type MemberParts } from '../../../src/cli/fleet/members.ts'
+import { parseDatabaseUrl } from '../../../src/config/fleet/database-url.ts'
+import type { PostgresTarget } from '../../../src/fleet/driver.ts'
+import { databaseFile } from '../../../src/host/state-files.ts'
+import { openStore } from '../../../src/store/db.ts'
+import type { HostAddresses, HostProgramOptions, HostStatus } from '../../rigs/fleet/host-program.ts'
+import { admitHost, newFleet, roleOf, urlOfHost } from '../../rigs/postgres/fleet.ts'
 import type { PostgresPair } from '../../rigs/postgres/pair.ts'
 import { type DatabaseProxy, startProxy } from '../../rigs/postgres/proxy.ts'
 import { until } from '../../rigs/until.ts'
+import { Expected } from './expected.ts'
 
-type Process = HostAddresses & { readonly child: Bun.Subprocess<'pipe', 'pipe', 'pipe'> }
+export type HostProcess = HostAddresses & { readonly child: Bun.Subprocess<'pipe', 'pipe', number> }
+
+/** Ends a fault. */
+export type Heal = () => Promise<void> | void
 
 export type FaultedHost = {
   readonly name: string
+  readonly id: string
   readonly directory: string
   readonly proxy: DatabaseProxy
   /** Its ways to the others, by their names. */
-  readonly peerWays: Map<string, DatabaseProxy>
-  process: Process | null
+  readonly peerWays: ReadonlyMap<string, DatabaseProxy>
+  process: HostProcess | null
   /** Monotonic; null while it runs. */
   downSinceMs: number | null
+  /** How often its records, or those of the directory, have gone back to an earlier state. */
+  history: number
 }
 
-/** A fault that is over only with a later one. */
-type Lasting = { readonly healAt: number; readonly heal: () => Promise<void> | void }
+export type FleetBudgets = {
+  /** In nano-dollars a month. */
+  readonly k1: number
+  readonly organization: number
+}
 
 export type FaultedFleetOptions = {
   readonly hostCount: number
-  readonly seed: number
-  /** In nano-dollars a month. */
-  readonly budgets: { readonly k1: number; readonly organization: number }
+  readonly budgets: FleetBudgets
+  /** Gets a line for what a fault did not do. */
+  readonly note: (line: string) => void
 }
 
-const program = join(import.meta.dir, '../../../scripts/rigs/fleet/host-program.ts')
+const program = join(import.meta.dir, '../../rigs/fleet/host-program.ts')
 /** One in so many instances gives evidence. */
 const attestedOneOf = 8
+const bootMs = 50
 const nowhere = 1
 /** As long as a host may need for its turn on a machine that is busy. */
-const clockMs = 60_000
-/** From a fault to the next, at most: clients get on between them. */
-const restMs = 500
+const answerMs = 60_000
 /** Instances that a host takes at a time; its pool has more addresses, as some rest. */
 const placesEach = 500
-/** Before the fleet gives its instances up. */
-const downMsMax = 20_000
-/** Less than a create is remembered for. */
-const wrongMsMax = 2 * 3_600_000
 /** A start may fail while the standby of the database finds its way back. */
 const allStartMs = 120_000
-/** Faults until one that lasts is over. */
-const lastsMax = 6
+/** Less than the daemon's, so that hosts settle soon after the last fault. */
+const intervals = { sumsEveryMs: 500, checkEveryMs: 2_000, renewEveryMs: 500, budgetsIdleMs: 500 }
 const settings = { instancesPerOrganizationMax: 100_000 }
 
 export class FaultedFleet implements AsyncDisposable {
   readonly hosts: FaultedHost[] = []
-  /** In order. */
-  readonly faults: string[] = []
-  readonly #databases: PostgresPair
+  readonly databases: PostgresPair
+  readonly expected = new Expected()
+  /** Ways to the database of copies of hosts. */
+  readonly copyWays = new Set<DatabaseProxy>()
+  readonly note: (line: string) => void
+  readonly directory = mkdtempSync(join(tmpdir(), 'srt-faults-'))
   readonly #database: string
-  readonly #root = mkdtempSync(join(tmpdir(), 'srt-faults-'))
-  readonly #draw: (count: number) => number
-  #lasting: Lasting[] = []
   #key = ''
 
-  private constructor(databases: PostgresPair, database: string, seed: number) {
-    this.#databases = databases
+  private constructor(databases: PostgresPair, database: string, note: (line: string) => void) {
+    this.databases = databases
+    this.note = note
     this.#database = database
-    this.#draw = createDraw(seed)
   }
 
-  static async open(databases: PostgresPair, { hostCount, seed, budgets }: FaultedFleetOptions): Promise<FaultedFleet> {
-    const fleet = new FaultedFleet(databases, await newFleet(databases.primary), seed)
+  static async open(databases: PostgresPair, { hostCount, budgets, note }: FaultedFleetOptions): Promise<FaultedFleet> {
+    const url = await newFleet(databases.primary)
+    const fleet = new FaultedFleet(databases, new URL(url).pathname.slice(1), note)
     const names = Array.from({ length: hostCount }, (_, index) => `host-${index}`)
     for (const name of names) {
-      const directory = join(fleet.#root, name)
+      const directory = join(fleet.directory, name)
       mkdirSync(directory)
+      const store = openStore(join(directory, databaseFile))
+      const { hostId: id } = store
+      store.close()
+      await admitHost(url, { id, name })
       const proxy = await startProxy(databases.primary.port)
       const peerWays = new Map<string, DatabaseProxy>()
       for (const other of names) if (other !== name) peerWays.set(other, await startProxy(nowhere))
-      fleet.hosts.push({ name, directory, proxy, peerWays, process: null, downSinceMs: 0 })
+      const host = { name, id, directory, proxy, peerWays, process: null, downSinceMs: 0, history: 0 }
+      fleet.hosts.push(host)
+      fleet.writePassword(host, await fleet.newPassword(host))
     }
-    for (const host of fleet.hosts) await fleet.start(host)
+    await fleet.startAll()
     fleet.#key = await fleet.#newKey(budgets)
     return fleet
   }
@@ -92,205 +109,164 @@ export class FaultedFleet implements AsyncDisposable {
     return this.#key
   }
 
+  /** Address of the directory for the role that owns it. */
+  ownerUrl(): string {
+    return this.databases.primary.url({ database: this.#database })
+  }
+
+  /** Its role gets another password, which the host does not have yet. */
+  async newPassword({ id }: FaultedHost): Promise<string> {
+    const password = crypto.randomUUID()
+    await this.sql(`ALTER ROLE ${roleOf(id)} PASSWORD '${password}'`)
+    return password
+  }
+
+  writePassword({ directory }: FaultedHost, password: string): void {
+    writeFileSync(passwordFile(directory), password)
+  }
+
   async start(host: FaultedHost): Promise<void> {
     if (host.process !== null) return
+    const pool = `10.${this.hosts.indexOf(host)}.0.0/22`
+    const ways = Object.fromEntries([...host.peerWays].map(([name, { port }]) => [name, port]))
+    host.process = await this.spawn(host, { directory: host.directory, port: host.proxy.port, pool, ways })
+    if (host.process === null) return
+    host.downSinceMs = null
+    for (const { peerWays } of this.hosts) peerWays.get(host.name)?.lead(host.process.peerPort)
+  }
+
+  /** Starts a process with the identity that the directory's files have. Null if it ends before it serves. */
+  async spawn(
+    { name }: Pick<FaultedHost, 'name'>,
+    {
+      directory,
+      port,
+      pool,
+      ways,
+    }: { directory: string; port: number; pool: string; ways: Readonly<Record<string, number>> },
+  ): Promise<HostProcess | null> {
     const options: HostProgramOptions = {
-      directory: host.directory,
-      database: this.#database.replace(/:\d+\//, `:${host.proxy.port}/`),
-      name: host.name,
-      bootMs: 20 + this.#draw(80),
+      ...{ directory, name, bootMs, settings, pool, ...intervals },
+      database: this.ownerUrl().replace(/:\d+\//, `:${port}/`),
+      passwordFile: passwordFile(directory),
       places: placesEach,
-      settings,
       isPatient: true,
-      pool: `10.${this.hosts.indexOf(host)}.0.0/22`,
+      isJoined: true,
       isAttested: attestedOneOf,
-      peerWays: Object.fromEntries([...host.peerWays].map(([name, { port }]) => [name, port])),
-      sumsEveryMs: 1_000,
-      checkEveryMs: 2_000,
+      peerWays: ways,
       hasBudgets: true,
     }
+    const log = openSync(logFile(directory), 'a')
     const child = Bun.spawn([process.execPath, program, JSON.stringify(options)], {
       stdin: 'pipe',
       stdout: 'pipe',
-      stderr: Bun.file(join(host.directory, 'log')) as never,
+      stderr: log,
     })
-    const reader = child.stdout.getReader()
-    const { value } = await reader.read()
+    closeSync(log)
+    const { value } = await child.stdout.getReader().read()
     if (value === undefined) {
       await child.exited
-      return
+      return null
     }
     const addresses: HostAddresses = JSON.parse(Buffer.from(value).toString())
-    host.downSinceMs = null
-    host.process = { child, ...addresses }
-    for (const { peerWays } of this.hosts) peerWays.get(host.name)?.lead(addresses.peerPort)
-  }
-
-  /** One fault, which ends before this resolves, or leaves a host down until the next `start`. */
-  async fault(): Promise<void> {
-    for (const host of this.hosts) {
-      if (host.downSinceMs !== null && performance.now() - host.downSinceMs > downMsMax) await this.start(host)
-    }
-    await this.#heal(({ healAt }) => healAt <= this.faults.length)
-    const host = this.hosts[this.#draw(this.hosts.length)] as FaultedHost
-    const others = this.hosts.filter(({ name }) => name !== host.name)
-    const other = others[this.#draw(others.length)] as FaultedHost
-    const lasts = 1 + this.#draw(lastsMax)
-    const forMs = 50 + this.#draw(700)
-    const wrongMs = this.#draw(2 * wrongMsMax) - wrongMsMax
-    const kinds: readonly (readonly [string, () => Promise<void>])[] = [
-      [`kill ${host.name}`, () => this.#kill(host)],
-      [`kill and start ${host.name}`, async () => this.#kill(host).then(() => this.start(host))],
-      [`pause ${host.name} ${forMs}`, () => this.#pause(host, forMs)],
-      [`no way for ${host.name} ${forMs}`, () => this.#hole(host, forMs)],
-      [`no way for ${host.name}, for ${lasts} faults`, async () => this.#cutOff(host, lasts)],
-      [
-        `no way between ${host.name} and ${other.name}, for ${lasts} faults`,
-        async () => this.#part(host, [other], lasts),
-      ],
-      [`no way between ${host.name} and any other, for ${lasts} faults`, async () => this.#part(host, others, lasts)],
-      [`${host.name} loses a connection before a commit`, async () => host.proxy.set('before-commit')],
-      [`${host.name} loses a connection after a commit`, async () => host.proxy.set('after-commit')],
-      [
-        'connections are ended',
-        async () => {
-          const others = 'pid <> pg_backend_pid() AND datname = current_database()'
-          await this.sql(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE ${others}`)
-        },
-      ],
-      [
-        `the database is frozen ${forMs}`,
-        async () => {
-          this.#databases.primary.freeze()
-          await Bun.sleep(forMs)
-          this.#databases.primary.thaw()
-        },
-      ],
-      [
-        'the database is killed',
-        async () => {
-          await this.#databases.primary.stop('kill')
-          await Bun.sleep(forMs)
-          await this.#databases.primary.start()
-        },
-      ],
-      ['the standby takes over', () => this.#failOver()],
-      [`the clock of ${host.name} is wrong by ${wrongMs}, for ${lasts} faults`, () => this.#jump(host, wrongMs, lasts)],
-      [
-        `the clock of the database is wrong by ${wrongMs}`,
-        async () => {
-          this.#databases.setClock(Math.round(wrongMs / 1000))
-          await this.#endLaterChanges()
-        },
-      ],
-      ['all hosts start', () => this.startAll()],
-    ]
-    const [what, act] = kinds[this.#draw(kinds.length)] as (typeof kinds)[number]
-    this.faults.push(what)
-    await act()
-    await Bun.sleep(this.#draw(restMs))
-  }
-
-  /** New connections find the server that took over, as a name or an address that follows it has them do. */
-  async #failOver(): Promise<void> {
-    await this.#databases.failOver()
-    for (const { proxy } of this.hosts) proxy.lead(this.#databases.primary.port)
-  }
-
-  async #jump(host: FaultedHost, wrongMs: number, lasts: number): Promise<void> {
-    await this.#setClock(host, wrongMs)
-    this.#last(lasts, () => this.#setClock(host, 0))
-  }
-
-  /**
-   * Ends changes that the clock was set back under, as hosts with roles of their own do for each other
-   * (`end_stuck_changes`). Hosts here are the owner, whose changes are not judged.
-   */
-  async #endLaterChanges(): Promise<void> {
-    await this.sql(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()
-      AND xact_start > clock_timestamp() + interval '10 seconds' AND wait_event IS DISTINCT FROM 'SyncRep'`)
-  }
-
-  /** A host that starts has a clock that is right. */
-  async #setClock({ process: at }: FaultedHost, wrongMs: number): Promise<void> {
-    if (at === null || at.child.exitCode !== null) return
-    await fetch(`${at.booksUrl}/clock?wrongMs=${wrongMs}`, { signal: AbortSignal.timeout(clockMs) })
-  }
-
-  #cutOff({ proxy }: FaultedHost, lasts: number): void {
-    proxy.set('hole')
-    this.#last(lasts, () => proxy.set('open'))
-  }
-
-  /** Packets either way are dropped. */
-  #part(host: FaultedHost, others: readonly FaultedHost[], lasts: number): void {
-    for (const other of others) {
-      for (const [from, to] of [
-        [host, other],
-        [other, host],
-      ] as const) {
-        const way = from.peerWays.get(to.name)
-        way?.set('hole')
-        this.#last(lasts, () => {
-          way?.set('open')
-          // Dropped bytes are not sent again: the connections end.
-          way?.lead(to.process?.peerPort ?? nowhere)
-        })
-      }
-    }
-  }
-
-  #last(lasts: number, heal: Lasting['heal']): void {
-    this.#lasting.push({ healAt: this.faults.length + lasts, heal })
-  }
-
-  async #heal(isOver: (lasting: Lasting) => boolean): Promise<void> {
-    const over = this.#lasting.filter(isOver)
-    this.#lasting = this.#lasting.filter(lasting => !isOver(lasting))
-    for (const { heal } of over) await heal()
-  }
-
-  /** Nothing is wrong any more. */
-  async healAll(): Promise<void> {
-    await this.#heal(() => true)
-    for (const { proxy } of this.hosts) proxy.set('open')
-    await until('all hosts run', allStartMs, async () => {
-      await this.startAll()
-      return this.hosts.every(host => host.process !== null)
-    })
+    return { child, ...addresses }
   }
 
   async startAll(): Promise<void> {
-    for (const host of this.hosts) await this.start(host)
+    await Promise.all(this.hosts.map(host => this.start(host)))
   }
 
-  async #kill(host: FaultedHost): Promise<void> {
+  async kill(host: FaultedHost): Promise<void> {
     host.process?.child.kill('SIGKILL')
     await host.process?.child.exited
     host.process = null
     host.downSinceMs ??= performance.now()
   }
 
-  async #pause(host: FaultedHost, forMs: number): Promise<void> {
-    host.process?.child.kill('SIGSTOP')
-    await Bun.sleep(forMs)
-    host.process?.child.kill('SIGCONT')
+  /** New connections find the server that took over, as a name or an address that follows it has them do. */
+  async failOver(): Promise<void> {
+    await this.databases.failOver()
+    const ways = [...this.hosts.map(({ proxy }) => proxy), ...this.copyWays]
+    for (const way of ways) way.lead(this.databases.primary.port)
   }
 
-  async #hole(host: FaultedHost, forMs: number): Promise<void> {
-    host.proxy.set('hole')
-    await Bun.sleep(forMs)
-    host.proxy.set('open')
+  /** A host that starts has a clock that is right. */
+  async setClock({ process: at }: FaultedHost, wrongMs: number): Promise<void> {
+    if (at === null || at.child.exitCode !== null) return
+    await fetch(`${at.booksUrl}/clock?wrongMs=${wrongMs}`, { signal: AbortSignal.timeout(answerMs) })
+  }
+
+  /** Packets between the host and another one are dropped, either way. Returns what ends that. */
+  part(host: FaultedHost, other: FaultedHost): () => void {
+    const ways = [
+      [host, other],
+      [other, host],
+    ] as const
+    for (const [from, to] of ways) from.peerWays.get(to.name)?.set('hole')
+    return () => {
+      for (const [from, to] of ways) {
+        const way = from.peerWays.get(to.name)
+        way?.set('open')
+        // Dropped bytes are not sent again: the connections end.
+        way?.lead(to.process?.peerPort ?? nowhere)
+      }
+    }
+  }
+
+  /** What it answers to a client that reads. */
+  async answerOf({ process: at }: Pick<FaultedHost, 'process'>): Promise<{ status: number; text: string }> {
+    const headers = { Authorization: `Bearer ${this.key}` }
+    const response = await fetch(`${at?.url}/v1/instances`, { headers, signal: AbortSignal.timeout(answerMs) })
+    return { status: response.status, text: await response.text() }
+  }
+
+  /** As `strongroom fleet join --as` of the owner. */
+  async join(host: FaultedHost): Promise<void> {
+    await joinFleet({ ...this.membership(host), owner: this.#target(this.ownerUrl()) })
+  }
+
+  /** What the operator's commands get from a host's configuration. */
+  membership({ id, name, directory }: FaultedHost): MemberParts {
+    const target = this.#target(urlOfHost(this.ownerUrl(), id))
+    const password = () => readFileSync(passwordFile(directory), 'utf8')
+    return { target: { ...target, password }, owner: null, name, stateDir: directory, clock: systemClock }
+  }
+
+  #target(url: string): PostgresTarget {
+    const parsed = parseDatabaseUrl(url)
+    if (!parsed.ok) throw new Error(parsed.problem)
+    return { ...parsed.address, caPem: null, applicationName: 'operator' }
+  }
+
+  /** Null if it does not run. */
+  async statusOf({ process: at }: Pick<FaultedHost, 'process'>): Promise<HostStatus | null> {
+    if (at === null) return null
+    const response = await fetch(`${at.booksUrl}/status`, { signal: AbortSignal.timeout(answerMs) })
+    return (await response.json()) as HostStatus
+  }
+
+  /** Every way is open and every host runs and is one of the fleet. */
+  async healAll(): Promise<void> {
+    for (const { proxy } of this.hosts) {
+      proxy.set('open')
+      // Dropped bytes are not sent again: the connections end.
+      proxy.lead(this.databases.primary.port)
+    }
+    await until('all hosts run, with their leases', allStartMs, async () => {
+      await this.startAll()
+      const statuses = await Promise.all(this.hosts.map(host => this.statusOf(host)))
+      return statuses.every(status => status?.hasLease === true)
+    })
   }
 
   async sql(text: string): Promise<string> {
-    return (await this.#databases.primary.run(text, new URL(this.#database).pathname.slice(1))).trim()
+    return (await this.databases.primary.run(text, this.#database)).trim()
   }
 
   /** Lines of logs: copies that differed from the directory at one version. */
   wrongCopies(): string[] {
     return this.hosts.flatMap(({ directory }) =>
-      readFileSync(join(directory, 'log'), 'utf8')
+      readFileSync(logFile(directory), 'utf8')
         .split('\n')
         .filter(line => line.includes('the copy of the directory differs from it')),
     )
@@ -298,20 +274,20 @@ export class FaultedFleet implements AsyncDisposable {
 
   logs(): string {
     return this.hosts
-      .map(host => readFileSync(join(host.directory, 'log'), 'utf8').split('\n').slice(-20).join('\n'))
+      .map(({ directory }) => readFileSync(logFile(directory), 'utf8').split('\n').slice(-20).join('\n'))
       .join('\n')
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     for (const host of this.hosts) {
-      await this.#kill(host)
+      await this.kill(host)
       for (const proxy of [host.proxy, ...host.peerWays.values()]) await proxy[Symbol.asyncDispose]()
     }
-    rmSync(this.#root, { recursive: true, force: true })
+    rmSync(this.directory, { recursive: true, force: true })
   }
 
   /** Made in the directory itself: hosts find it as they find what another host made. */
-  async #newKey({ k1, organization }: FaultedFleetOptions['budgets']): Promise<string> {
+  async #newKey({ k1, organization }: FleetBudgets): Promise<string> {
     const secret = 'a'.repeat(18)
     const sha256 = new Bun.CryptoHasher('sha256').update(secret).digest('hex')
     const gatewayKey = (prefix: string, budget: number | null) =>
@@ -325,7 +301,7 @@ export class FaultedFleet implements AsyncDisposable {
       ${gatewayKey('k1', k1)} ${gatewayKey('k2', null)}
       COMMIT`)
     const key = `ca_abcdefgh_${secret}`
-    await until('the key is known', 60_000, async () => {
+    await until('the key is known', allStartMs, async () => {
       const answers = await Promise.all(
         this.hosts.map(({ process: at }) =>
           fetch(`${at?.url}/v1/usage`, { headers: { Authorization: `Bearer ${key}` } }),
@@ -335,4 +311,12 @@ export class FaultedFleet implements AsyncDisposable {
     })
     return key
   }
+}
+
+export function passwordFile(directory: string): string {
+  return join(directory, 'password')
+}
+
+export function logFile(directory: string): string {
+  return join(directory, 'log')
 }

@@ -4,7 +4,9 @@
 import { Database } from 'bun:sqlite'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { databaseFile } from '../../../src/host/state-files.ts'
 import { FOLDERS } from '../../rigs/fleet/ledger-vms.ts'
+import type { UsageRow } from './expected.ts'
 import type { FaultedFleet, FaultedHost } from './faulted-fleet.ts'
 
 /** Columns of a copied table that all hosts and the directory have the same. */
@@ -30,8 +32,6 @@ const TABLES = Object.keys(COPIED) as CopiedTable[]
 /** Lines of each table, in order. */
 export type Copied = ReadonlyMap<string, readonly string[]>
 
-export type UsageRow = { readonly id: string; readonly month: string; readonly key: string; readonly cost: number }
-
 /** Sums of one host by month and key; the key `''` is the organization's. */
 export type Sums = ReadonlyMap<string, { readonly requests: number; readonly cost: number }>
 
@@ -44,16 +44,45 @@ export type HostRecords = {
   /** By the instance: its address in the copy. */
   readonly addresses: ReadonlyMap<string, string>
   /** Its own instances that have a VM. */
-  readonly vms: readonly { readonly instanceId: string; readonly vmId: string }[]
+  readonly vms: readonly { readonly instanceId: string; readonly name: string; readonly vmId: string }[]
   /** VMs of earlier attempts that it has to end. */
   readonly leftVms: number
   /** By the VM: what its ledger says was made for it. */
   readonly things: ReadonlyMap<string, Readonly<Record<string, string>>>
 }
 
-export function recordsOf({ directory, process: at }: FaultedHost): HostRecords {
-  const hostId = at?.hostId ?? ''
-  using sqlite = new Database(join(directory, 'strongroom.db'), { readonly: true })
+const USAGE = `SELECT id, strftime('%Y-%m', at_ms / 1000, 'unixepoch') AS month, key_prefix AS key, cost_nano_usd AS cost
+  FROM usage ORDER BY rowid`
+
+/** Rows of a ledger, in the order in which they were booked. */
+export function usageIn(path: string): UsageRow[] {
+  using sqlite = new Database(path, { readonly: true })
+  sqlite.run('PRAGMA busy_timeout = 10000')
+  return sqlite.query<UsageRow, []>(USAGE).all()
+}
+
+/** Sums of all that a host has reported, by `month key`. */
+export async function reportedUsage(fleet: FaultedFleet, { id }: FaultedHost): Promise<Sums> {
+  const text = await fleet.sql(`SELECT month || ' ' || key_prefix, sum(requests), sum(cost_nano_usd)
+    FROM strongroom.usage_months WHERE key_prefix <> '' AND split_part(host_id, '/', 1) = '${id}' GROUP BY 1`)
+  const lines = text.split('\n').filter(Boolean)
+  return new Map(
+    lines.map(line => {
+      const [name = '', requests, cost] = line.split('|')
+      return [name, { requests: Number(requests), cost: Number(cost) }]
+    }),
+  )
+}
+
+/** A copy of a running host's database. */
+export function copyRecords({ directory }: FaultedHost, path: string): void {
+  using sqlite = new Database(join(directory, databaseFile))
+  sqlite.run('PRAGMA busy_timeout = 10000')
+  sqlite.query('VACUUM INTO ?1').run(path)
+}
+
+export function recordsOf({ id: hostId, directory }: FaultedHost): HostRecords {
+  using sqlite = new Database(join(directory, databaseFile), { readonly: true })
   sqlite.run('PRAGMA busy_timeout = 10000')
   const rows = <Row>(text: string, ...values: string[]) => sqlite.query<Row, string[]>(text).all(...values)
   const things = new Map<string, Record<string, string>>()
@@ -65,9 +94,7 @@ export function recordsOf({ directory, process: at }: FaultedHost): HostRecords 
   const lines = (text: string) => rows<{ line: string }>(text).map(({ line }) => line)
   return {
     copied: new Map(TABLES.map(table => [table, lines(`${lineOf(table)} FROM ${table}`).sort()])),
-    usage: rows<UsageRow>(
-      "SELECT id, strftime('%Y-%m', at_ms / 1000, 'unixepoch') AS month, key_prefix AS key, cost_nano_usd AS cost FROM usage",
-    ),
+    usage: rows<UsageRow>(USAGE),
     sums: new Map(
       rows<{ month: string; key: string; host: string; requests: number; cost: number }>(
         'SELECT month, key_prefix AS key, host_id AS host, requests, cost_nano_usd AS cost FROM usage_months',
@@ -78,8 +105,8 @@ export function recordsOf({ directory, process: at }: FaultedHost): HostRecords 
         ({ id, address }) => [id, address],
       ),
     ),
-    vms: rows<{ instanceId: string; vmId: string }>(
-      'SELECT id AS instanceId, vm_id AS vmId FROM instances WHERE host_id = ? AND vm_id IS NOT NULL ORDER BY vm_id',
+    vms: rows<{ instanceId: string; name: string; vmId: string }>(
+      'SELECT id AS instanceId, name, vm_id AS vmId FROM instances WHERE host_id = ? AND vm_id IS NOT NULL ORDER BY vm_id',
       hostId,
     ),
     leftVms: rows('SELECT vm_id FROM left_vms').length,

@@ -1,16 +1,18 @@
 // One host of a fleet without QEMU: its database, its copy of the directory, service A over HTTP on a free local port,
 // VMs that are files. Effects: files of a directory, connections, a port.
 
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Clock, systemClock } from '../../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { createLogger, type Logger, silentLogger } from '../../../src/base/log.ts'
 import { parseDatabaseUrl } from '../../../src/config/fleet/database-url.ts'
+import { actingFor } from '../../../src/fleet/acting.ts'
 import type { CopyWaits } from '../../../src/fleet/directory/copy.ts'
 import { type FleetDirectory, openFleetDirectory } from '../../../src/fleet/directory/directory.ts'
 import type { PostgresLimits } from '../../../src/fleet/driver.ts'
 import { failAllOf } from '../../../src/fleet/hosts/give-up.ts'
-import { Lease } from '../../../src/fleet/hosts/lease.ts'
+import { Lease, type LeaseView } from '../../../src/fleet/hosts/lease.ts'
 import { listenForChanges } from '../../../src/fleet/listener.ts'
 import { openPostgres, type Postgres } from '../../../src/fleet/postgres.ts'
 import { type AppliedChanges, copiedFleetOf } from '../../../src/fleet/replica/replica.ts'
@@ -51,6 +53,7 @@ export type FleetHost = AsyncDisposable & {
   readonly service: InstancesService
   readonly vms: FakeVms
   readonly peers: HostPeers
+  readonly lease: () => LeaseView
   /** Where it answers other hosts. */
   readonly peerPort: number
   readonly attested: AttestedVms
@@ -106,6 +109,13 @@ export type FleetHostOptions = {
   readonly wrongMs?: () => number
   /** It is in the fleet already, so that it starts without the database. */
   readonly isJoined?: boolean
+  /** Holds the password of its role, as `fleet.password_file`. */
+  readonly passwordFile?: string
+  /** See Renewal. */
+  readonly process?: string
+  readonly renewEveryMs?: number
+  /** Default: as the daemon's. */
+  readonly budgetsIdleMs?: number
 }
 
 export async function startFleetHost(options: FleetHostOptions): Promise<FleetHost> {
@@ -118,7 +128,9 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
   const { hostId } = alone
   const parsed = parseDatabaseUrl(urlOfHost(options.database, hostId))
   if (!parsed.ok) throw new Error(parsed.problem)
-  const target = { ...parsed.address, caPem: null, applicationName: name }
+  const { passwordFile } = options
+  const password = passwordFile === undefined ? null : () => readFileSync(passwordFile, 'utf8')
+  const target = { ...parsed.address, password, caPem: null, applicationName: name }
   if (options.isJoined !== true) await admitHost(options.database, { id: hostId, name })
   const { isUnhurried = false } = options
   const postgres = await openPostgres({ target, limits: limitsOf(options), clock, log })
@@ -130,6 +142,9 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     lostAfterMs: options.lostAfterMs ?? 60_000,
     isJoined: options.isJoined ?? false,
     isUnhurried,
+    ...(options.process === undefined ? {} : { process: options.process }),
+    ...(options.renewEveryMs === undefined ? {} : { renewEveryMs: options.renewEveryMs }),
+    log,
     onMembership: (isMember, reported) => membership.set(isMember, reported),
   })
   const { bootMs = 5, mayBoot, pool } = options
@@ -156,9 +171,13 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
   const store: Store = { ...alone, directory: fleet.store }
   const attested = attestedVms(store)
   const { isAttested = false, peerWays = {} } = options
-  const peers = await openHostPeers({ directory, hostId, postgres, clock, log, ways: peerWays })
+  const acting = actingFor(postgres, fleet.isMember)
+  const peers = await openHostPeers({ directory, hostId, postgres, acting, clock, log, ways: peerWays })
   const timeline = () => fleet.view().timeline
-  const books = openHostBudgets({ directory: alone.directory, hostId, postgres, timeline, clock, log })
+  const books = openHostBudgets({
+    ...{ directory: alone.directory, hostId, postgres: acting, timeline, clock, log },
+    ...(options.budgetsIdleMs === undefined ? {} : { idleMs: options.budgetsIdleMs }),
+  })
   const attestationRate = createRequestRate({
     clock,
     requestsPerMinute: options.attestationsPerMinute ?? 1_000_000,
@@ -285,6 +304,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     isAbsent: hostname =>
       new NameTableReader(names.memory).find(hostname.split('.').slice(0, 2).join('.')).kind === 'absent',
     peers,
+    lease: () => lease.view(),
     peerPort: answering.port,
     attested,
     books,
@@ -313,20 +333,24 @@ type Entered = {
   readonly lostAfterMs: number
   readonly isJoined: boolean
   readonly isUnhurried: boolean
+  readonly process?: string
+  readonly renewEveryMs?: number
+  readonly log: Logger
   readonly onMembership: (isMember: boolean, reported: number | null) => void
 }
 
 /** A lease of its own, which is renewed. */
 async function enter(postgres: Postgres, host: Entered): Promise<Lease> {
+  const { hostId, lostAfterMs, process, renewEveryMs, log } = host
   const lease = new Lease({
+    ...{ hostId, lostAfterMs, log },
+    ...(process === undefined ? {} : { process }),
+    ...(renewEveryMs === undefined ? {} : { renewEveryMs }),
     postgres: host.isUnhurried ? unhurried(postgres) : postgres,
-    hostId: host.hostId,
     platform: 'tcg',
-    lostAfterMs: host.lostAfterMs,
     report: () => ({ places: host.places, report }),
     giveUp: failAllOf,
     clock: systemClock,
-    log: silentLogger,
     onEvent: () => {},
     onMembership: host.onMembership,
   })

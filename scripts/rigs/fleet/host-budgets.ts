@@ -33,19 +33,21 @@ export type HostBudgetsDeps = {
   /** The host's own, not the fleet's. */
   readonly directory: DirectoryStore
   readonly hostId: string
-  readonly postgres: Postgres
+  readonly postgres: Pick<Postgres, 'query' | 'view'>
   readonly timeline: () => number
   readonly clock: Clock
   readonly log: Logger
+  readonly idleMs?: number
 }
 
-export function openHostBudgets({ directory, hostId, postgres, timeline, clock, log }: HostBudgetsDeps): HostBudgets {
+export function openHostBudgets(deps: HostBudgetsDeps): HostBudgets {
+  const { directory, hostId, postgres, timeline, clock, log, idleMs } = deps
   const cost = (_: string, { prompt, completion }: { prompt: number; completion: number }) =>
     BigInt(prompt + completion)
   const metering = new Metering({ store: directory, clock, log, cost })
   const leases = new BudgetLeases({ directory, hostId, postgres, timeline, clock, log })
   const ownSpent: Metering['ownSpent'] = (spender, month) => metering.ownSpent(spender, month)
-  const shares = new HostShares({ leases, ownSpent, clock, log })
+  const shares = new HostShares({ leases, ownSpent, clock, log, ...(idleMs === undefined ? {} : { idleMs }) })
   metering.shares = shares
   const budgets = new Budgets({ spent: metering, cost: () => cost, clock })
   const worst = (tokens: number) => ({ prompt: tokens, completion: 0 })

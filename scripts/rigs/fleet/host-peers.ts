@@ -25,14 +25,16 @@ export async function openHostPeers(host: {
   readonly directory: string
   readonly hostId: string
   readonly postgres: Postgres
+  /** Publishes its address. */
+  readonly acting: Pick<Postgres, 'query'>
   readonly clock: Clock
   readonly log: Logger
   readonly ways?: PeerWays
 }): Promise<HostPeers> {
-  const { directory: stateDir, hostId, postgres, clock, log, ways = {} } = host
+  const { directory: stateDir, hostId, postgres, acting, clock, log, ways = {} } = host
   const runtime = { clock, random: systemRandom, log }
   const key = await openPeerKey({ stateDir, hostId, nowMs: Date.now(), random: systemRandom })
-  const peers = openPeers({ ...runtime, key, postgres: ledBy(postgres, ways) })
+  const peers = openPeers({ ...runtime, key, acting, postgres: ledBy(postgres, ways) })
   return {
     ...peers,
     serve: services => {

@@ -1,14 +1,17 @@
 // One host of a fleet as a process of its own, to be killed. Arguments: its options as JSON. Prints its addresses. At
 // `booksUrl` it spends what it is asked to, and answers once the row is on the disk: GET
 // /spend?id=…&key=…&most=…&tokens=…&holdMs=…. GET /clock?wrongMs=… sets its wall clock wrong. Effects: those of the
-// host, a port; ends with its standard input.
+// host, a port; ends with its standard input. GET /status says what it is in the fleet. A file of its directory is locked.
 
 import { writeSync } from 'node:fs'
+import { join } from 'node:path'
 import { Fault } from '../../../src/base/fault.ts'
 import { BudgetFault } from '../../../src/inference/metering/budgets.ts'
+import { lockHolderId } from '../../../src/host/system.ts'
+import { lockFile } from '../../../src/linux/lock.ts'
 import { type FleetHostOptions, startFleetHost } from './fleet-host.ts'
 
-export type HostProgramOptions = Omit<FleetHostOptions, 'wrongMs' | 'log' | 'mayBoot'> & { readonly wrongMs?: number }
+export type HostProgramOptions = Omit<FleetHostOptions, 'wrongMs' | 'log' | 'mayBoot' | 'process'> & { readonly wrongMs?: number }
 
 /** The line that it prints. */
 export type HostAddresses = {
@@ -18,9 +21,24 @@ export type HostAddresses = {
   readonly hostId: string
 }
 
+export type HostStatus = {
+  readonly hasLease: boolean
+  /** Why it has none. */
+  readonly problem: string | null
+  readonly isMember: boolean
+  readonly unreported: number
+}
+
 const { wrongMs: wrongMsFirst = 0, ...options }: HostProgramOptions = JSON.parse(process.argv[2] ?? '')
 let wrongMs = wrongMsFirst
-const host = await startFleetHost({ ...options, wrongMs: () => wrongMs, log: line => writeSync(2, `${line}\n`) })
+const lockPath = join(options.directory, 'lock')
+lockFile(lockPath)
+const host = await startFleetHost({
+  ...options,
+  process: lockHolderId(lockPath),
+  wrongMs: () => wrongMs,
+  log: line => writeSync(2, `${line}\n`),
+})
 const { books, peers, fleet } = host
 
 async function spend(asked: URLSearchParams): Promise<Response> {
@@ -47,6 +65,11 @@ function view(asked: URLSearchParams): Response {
   return Response.json({ ...spent, unreported: fleet.view().unreportedRows })
 }
 
+function status(): HostStatus {
+  const { hasLease, problem } = host.lease()
+  return { hasLease, problem, isMember: fleet.isMember(), unreported: fleet.view().unreportedRows }
+}
+
 const server = Bun.serve({
   hostname: '127.0.0.1',
   port: 0,
@@ -58,6 +81,7 @@ const server = Bun.serve({
       wrongMs = Number(searchParams.get('wrongMs'))
       return new Response('')
     }
+    if (pathname === '/status') return Response.json(status())
     if (pathname === '/peers') return Response.json({ reach: peers.watch.view(), calls: peers.caller.view() })
     return view(searchParams)
   },

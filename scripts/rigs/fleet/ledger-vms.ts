@@ -133,6 +133,18 @@ export function sentBytes(directory: string): Sent[] {
   })
 }
 
+/** All VMs of a host end with their things, as when its machine starts again. */
+export function loseVms(directory: string): void {
+  for (const name of readdirSync(join(directory, FOLDERS.tap))) {
+    const vmId = readFileSync(join(directory, FOLDERS.tap, name), 'utf8')
+    const counter = join(directory, FOLDERS.nft, name)
+    if (existsSync(counter)) renameSync(counter, join(directory, endedFolder, vmId))
+  }
+  for (const folder of Object.values(FOLDERS)) {
+    for (const name of readdirSync(join(directory, folder))) rmSync(join(directory, folder, name))
+  }
+}
+
 /** Null if there is no counter, any more or yet. */
 function bytesIn(path: string): number | null {
   if (!existsSync(path)) return null

@@ -80,7 +80,8 @@ export function urlOfHost(url: string, hostId: string): string {
   return url.replace(/\/\/[^@/]+@/, `//${roleOf(hostId)}@`)
 }
 
-function roleOf(hostId: string): string {
+/** The role with which a host signs in. */
+export function roleOf(hostId: string): string {
   return `host_${hostId.replaceAll('-', '_')}`
 }
 

@@ -1,11 +1,12 @@
 // PostgreSQL with a synchronous standby that takes over, and a clock that jumps. Effects: processes, files of temporary
 // directories; ended with the test's own process.
 
-import { chmodSync, existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { until } from '../until.ts'
-import { type PostgresServer, startPostgres } from './server.ts'
+import { giveToServer } from './programs.ts'
+import { type PostgresServer, type PostgresSettings, startPostgres } from './server.ts'
 
 const library = '/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1'
 
@@ -14,20 +15,21 @@ export const hasFakeTime = existsSync(library)
 const syncMs = 30_000
 
 export class PostgresPair implements AsyncDisposable {
-  readonly #directory: string
+  /** For files of the server's user. */
+  readonly directory: string
   #primary: PostgresServer
   #standby: PostgresServer
 
   private constructor(directory: string, primary: PostgresServer, standby: PostgresServer) {
-    this.#directory = directory
+    this.directory = directory
     this.#primary = primary
     this.#standby = standby
   }
 
-  static async open(): Promise<PostgresPair> {
+  static async open({ access }: Pick<PostgresSettings, 'access'> = {}): Promise<PostgresPair> {
     const directory = mkdtempSync(join(tmpdir(), 'srt-clock-'))
     // The server runs as another user.
-    chmodSync(directory, 0o755)
+    giveToServer(directory)
     const clock = join(directory, 'clock')
     writeFileSync(clock, '+0', { mode: 0o644 })
     const env = {
@@ -38,7 +40,7 @@ export class PostgresPair implements AsyncDisposable {
     }
     // By a clock that jumps, each would take the other for gone.
     const settings = { wal_sender_timeout: '0', wal_receiver_timeout: '0' }
-    const primary = await startPostgres({ env, settings })
+    const primary = await startPostgres({ env, settings, ...(access === undefined ? {} : { access }) })
     const standby = await standbyOf(primary)
     return new PostgresPair(directory, primary, standby)
   }
@@ -53,7 +55,7 @@ export class PostgresPair implements AsyncDisposable {
 
   /** The clock of both servers; seconds by which it is wrong. */
   setClock(wrongS: number): void {
-    writeFileSync(join(this.#directory, 'clock'), `${wrongS < 0 ? '' : '+'}${wrongS}`)
+    writeFileSync(join(this.directory, 'clock'), `${wrongS < 0 ? '' : '+'}${wrongS}`)
   }
 
   /** The primary is gone for good, the standby takes over, and another one follows it. */
@@ -69,7 +71,7 @@ export class PostgresPair implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#standby[Symbol.asyncDispose]()
     await this.#primary[Symbol.asyncDispose]()
-    rmSync(this.#directory, { recursive: true, force: true })
+    rmSync(this.directory, { recursive: true, force: true })
   }
 }
 

@@ -20,7 +20,8 @@ export type DatabaseProxy = {
   readonly openCount: () => number
 } & AsyncDisposable
 
-export async function startProxy(firstPort: number): Promise<DatabaseProxy> {
+/** `localAddress`: the server sees connections come from there. */
+export async function startProxy(firstPort: number, localAddress = '127.0.0.1'): Promise<DatabaseProxy> {
   let way: Way = 'open'
   let serverPort = firstPort
   const sockets = new Set<Socket>()
@@ -35,7 +36,7 @@ export async function startProxy(firstPort: number): Promise<DatabaseProxy> {
     track(client)
     clients.add(client)
     client.once('close', () => clients.delete(client))
-    const upstream = track(connect(serverPort, '127.0.0.1'))
+    const upstream = track(connect({ port: serverPort, host: '127.0.0.1', localAddress }))
     client.on('data', bytes => {
       if (way === 'hole') return
       const commits = bytes.includes('COMMIT')

@@ -39,10 +39,11 @@ export type HostSharesDeps = {
   readonly ownSpent: (spender: Spender, month: string) => MonthSpent
   readonly clock: Clock
   readonly log: Logger
+  /** A budget that was unused for one to two of these intervals is returned. */
+  readonly idleMs?: number
 }
 
-/** A budget that was unused for one to two of these intervals is returned. */
-const idleMs = 5_000
+const defaultIdleMs = 5_000
 /**
  * Budgets that are checked and returned in one turn, without a pause. No share: the next turn has the remaining
  * budgets.
@@ -110,7 +111,7 @@ export class HostShares implements HostBudgetShares {
 
   /** Returns unused shares, and renews the directory's records of grants. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
-    const { leases, clock, log } = this.#deps
+    const { leases, clock, log, idleMs = defaultIdleMs } = this.#deps
     await sweep({ clock, intervalMs: idleMs, signal }, async () => {
       try {
         await leases.registerIfNew()
