@@ -55,7 +55,7 @@ export function failureOf(error: unknown): unknown {
   if (/^42(883|501)$/.test(state) && /\bbegin_change\b/.test(messageOf(error))) {
     return directoryAway(error, notMemberMessage)
   }
-  const isAway = error instanceof ConnectionFailure || AWAY.test(state)
+  const isAway = error instanceof ConnectionFailure || AWAY.test(state) || isReplaced(state, error)
   return isAway ? directoryAway(error) : error
 }
 
@@ -64,6 +64,11 @@ export function failureOf(error: unknown): unknown {
  * cancelled (57), system error (58), lock timeout (55P03), idle transaction (25P03), read-only standby (25006).
  */
 const AWAY = /^(08|28|3D|3F|53|57|58)|^(55P03|25P03|25006)$/
+
+/** A restore of the directory replaced a function or table between the start of a statement and its execution. */
+function isReplaced(state: string, error: unknown): boolean {
+  return state === 'XX000' && /^(cache lookup failed for|could not open relation with OID) /.test(messageOf(error))
+}
 
 const claimRefused = 'SRB01'
 /** SQLSTATE: a right is missing. */

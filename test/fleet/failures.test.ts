@@ -25,6 +25,11 @@ test('goal: only a server that cannot serve now makes the fleet unavailable', ()
   }
   for (const code of AWAY) expect([code, codeOf(reported(code))]).toEqual([code, 'fleet.unavailable'])
   for (const code of OTHER) expect([code, codeOf(reported(code))]).toEqual([code, 'as it was'])
+  // PostgreSQL's words, of a server whose schema a restore replaced under the statement.
+  const inside = (message: string) => Object.assign(new Error(message), { severity: 'ERROR', code: 'XX000' })
+  for (const message of ['cache lookup failed for function 16422', 'could not open relation with OID 16500'])
+    expect([message, codeOf(inside(message))]).toEqual([message, 'fleet.unavailable'])
+  expect(codeOf(inside('unexpected chunk number 1'))).toBe('as it was')
   expect(codeOf(new ConnectionFailure('gone'))).toBe('fleet.unavailable')
   expect(codeOf(new Error('x'))).toBe('as it was')
   const { code, retryAfterSeconds } = directoryAway(null)

@@ -224,6 +224,7 @@ export class FleetClients {
     )
     const name = `${what} ${answer?.status ?? 0}`
     this.answers.set(name, (this.answers.get(name) ?? 0) + 1)
+    if (answer?.status === 500) throw new Error(`${what} failed inside: ${JSON.stringify(answer.body)}`)
     if (answer?.status === 401) throw new Error(`the key is not known: ${JSON.stringify(answer.body)}`)
     return answer
   }

@@ -9,7 +9,8 @@ import { dumpDirectory, forgetHost, rotatePassword } from './operator-faults.ts'
 
 /** A fault that is over only with a later one. */
 type Lasting = { readonly healAt: number; readonly heal: Heal }
-type Fault = readonly [what: string, act: () => Promise<Heal | void> | Heal | void]
+/** It may return a `Heal`. */
+type Fault = readonly [what: string, act: () => Promise<unknown> | unknown]
 
 /** What a fault may use. Always as many draws for one fault, so that a seed repeats them. */
 type Drawn = {
@@ -64,8 +65,8 @@ export class Faults {
     const rest = this.#draw(restMs)
     this.made.push(what)
     const beganMs = performance.now()
-    const heal = await act()
-    if (heal !== undefined) this.#lasting.push({ healAt: this.made.length + drawn.lasts, heal })
+    const heal: unknown = await act()
+    if (typeof heal === 'function') this.#lasting.push({ healAt: this.made.length + drawn.lasts, heal: heal as Heal })
     this.#fleet.note(`${this.made.length} ${what} (${Math.round(performance.now() - beganMs)} ms)`)
     await Bun.sleep(rest)
   }

@@ -88,21 +88,26 @@ type InstanceMove = {
   readonly nowMs: number
 } & InstanceSet
 
-/** Compare-and-set on (id, status), with a row in the change log. False if it has moved; reread and decide again. */
+/**
+ * Compare-and-set on (id, status), with a row in the change log. False if it has moved; reread and decide again. No
+ * change is earlier than the one before it, which a host with another clock may have made.
+ */
 export function moveInstance(db: DirectoryDb, move: InstanceMove): boolean {
   const { id, from, to, nowMs, ...set } = move
   assert(from !== to, 'a move changes the status')
   assert(from !== 'terminated', 'nothing leaves terminated')
   assert(to !== 'terminated' || typeof set.terminatedAtMs === 'number', 'a terminated instance has its time')
+  const later = sql`max(${instances.changedAtMs}, ${nowMs})`
   return db.transaction(tx => {
     const moved = tx
       .update(instances)
-      .set({ ...set, status: to, changedAtMs: nowMs })
+      .set({ ...set, ...(to === 'terminated' ? { terminatedAtMs: later } : {}), status: to, changedAtMs: later })
       .where(and(eq(instances.id, id), eq(instances.status, from)))
-      .returning({ id: instances.id })
+      .returning({ atMs: instances.changedAtMs })
       .all()
-    if (moved.length !== 1) return false
-    appendChange(tx, { instanceId: id, status: to, atMs: nowMs })
+    const [changed] = moved
+    if (changed === undefined) return false
+    appendChange(tx, { instanceId: id, status: to, atMs: changed.atMs })
     return true
   })
 }

@@ -185,3 +185,19 @@ test.skipIf(missing)('a host that comes back after the records', async () => {
   await until('its VM ends', 60_000, () => lost.vms().length === 0)
   expect(await lost.listed()).toEqual([])
 })
+
+// Goal: an owner deletes by a host whose clock is two hours behind the one that made the instance; no time of it is
+// before an earlier one.
+test.skipIf(missing)('a delete by a host with another clock', async () => {
+  await using fleet = await openFleet(server)
+  const right = await fleet.host('right', { places: 100 })
+  const behind = await fleet.host('behind', { places: 10, wrongMs: () => -7_200_000 })
+  const { name } = await right.created()
+  await until('both show it', 60_000, async () => (await behind.shown(name)).status === 'ready')
+  expect((await behind.send('DELETE', `/v1/instances/${name}`)).status).toBe(202)
+  await until('it has ended', 60_000, async () => (await right.shown(name)).status === 'terminated')
+  const times = await fleet.sql(`SELECT at_ms FROM strongroom.instance_changes
+    ORDER BY array_position(ARRAY['provisioning', 'ready', 'terminating', 'terminated'], status)`)
+  const order = times.split('\n').map(Number)
+  expect(order).toEqual(order.toSorted((a, b) => a - b))
+})

@@ -76,6 +76,7 @@ type HostOptions = {
   readonly isJoined?: boolean
   readonly sumsEveryMs?: number
   readonly checkEveryMs?: number
+  readonly wrongMs?: () => number
   /** Default: where no way is cut. */
   readonly isUnhurried?: boolean
 }
