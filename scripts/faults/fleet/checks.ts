@@ -3,25 +3,8 @@
 
 import { until } from '../../rigs/until.ts'
 import { type HostRecords, recordsOf, sumsOf, thingsDue, thingsOn } from './records.ts'
+import { same } from './same.ts'
 import { egressByInstance, hasSent, living, monthNow, type Run, sentOn, settleMs, usageOf } from './settle.ts'
-
-const shownMax = 20
-
-/** Throws an error that says where they differ, unless they are equal. */
-export function same(what: string, found: unknown, due: unknown): void {
-  if (Bun.deepEquals(found, due, true)) return
-  const [is, should] = [piecesOf(found), piecesOf(due)]
-  const only = (some: readonly string[], others: readonly string[]) =>
-    some.filter(piece => !others.includes(piece)).slice(0, shownMax)
-  throw new Error(`${what}: found ${only(is, should).join(', ')}; and due is ${only(should, is).join(', ')}`)
-}
-
-function piecesOf(value: unknown): string[] {
-  if (value instanceof Map) return [...value].map(pair => JSON.stringify(pair))
-  if (Array.isArray(value)) return value.map(one => JSON.stringify(one))
-  if (typeof value !== 'object' || value === null) return [String(value)]
-  return Object.entries(value).flatMap(([name, inner]) => piecesOf(inner).map(piece => `${name} ${piece}`))
-}
 
 /** Returns lines that say what was checked. Throws at the first finding. */
 export async function checkFleet(run: Run): Promise<string[]> {
@@ -134,8 +117,9 @@ async function checkPeers({ fleet }: Run): Promise<string> {
     peers = await Promise.all(
       fleet.hosts.map(async host => (await (await fetch(`${host.process?.booksUrl}/peers`)).json()) as Peers),
     )
-    return peers.every(({ reach }) => reach.length === fleet.hosts.length - 1 && reach.every(({ isReached }) => isReached))
+    return peers.every(
+      ({ reach }) => reach.length === fleet.hosts.length - 1 && reach.every(({ isReached }) => isReached),
+    )
   })
   return `${peers.reduce((sum, { calls }) => sum + calls.answered, 0)} requests passed on since the last starts`
 }
-

@@ -187,18 +187,19 @@ export class FleetClients {
     return answer?.status ?? null
   }
 
+  /** Reads the egress of all hosts into this one's copy, as it does for each request of this kind. */
+  async askUsage({ process: at }: FaultedHost): Promise<void> {
+    const response = await fetch(`${at?.url}/v1/usage`, { headers: { Authorization: `Bearer ${this.#fleet.key}` } })
+    await response.json()
+  }
+
   async list(host: FaultedHost): Promise<readonly InstanceRow[]> {
     const url = host.process?.url
     const response = await fetch(`${url}/v1/instances`, { headers: { Authorization: `Bearer ${this.#fleet.key}` } })
     return ((await response.json()) as { data: { instances: InstanceRow[] } }).data.instances
   }
 
-  async #ask(
-    draw: Draw,
-    method: string,
-    path: string,
-    idempotencyKey?: string,
-  ): Promise<Answer | null> {
+  async #ask(draw: Draw, method: string, path: string, idempotencyKey?: string): Promise<Answer | null> {
     const { process: at } = this.#fleet.hosts[draw(this.#fleet.hosts.length)] as FaultedHost
     if (at === null) return null
     return await this.#answered(method, at.url + path, {

@@ -9,9 +9,9 @@ import { databaseFile } from '../../../src/host/state-files.ts'
 import { createDraw } from '../../rigs/draw.ts'
 import { asOwner } from '../../rigs/postgres/fleet.ts'
 import { until } from '../../rigs/until.ts'
-import { same } from './checks.ts'
 import type { FaultedFleet, FaultedHost } from './faulted-fleet.ts'
 import { recordsOf, thingsOn } from './records.ts'
+import { same } from './same.ts'
 import type { Run } from './settle.ts'
 
 const patientMs = 60_000

@@ -2,9 +2,9 @@
 // host and lets it join again, changes a password. Each under load; what may be lost by it is noted, and what a host
 // must answer is checked. Effects: those of the operator's commands.
 
-import { systemClock } from '../../../src/base/clock.ts'
 import { rmSync } from 'node:fs'
 import { join } from 'node:path'
+import { systemClock } from '../../../src/base/clock.ts'
 import { createFleetAdmin } from '../../../src/fleet/hosts/fleet-admin.ts'
 import { asOwner, roleOf } from '../../rigs/postgres/fleet.ts'
 import { command, program } from '../../rigs/postgres/programs.ts'

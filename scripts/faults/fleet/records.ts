@@ -43,7 +43,7 @@ export type HostRecords = {
   readonly sums: Sums
   /** By the instance: its address in the copy. */
   readonly addresses: ReadonlyMap<string, string>
-  /** Its own instances that have a VM. */
+  /** Its own instances that have a VM. A failed one keeps the id of a VM that has ended. */
   readonly vms: readonly { readonly instanceId: string; readonly name: string; readonly vmId: string }[]
   /** VMs of earlier attempts that it has to end. */
   readonly leftVms: number
@@ -106,7 +106,8 @@ export function recordsOf({ id: hostId, directory }: FaultedHost): HostRecords {
       ),
     ),
     vms: rows<{ instanceId: string; name: string; vmId: string }>(
-      'SELECT id AS instanceId, name, vm_id AS vmId FROM instances WHERE host_id = ? AND vm_id IS NOT NULL ORDER BY vm_id',
+      `SELECT id AS instanceId, name, vm_id AS vmId FROM instances
+       WHERE host_id = ? AND vm_id IS NOT NULL AND status <> 'failed' ORDER BY vm_id`,
       hostId,
     ),
     leftVms: rows('SELECT vm_id FROM left_vms').length,
@@ -141,7 +142,10 @@ export function differences(a: Copied, b: Copied): string[] {
   return TABLES.flatMap(table => {
     const [inA, inB] = [a.get(table) ?? [], b.get(table) ?? []]
     const [setA, setB] = [new Set(inA), new Set(inB)]
-    const only = [...inA.filter(line => !setB.has(line)), ...inB.filter(line => !setA.has(line))]
+    const only = [
+      ...inA.filter(line => !setB.has(line)).map(line => `lacks ${line}`),
+      ...inB.filter(line => !setA.has(line)).map(line => `has ${line}`),
+    ]
     return only.slice(0, 10).map(line => `${table}: ${line}`)
   })
 }

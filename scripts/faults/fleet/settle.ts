@@ -1,13 +1,14 @@
 // After the last fault: waits until everything is settled, and known on every host. Effects: requests to the hosts,
 // reads of their files.
 
-import { sentBytes } from '../../rigs/fleet/ledger-vms.ts'
 import { createDraw } from '../../rigs/draw.ts'
+import { sentBytes } from '../../rigs/fleet/ledger-vms.ts'
 import { until } from '../../rigs/until.ts'
 import type { FleetClients, InstanceRow } from './clients.ts'
 import type { UsageRow } from './expected.ts'
 import type { FaultedFleet, FleetBudgets } from './faulted-fleet.ts'
 import { differences, directoryOf, type HostRecords, recordsOf, thingsDue, thingsOn } from './records.ts'
+import { differenceOf } from './same.ts'
 
 export type Run = { readonly fleet: FaultedFleet; readonly clients: FleetClients; readonly budgets: FleetBudgets }
 
@@ -28,7 +29,9 @@ export async function settle({ fleet, clients, budgets }: Run, seed: number): Pr
     count += 1
     const spending = fleet.hosts.map((host, index) => clients.spend(host, `last-${count}-${index}`, lastSpend))
     const statuses = await Promise.all(spending)
-    const rows = usageOf(fleet, fleet.hosts.map(recordsOf)).flat().filter(({ month }) => month === monthNow())
+    const rows = usageOf(fleet, fleet.hosts.map(recordsOf))
+      .flat()
+      .filter(({ month }) => month === monthNow())
     const spent = rows.reduce((sum, { cost }) => sum + cost, 0)
     return statuses.every(status => status === 429) && spent > budgets.organization - lastSpend.most
   })
@@ -37,18 +40,23 @@ export async function settle({ fleet, clients, budgets }: Run, seed: number): Pr
   await until('everything is settled, and known everywhere', settleMs, async () => {
     // A VM sends once it has been claimed.
     if (!hasSent(fleet)) clients.sendAll()
+    // Hosts read egress for these requests, otherwise once a minute.
+    await Promise.all(fleet.hosts.map(host => clients.askUsage(host)))
     const directory = await directoryOf(fleet)
     const records = fleet.hosts.map(recordsOf)
-    const differing = records.flatMap(({ copied }) => differences(directory, copied))
-    const lists = await Promise.all(fleet.hosts.map(host => clients.list(host)))
-    const isSame = new Set(lists.map(list => JSON.stringify(list))).size === 1
-    const open = lists.flat().filter(row => !isSettled(fleet, clients, row))
-    const leftOver = fleet.hosts.filter(
-      (host, index) => JSON.stringify(thingsOn(host)) !== JSON.stringify(thingsDue(records[index] as HostRecords)),
+    const differing = records.flatMap(({ copied }, index) =>
+      differences(directory, copied).map(line => `${fleet.hosts[index]?.name} ${line}`),
     )
+    const lists = await Promise.all(fleet.hosts.map(host => clients.list(host)))
+    const apart = lists.flatMap(list => differenceOf(list, lists[0]) ?? [])
+    const open = lists.flat().filter(row => !isSettled(fleet, clients, row))
+    const leftOver = fleet.hosts.flatMap((host, index) => {
+      const text = differenceOf(thingsOn(host), thingsDue(records[index] as HostRecords))
+      return text === null ? [] : [`${host.name} ${text}`]
+    })
     const late = hasSent(fleet) ? lateEgress(fleet, records) : living(fleet)
-    unsettled = { isSame, differing: differing.slice(0, 20), open, leftOver: leftOver.map(({ name }) => name), late }
-    return isSame && [differing, open, leftOver, late].every(list => list.length === 0)
+    unsettled = { apart, differing: differing.slice(0, 20), open, leftOver, late }
+    return [apart, differing, open, leftOver, late].every(list => list.length === 0)
   }).catch((error: Error) => {
     throw new Error(`${error.message}: ${JSON.stringify(unsettled)}`)
   })

@@ -6,12 +6,14 @@
 import { writeSync } from 'node:fs'
 import { join } from 'node:path'
 import { Fault } from '../../../src/base/fault.ts'
-import { BudgetFault } from '../../../src/inference/metering/budgets.ts'
 import { lockHolderId } from '../../../src/host/system.ts'
+import { BudgetFault } from '../../../src/inference/metering/budgets.ts'
 import { lockFile } from '../../../src/linux/lock.ts'
 import { type FleetHostOptions, startFleetHost } from './fleet-host.ts'
 
-export type HostProgramOptions = Omit<FleetHostOptions, 'wrongMs' | 'log' | 'mayBoot' | 'process'> & { readonly wrongMs?: number }
+export type HostProgramOptions = Omit<FleetHostOptions, 'wrongMs' | 'log' | 'mayBoot' | 'process'> & {
+  readonly wrongMs?: number
+}
 
 /** The line that it prints. */
 export type HostAddresses = {

@@ -2,10 +2,10 @@
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { admitHost, asOwner, connect, newFleet, patientLimits } from '../../../scripts/rigs/postgres/fleet.ts'
+import { hasFakeTime, PostgresPair } from '../../../scripts/rigs/postgres/pair.ts'
 import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { failure, until } from '../../../scripts/rigs/until.ts'
-import { hasFakeTime, PostgresPair } from '../../rigs/postgres/pair.ts'
 
 describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)'))('a held clock', () => {
   let server: PostgresServer
