@@ -1,4 +1,4 @@
-// What must hold once a fleet has settled: nothing acknowledged is lost, doubled or left behind. Effects: requests to the
+// Checks of a fleet that has settled: nothing acknowledged is lost, doubled or left behind. Effects: requests to the
 // hosts, reads of their files.
 
 import { until } from '../../rigs/until.ts'

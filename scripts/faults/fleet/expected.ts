@@ -1,4 +1,4 @@
-// What the operator's faults may have taken from a fleet, for a checker. State in memory.
+// Losses that the operator's faults explain, for a checker. State in memory.
 
 export type UsageRow = { readonly id: string; readonly month: string; readonly key: string; readonly cost: number }
 
@@ -15,6 +15,11 @@ export class Expected {
   /** Whether an instance may have had VMs on two hosts. */
   mayHaveMoved = false
   readonly #undone: { readonly beganMs: number; endedMs: number }[] = []
+
+  /** How many dumps were restored. */
+  get restores(): number {
+    return this.#undone.length
+  }
 
   /** A dump that was begun at `beganMs` is being restored. Returns a function to call at the end of that. */
   restoring(beganMs: number): () => void {

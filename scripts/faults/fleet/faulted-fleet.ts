@@ -213,7 +213,7 @@ export class FaultedFleet implements AsyncDisposable {
     }
   }
 
-  /** What it answers to a client that reads. */
+  /** Its answer to a client that reads. */
   async answerOf({ process: at }: Pick<FaultedHost, 'process'>): Promise<{ status: number; text: string }> {
     const headers = { Authorization: `Bearer ${this.key}` }
     const response = await fetch(`${at?.url}/v1/instances`, { headers, signal: AbortSignal.timeout(answerMs) })
@@ -225,7 +225,7 @@ export class FaultedFleet implements AsyncDisposable {
     await joinFleet({ ...this.membership(host), owner: this.#target(this.ownerUrl()) })
   }
 
-  /** What the operator's commands get from a host's configuration. */
+  /** A host's configuration, as the operator's commands get it. */
   membership({ id, name, directory }: FaultedHost): MemberParts {
     const target = this.#target(urlOfHost(this.ownerUrl(), id))
     const password = () => readFileSync(passwordFile(directory), 'utf8')

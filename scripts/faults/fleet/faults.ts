@@ -5,14 +5,14 @@ import { createDraw } from '../../rigs/draw.ts'
 import { cloneHost } from './clone.ts'
 import type { FaultedFleet, FaultedHost, Heal } from './faulted-fleet.ts'
 import { keepRecords } from './old-records.ts'
-import { dumpDirectory, forgetHost, rotatePassword } from './operator-faults.ts'
+import { dumpAndRestore, forgetHost, rotatePassword } from './operator-faults.ts'
 
 /** A fault that is over only with a later one. */
 type Lasting = { readonly healAt: number; readonly heal: Heal }
 /** It may return a `Heal`. */
 type Fault = readonly [what: string, act: () => Promise<unknown> | unknown]
 
-/** What a fault may use. Always as many draws for one fault, so that a seed repeats them. */
+/** Choices for a fault. Each fault has as many draws, so that a seed repeats them. */
 type Drawn = {
   readonly host: FaultedHost
   readonly other: FaultedHost
@@ -22,6 +22,10 @@ type Drawn = {
   readonly forMs: number
   readonly wrongMs: number
 }
+
+/** Groups of faults: of machines, of an operator, and those that bring older records back. */
+export const FAULT_GROUPS = ['machine', 'operator', 'restore'] as const
+export type FaultGroup = (typeof FAULT_GROUPS)[number]
 
 /** From a fault to the next, at most: clients get on between them. */
 const restMs = 300
@@ -37,10 +41,12 @@ export class Faults {
   readonly made: string[] = []
   readonly #fleet: FaultedFleet
   readonly #draw: (count: number) => number
+  readonly #groups: readonly FaultGroup[]
   #lasting: Lasting[] = []
 
-  constructor(fleet: FaultedFleet, seed: number) {
+  constructor(fleet: FaultedFleet, seed: number, groups: readonly FaultGroup[]) {
     this.#fleet = fleet
+    this.#groups = groups
     this.#draw = createDraw(seed)
   }
 
@@ -60,7 +66,7 @@ export class Faults {
       forMs: 50 + this.#draw(forMsMax),
       wrongMs: this.#draw(2 * wrongMsMax) - wrongMsMax,
     }
-    const kinds = [...machineFaults(this.#fleet, drawn), ...operatorFaults(this.#fleet, drawn)]
+    const kinds = this.#groups.flatMap(group => FAULTS[group](this.#fleet, drawn))
     const [what, act] = kinds[this.#draw(kinds.length)] as Fault
     const rest = this.#draw(restMs)
     this.made.push(what)
@@ -111,7 +117,7 @@ function machineFaults(fleet: FaultedFleet, drawn: Drawn): Fault[] {
     [
       `no way between ${name} and any other, for ${lasts} faults`,
       () => {
-        const ends = others.map(one => fleet.part(host, one))
+        const ends = others.map(apart => fleet.part(host, apart))
         return () => ends.forEach(end => void end())
       },
     ],
@@ -150,13 +156,24 @@ function machineFaults(fleet: FaultedFleet, drawn: Drawn): Fault[] {
 function operatorFaults(fleet: FaultedFleet, { host, lasts }: Drawn): Fault[] {
   const { name } = host
   return [
-    [`the directory is dumped, and restored after ${lasts} faults`, () => dumpDirectory(fleet)],
-    [`the records of ${name} are kept, and put back after ${lasts} faults`, () => keepRecords(fleet, host)],
     [`a copy of ${name} runs for ${lasts} faults`, () => cloneHost(fleet, host)],
     [`${name} is cut off, and forgotten and joined after ${lasts} faults`, () => forgetHost(fleet, host)],
     [`the role of ${name} has another password, and its file after ${lasts} faults`, () => rotatePassword(fleet, host)],
   ]
 }
+
+function restoreFaults(fleet: FaultedFleet, { host, lasts }: Drawn): Fault[] {
+  return [
+    [`the directory is dumped, and restored after ${lasts} faults`, () => dumpAndRestore(fleet)],
+    [`the records of ${host.name} are kept, and put back after ${lasts} faults`, () => keepRecords(fleet, host)],
+  ]
+}
+
+const FAULTS = {
+  machine: machineFaults,
+  operator: operatorFaults,
+  restore: restoreFaults,
+} as const satisfies Record<FaultGroup, unknown>
 
 async function pause({ process: at }: FaultedHost, forMs: number): Promise<void> {
   at?.child.kill('SIGSTOP')

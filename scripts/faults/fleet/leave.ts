@@ -2,14 +2,12 @@
 
 import { Database } from 'bun:sqlite'
 import { join } from 'node:path'
-import { systemClock } from '../../../src/base/clock.ts'
 import { leaveFleet } from '../../../src/cli/fleet/members.ts'
-import { createFleetAdmin } from '../../../src/fleet/hosts/fleet-admin.ts'
 import { databaseFile } from '../../../src/host/state-files.ts'
 import { createDraw } from '../../rigs/draw.ts'
-import { asOwner } from '../../rigs/postgres/fleet.ts'
 import { until } from '../../rigs/until.ts'
 import type { FaultedFleet, FaultedHost } from './faulted-fleet.ts'
+import { forgetSilent } from './operator-faults.ts'
 import { recordsOf, thingsOn } from './records.ts'
 import { same } from './same.ts'
 import type { Run } from './settle.ts'
@@ -29,15 +27,7 @@ export async function leaveFleetLast({ fleet, clients }: Run, seed: number): Pro
   same('fleet leave beside other hosts', refusal, 'the fleet has other hosts: remove or forget them first')
   await fleet.start(last)
   for (const other of others) await fleet.kill(other)
-  for (const { name, id } of others) {
-    await until(`${name} has no lease`, patientMs, async () => {
-      const has = await fleet.sql(`SELECT has_lease FROM strongroom.host_states WHERE id = '${id}'`)
-      return has === 'f'
-    })
-    await asOwner(fleet.ownerUrl(), postgres =>
-      createFleetAdmin({ postgres, hostId: null, clock: systemClock }).forget(name),
-    )
-  }
+  for (const other of others) await forgetSilent(fleet, other)
   hosts.splice(0, hosts.length, last)
   const rest = others.map(other => other.name)
   await until('the last host knows that it is alone', patientMs, async () => {

@@ -1,5 +1,5 @@
-// A host whose older records are put back, as by a snapshot of its disk: its VMs have ended with the machine. What it
-// had spent since then is in the directory as far as it was reported. Effects: files of the host, its processes.
+// A host whose older records are put back, as by a snapshot of its disk: its VMs have ended with the machine, and
+// its later usage is in the directory as far as it was reported. Effects: files of the host, its processes.
 
 import { renameSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
@@ -58,9 +58,10 @@ function sumsOfRows(rows: readonly UsageRow[]): Map<string, { requests: number; 
 
 async function putBack(fleet: FaultedFleet, host: FaultedHost, kept: string): Promise<void> {
   await fleet.kill(host)
+  // A way that drops bytes keeps them open.
   await until(`no session of ${host.name} is left`, patientMs, async () => {
-    const count = await fleet.sql(`SELECT count(*) FROM pg_stat_activity WHERE usename = '${roleOf(host.id)}'`)
-    return count === '0'
+    const from = `FROM pg_stat_activity WHERE usename = '${roleOf(host.id)}'`
+    return (await fleet.sql(`SELECT count(pg_terminate_backend(pid)) ${from}`)) === '0'
   })
   await noteUsage(fleet, host, kept)
   const living = `SELECT name FROM strongroom.instances WHERE host_id = '${host.id}' AND status <> 'terminated'`
@@ -74,7 +75,7 @@ async function putBack(fleet: FaultedFleet, host: FaultedHost, kept: string): Pr
   await fleet.start(host)
 }
 
-/** Of what the older records lack, the directory has what was reported: the first rows of each sum. */
+/** The directory has the reported part of the usage that the older records lack: the first rows of each sum. */
 async function noteUsage(fleet: FaultedFleet, host: FaultedHost, kept: string): Promise<void> {
   const { expected } = fleet
   const before = expected.reported.get(host.name) ?? []

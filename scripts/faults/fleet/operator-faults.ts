@@ -1,50 +1,51 @@
-// What an operator does to a fleet: restores its directory from a dump, puts a host's older records back, forgets a
-// host and lets it join again, changes a password. Each under load; what may be lost by it is noted, and what a host
+// Faults of a fleet's operator: restores its directory from a dump, forgets a host and lets it join again, changes a
+// password. Each under load; what may be lost by it is noted, and what a host
 // must answer is checked. Effects: those of the operator's commands.
 
 import { rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { systemClock } from '../../../src/base/clock.ts'
+import { Fault } from '../../../src/base/fault.ts'
 import { createFleetAdmin } from '../../../src/fleet/hosts/fleet-admin.ts'
+import { dumpDirectory, restoreDirectory } from '../../rigs/postgres/dump.ts'
 import { asOwner, roleOf } from '../../rigs/postgres/fleet.ts'
-import { command, program } from '../../rigs/postgres/programs.ts'
 import { until } from '../../rigs/until.ts'
 import type { FaultedFleet, FaultedHost, Heal } from './faulted-fleet.ts'
 
 const patientMs = 60_000
-/** A restore waits for locks of hosts, which may wait for one of its own: then it is repeated, as an operator would. */
-const restoresMax = 10
+/** A server whose clock was set back finds no deadlock: its timers wait by that clock. */
+const deadlockMs = 5_000
 
 let fileCount = 0
 
-export async function dumpDirectory(fleet: FaultedFleet): Promise<Heal> {
+/** Puts nothing back that another restore has undone in part. */
+export async function dumpAndRestore(fleet: FaultedFleet): Promise<Heal> {
   fileCount += 1
   const path = join(fleet.databases.directory, `dump-${fileCount}.sql`)
+  const { restores } = fleet.expected
   const beganMs = performance.now()
-  const options = ['--schema=strongroom', `--file=${path}`]
-  await command([program('pg_dump'), ...options, fleet.ownerUrl()])
+  await dumpDirectory(fleet.ownerUrl(), path)
   return async () => {
-    const end = fleet.expected.restoring(beganMs)
-    for (let count = 1; ; count += 1) {
-      try {
-        await restore(fleet, path)
-        break
-      } catch (error) {
-        if (count === restoresMax || !/deadlock detected|lock timeout/.test(String(error))) throw error
-      }
-    }
-    end()
-    fleet.expected.mayHaveMoved = true
-    // Usage that was reported for them since is in the directory only if they report it again.
-    for (const host of fleet.hosts) host.history += 1
+    if (fleet.expected.restores === restores) await restore(fleet, path, beganMs)
+    else fleet.note('a dump is not restored: an earlier one was restored since')
     rmSync(path)
   }
 }
 
-/** As `strongroom help fleet` has it. */
-async function restore(fleet: FaultedFleet, path: string): Promise<void> {
-  const line = `(echo 'DROP SCHEMA strongroom CASCADE;'; cat "$1") | "$2" --quiet --single-transaction --set=ON_ERROR_STOP=1 "$3"`
-  await command(['sh', '-c', line, 'sh', path, program('psql'), fleet.ownerUrl()])
+async function restore(fleet: FaultedFleet, path: string, beganMs: number): Promise<void> {
+  const end = fleet.expected.restoring(beganMs)
+  const isOver = restoreDirectory(fleet.ownerUrl(), path).then(() => true)
+  while (!(await Promise.race([isOver, Bun.sleep(deadlockMs).then(() => false)]))) await endSessions(fleet)
+  end()
+  fleet.expected.mayHaveMoved = true
+  // Usage that was reported for them since is in the directory only if they report it again.
+  for (const host of fleet.hosts) host.history += 1
+}
+
+/** Ends the sessions of hosts, as an operator does whose restore waits for one of them. */
+async function endSessions(fleet: FaultedFleet): Promise<void> {
+  await fleet.sql(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name LIKE 'host-%'`)
 }
 
 export async function rotatePassword(fleet: FaultedFleet, host: FaultedHost): Promise<Heal> {
@@ -61,13 +62,7 @@ export async function forgetHost(fleet: FaultedFleet, host: FaultedHost): Promis
     // Silence counts only while others renew.
     for (const other of fleet.hosts) if (other !== host) other.proxy.set('open')
     await fleet.startAll()
-    await until(`${host.name} has no lease`, patientMs, async () => {
-      const has = await fleet.sql(`SELECT has_lease FROM strongroom.host_states WHERE id = '${host.id}'`)
-      return has === 'f'
-    })
-    await asOwner(fleet.ownerUrl(), postgres =>
-      createFleetAdmin({ postgres, hostId: null, clock: systemClock }).forget(host.name),
-    )
+    await forgetSilent(fleet, host)
     const given = await fleet.sql(`SELECT name FROM strongroom.instances WHERE host_id = '${host.id}'`)
     for (const name of given.split('\n')) fleet.expected.mayHaveFailed.add(name)
     fleet.expected.mayHaveMoved = true
@@ -81,4 +76,16 @@ export async function forgetHost(fleet: FaultedFleet, host: FaultedHost): Promis
       return (await fleet.answerOf(host)).status === 200
     })
   }
+}
+
+/** Waits until it has no lease: the fleet forgets no other host. */
+export async function forgetSilent(fleet: FaultedFleet, { name }: FaultedHost): Promise<void> {
+  await until(`${name} is forgotten`, patientMs, () =>
+    asOwner(fleet.ownerUrl(), postgres =>
+      createFleetAdmin({ postgres, hostId: null, clock: systemClock }).forget(name),
+    ).catch((error: unknown) => {
+      if (error instanceof Fault && error.message.includes('renews its lease')) return false
+      throw error
+    }),
+  )
 }

@@ -1,11 +1,11 @@
-// A run of the checker of a fleet: clients and faults drawn from a seed, the wait until all has settled, the checks, and
-// the last host's way out of the fleet. Effects: those of the fleet.
+// A run of the checker of a fleet: clients and faults drawn from a seed, the wait until all has settled, the checks,
+// and the last host's way out of the fleet. Effects: those of the fleet.
 
 import { PostgresPair } from '../../rigs/postgres/pair.ts'
 import { checkFleet } from './checks.ts'
 import { FleetClients } from './clients.ts'
 import { FaultedFleet } from './faulted-fleet.ts'
-import { Faults } from './faults.ts'
+import { type FaultGroup, Faults } from './faults.ts'
 import { leaveFleetLast } from './leave.ts'
 import { type Run, settle } from './settle.ts'
 
@@ -14,6 +14,7 @@ export type RunOptions = {
   readonly faultCount: number
   readonly hostCount: number
   readonly clientCount: number
+  readonly groups: readonly FaultGroup[]
   /** Gets a line for each fault and step. */
   readonly print: (line: string) => void
 }
@@ -26,10 +27,9 @@ const access = [
   'host all all 127.0.0.0/8 scram-sha-256',
 ]
 
-/**
- * Throws at the first finding, with the faults and the ends of the hosts' logs. Returns lines that say what was checked.
- */
-export async function runFaults({ seed, faultCount, hostCount, clientCount, print }: RunOptions): Promise<string[]> {
+/** Throws at the first finding, with the faults and the ends of the hosts' logs. Returns lines about the checks. */
+export async function runFaults(options: RunOptions): Promise<string[]> {
+  const { seed, faultCount, hostCount, clientCount, groups, print } = options
   // Less than the clients of a run want to spend.
   const spends = faultCount * clientCount
   const budgets = { k1: 2_000 + 6 * spends, organization: 4_000 + 16 * spends }
@@ -40,7 +40,7 @@ export async function runFaults({ seed, faultCount, hostCount, clientCount, prin
   print(`the fleet serves after ${seconds()} s`)
   const clients = new FleetClients(fleet, clientCount)
   const run = { fleet, clients, budgets }
-  const faults = new Faults(fleet, seed)
+  const faults = new Faults(fleet, seed, groups)
   try {
     await faultsAndClients(run, faults, { seed, faultCount, clientCount })
     const faultsS = seconds()

@@ -1,4 +1,4 @@
-// Comparison of what was found with what is due. Pure.
+// Comparison of found values with those that are due. Pure.
 
 const shownMax = 20
 
@@ -19,7 +19,7 @@ export function differenceOf(found: unknown, due: unknown): string | null {
 
 function piecesOf(value: unknown): string[] {
   if (value instanceof Map) return [...value].map(pair => JSON.stringify(pair))
-  if (Array.isArray(value)) return value.map(one => JSON.stringify(one))
+  if (Array.isArray(value)) return value.map(element => JSON.stringify(element))
   if (typeof value !== 'object' || value === null) return [String(value)]
   return Object.entries(value).flatMap(([name, inner]) => piecesOf(inner).map(piece => `${name} ${piece}`))
 }

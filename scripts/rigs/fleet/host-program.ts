@@ -1,7 +1,8 @@
 // One host of a fleet as a process of its own, to be killed. Arguments: its options as JSON. Prints its addresses. At
 // `booksUrl` it spends what it is asked to, and answers once the row is on the disk: GET
 // /spend?id=…&key=…&most=…&tokens=…&holdMs=…. GET /clock?wrongMs=… sets its wall clock wrong. Effects: those of the
-// host, a port; ends with its standard input. GET /status says what it is in the fleet. A file of its directory is locked.
+// host, a port; ends with its standard input. GET /status: its state in the fleet. Locks a file of the
+// directory.
 
 import { writeSync } from 'node:fs'
 import { join } from 'node:path'

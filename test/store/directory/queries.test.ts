@@ -359,20 +359,6 @@ describe('instances', () => {
     ])
   })
 
-  // Goal: no change of an instance is before an earlier one, which a host with another clock may have made.
-  test('a clock that is behind', () => {
-    using store = open()
-    const { db } = store.directory
-    addInstance(store, 'a')
-    moveInstance(db, { id: 'a', from: 'provisioning', to: 'terminating', nowMs: 90 })
-    moveInstance(db, { id: 'a', from: 'terminating', to: 'terminated', nowMs: 40, terminatedAtMs: 40 })
-    expect(db.all('SELECT changed_at_ms, terminated_at_ms FROM instances')).toEqual([
-      { changed_at_ms: 90, terminated_at_ms: 90 },
-    ])
-    const log = db.all<{ at_ms: number }>('SELECT at_ms FROM instance_changes ORDER BY id')
-    expect(log.map(({ at_ms }) => at_ms)).toEqual([10, 90, 90])
-  })
-
   // Goal: only what was terminated before the time goes, at most `limit` at once, with its log.
   test('expiry', () => {
     using store = open()
