@@ -169,7 +169,9 @@ describe('sshd', () => {
     await using sandbox = await makeSandbox()
     const customer = makeCustomerKey(sandbox)
     const late = `${sandbox.root}/late`
-    const script = `test -e ${late} || { touch ${late}; exit 1; }; exec "$@"`
+    // It ends once its number is recorded: before that, the claim would fail.
+    const started = `until test -s ${sandbox.paths.sshdRecord}; do sleep 0.02; done`
+    const script = `test -e ${late} || { touch ${late}; ${started}; exit 1; }; exec "$@"`
     const argv = ['sh', '-c', script, 'sh', ...sandbox.sshdArgv] as const
     const { claiming, identity } = await makeParts(sandbox, { sshd: { argv } })
     const claim = seal(makeClaim(customer.publicKey), identity.boxKey)

@@ -119,7 +119,7 @@ export function simulatedSource(wanted: Partial<SimulatedReport> = {}): Evidence
     const { root } = platform.authority
     const crl = await issueSimulatedCrl(platform.authority, {
       thisUpdate: new Date('2026-11-01T00:00:00Z'),
-      nextUpdate: new Date('2026-12-01T00:00:00Z'),
+      nextUpdate: new Date('2036-12-01T00:00:00Z'),
       revoked: [],
     })
     const report = await platform.report({

@@ -55,7 +55,7 @@ END $$;
 
 -- A time of a sample within what the directory's clock allows: a later last use of a key would stay for ever. Samples
 -- are taken even where this clock is wrong, because a host reports each one once.
-CREATE FUNCTION sample_time(at_ms bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION sample_time(at_ms bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$
   SELECT greatest(0, least(at_ms, now_ms() + 300000))
 $$;
 
@@ -81,7 +81,7 @@ BEGIN
     ORDER BY s.prefix
     ON CONFLICT (prefix, host_id) DO UPDATE SET at_ms = excluded.at_ms WHERE excluded.at_ms > u.at_ms;
 END $$;
-DROP FUNCTION is_sample_time(bigint);
+DROP FUNCTION IF EXISTS is_sample_time(bigint);
 
 -- A change that began after now was there before the server's clock was set back.
 DO $$

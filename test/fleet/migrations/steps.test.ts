@@ -29,7 +29,7 @@ test('goal: number, release, name and text of each step', () => {
     '20 1 one-process 378af49be83418f2',
     '21 1 stuck-changes 4336542b2ee30f01',
     '22 1 samples eb80bb04025b1f68',
-    '23 1 sums 31114b80cbfea93a',
+    '23 1 sums e296308c7643551c',
   ])
   expect([newestOf(), newestOf([])]).toEqual([23, 0])
 })
